@@ -1,0 +1,5 @@
+//! h3get: see the crate description.
+
+fn main() {
+    println!("{}", env!("CARGO_PKG_DESCRIPTION"));
+}

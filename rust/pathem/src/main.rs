@@ -1,0 +1,5 @@
+//! pathem: see the crate description.
+
+fn main() {
+    println!("{}", env!("CARGO_PKG_DESCRIPTION"));
+}

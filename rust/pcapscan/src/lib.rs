@@ -1,0 +1,1 @@
+//! Capture engine: packets in, one record per connection out.
