@@ -1,0 +1,1 @@
+"""Analysis: captures -> KPIs -> speed-ups -> tables, figures, report."""

@@ -1,0 +1,1 @@
+"""cdn_mapping: see docs/design/house.md."""

@@ -1,0 +1,1 @@
+"""crawler: see docs/design/house.md."""

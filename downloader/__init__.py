@@ -1,0 +1,1 @@
+"""Downloads: plan, run, resume; apply factors; capture."""

@@ -1,0 +1,1 @@
+"""survey: see docs/design/house.md."""

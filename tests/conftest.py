@@ -1,0 +1,21 @@
+"""Shared by all tests: no test may contact any address but loopback and the lab's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["UPSHIFT_ALLOWED_PREFIXES"] = "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128"
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The team's sample inputs, which a user's machine does not have."""
+    path = REPOSITORY.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"the sample inputs in {path} are not on this machine")
+    return path

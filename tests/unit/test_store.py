@@ -1,0 +1,60 @@
+"""The files between the stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from upshift import store
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+TARGETS = [
+    Target(domain="a.example", url="https://a.example/f", rank=1, size_bytes=1_000_000, provider="google"),
+    Target(domain="b.example", url="https://b.example/f", ecn=True),
+]
+
+
+def test_rows_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "targets.parquet"
+    store.write_rows(path, "targets", TARGETS)
+    assert store.read_rows(path, "targets", Target) == TARGETS
+
+
+def test_units_stand_in_the_schema() -> None:
+    assert store.row_schema("downloads").field("connect_s").metadata == {b"unit": b"s"}
+
+
+def test_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "targets.parquet"
+    store.write_rows(path, "targets", TARGETS)
+    with pytest.raises(UsageError, match="not downloads"):
+        store.read_table(path, "downloads")
+
+
+def test_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "targets.parquet"
+    monkeypatch.setattr(store, "SCHEMA_VERSIONS", {"targets": 99})
+    store.write_rows(path, "targets", TARGETS)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="newer than this Upshift"):
+        store.read_table(path, "targets")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 nonsense"])
+def test_garbage_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "targets.parquet"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="no readable Parquet"):
+        store.read_table(path, "targets")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    store.write_text(path, "old")
+    with pytest.raises(RuntimeError), store.whole_file(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]

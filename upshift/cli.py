@@ -1,0 +1,110 @@
+"""The command line: mounts each stage's Typer app, imported only when it is used.
+
+One table says where each command lives; `upshift --help` answers from it without importing a stage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import upshift
+from upshift.errors import UpshiftError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
+    "doctor": ("upshift.compose.cli:doctor", "What this host can and cannot measure, and how to mend it."),
+    "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
+    "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
+    "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
+    "figures": ("analysis.cli:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
+    "report": ("analysis.cli:report", "Everything in one HTML file that needs no network."),
+    "lab": ("vantage.lab.cli:app", "The emulated Internet: up, down, exec, calibrate."),
+}
+"""Command -> (module:attribute of a Typer app or a function, one line of help)."""
+
+_EXTRAS = {"analysis": "analysis", "crawler": "crawl", "survey": "crawl", "cdn_mapping": "crawl", "vantage": "lab"}
+
+
+def load(name: str) -> Any:
+    """The Typer command or group of that name. Raises UpshiftError where its extra is not installed."""
+    target, _ = COMMANDS[name]
+    module_name, _, attribute = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, module_name) from None
+    found = getattr(module, attribute)
+    if isinstance(found, typer.Typer):
+        command = typer.main.get_command(found)
+    else:
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command()(found)
+        command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
+def missing_extra(error: ModuleNotFoundError, module_name: str) -> UpshiftError:
+    """One sentence for an import that failed because an optional part of Upshift is not installed."""
+    extra = _EXTRAS.get(module_name.partition(".")[0], "analysis,crawl,lab")
+    return UpshiftError(
+        f"the Python module {error.name} is not installed here",
+        where=f"upshift {module_name.partition('.')[0]}",
+        remedy=f"install the extra: pip install 'upshift[{extra}]', or run: make setup",
+    )
+
+
+class LazyGroup(TyperGroup):
+    """Lists its commands from `COMMANDS` and imports only the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is Typer's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the signature is Typer's
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return (name, load(name), rest) if name is not None and name in COMMANDS else (name, command, rest)
+
+
+app = typer.Typer(
+    cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"upshift {upshift.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """How much faster do downloads get, from here, to those servers, when a transport option changes?"""
+
+
+def main() -> None:
+    """Runs the command line; turns our errors into one sentence and an exit code.
+
+    Exit codes: 0 done, 1 finished with failures that matter, 2 wrong use, 3 host too noisy, 130 interrupted.
+    """
+    try:
+        app(prog_name="upshift")
+    except UpshiftError as error:
+        print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
+        raise SystemExit(error.exit_code) from None
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] in {*_EXTRAS, "upshift"}:
+            raise
+        print(f"upshift: {missing_extra(error, 'analysis').sentence()}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

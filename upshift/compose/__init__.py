@@ -1,0 +1,1 @@
+"""Puts stages and places together; only this package and upshift.cli look upward."""

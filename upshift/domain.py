@@ -1,0 +1,230 @@
+"""The words of the field as values: frozen, slotted, keyword-only, with the unit in every name or docstring.
+
+Times are seconds as float unless a name says `_ms` or `_ns`; `*_at` are seconds since the Unix epoch (UTC). Rates are
+Mbit/s = 10^6 bit/s. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Provider(StrEnum):
+    """The organisation that announces a target's address."""
+
+    AKAMAI = "akamai"
+    AMAZON = "amazon"
+    CLOUDFLARE = "cloudflare"
+    GOOGLE = "google"
+    MICROSOFT = "microsoft"
+    OTHER = "other"
+
+
+class Transport(StrEnum):
+    TCP = "tcp"
+    QUIC = "quic"
+
+
+class Outcome(StrEnum):
+    """How a download ended; every download ends as exactly one of these."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """It has a cause (`Failure`) and no place in speed-ups."""
+    CENSORED = "censored"
+    """It hit its time or byte budget: its true duration is at least what was seen, and enters speed-ups as a bound."""
+
+
+class Failure(StrEnum):
+    """Why a download is not `ok`. The vocabulary is closed: every client maps what it meets onto one of these."""
+
+    ADDRESS_REFUSED = "address_refused"
+    """The address is outside what the place may reach; no packet left."""
+    DNS_ERROR = "dns_error"
+    NETWORK_UNREACHABLE = "network_unreachable"
+    CONNECTION_REFUSED = "connection_refused"
+    CONNECT_TIMEOUT = "connect_timeout"
+    """No connection (for QUIC: no handshake) within the budget."""
+    CONNECTION_RESET = "connection_reset"
+    TLS_CERTIFICATE = "tls_certificate"
+    TLS_ERROR = "tls_error"
+    PROTOCOL_ERROR = "protocol_error"
+    """The peer broke HTTP or QUIC."""
+    HTTP_STATUS = "http_status"
+    """The status was not 200; `http_status` has it."""
+    CHALLENGE_PAGE = "challenge_page"
+    """A bot check came instead of the file."""
+    TRUNCATED_BODY = "truncated_body"
+    """The body ended before its Content-Length."""
+    LENGTH_MISMATCH = "length_mismatch"
+    """The body was longer than its Content-Length."""
+    CONTENT_CHANGED = "content_changed"
+    """Length or hash differ from the other downloads of the same measurement run."""
+    STALLED = "stalled"
+    """Censored: the time budget was hit, and nothing arrived in its second half."""
+    TIME_BUDGET = "time_budget"
+    """Censored: the time budget was hit while data was arriving."""
+    BYTE_BUDGET = "byte_budget"
+    """Censored: the byte budget was hit."""
+    CLIENT_CRASHED = "client_crashed"
+    """The client program ended without an answer that we can read."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A file on a server: one row of a `targets` file."""
+
+    domain: str
+    url: str
+    provider: str = Provider.OTHER
+    """One of `Provider`, or a name from a provider file of the user's."""
+    rank: int | None = None
+    """Position in the top list, from 1."""
+    size_bytes: int | None = None
+    size_is_lower_bound: bool = False
+    """The probe stopped at the minimum size: the file is at least `size_bytes` long."""
+    server_ip: str | None = None
+    """The address seen by the crawl; a campaign resolves again."""
+    depth: int | None = None
+    """Links from the start page."""
+    crawled_at: float | None = None
+    asn: int | None = None
+    organisation: str | None = None
+    ecn: bool | None = None
+    sack: bool | None = None
+    window_scaling: bool | None = None
+    quic: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A named pair of a client and the levels of all factors."""
+
+    name: str
+    client: str
+    levels: Mapping[str, str] = field(default_factory=dict)
+    """Factor name -> level. Factors that are not named have their default level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sysctl:
+    """A kernel setting of a network namespace, e.g. `net.ipv4.tcp_ecn` = `1`."""
+
+    name: str
+    value: str
+    field: int | None = None
+    """For a setting of several numbers (`tcp_rmem`): which one, from 0; the others are left as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteAttribute:
+    """An attribute of the routes that downloads take (iproute2 `ip route`, e.g. `window`); None removes it."""
+
+    name: str
+    value: str | None
+
+
+Setting = Sysctl | RouteAttribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handshake:
+    """What the first SYN and its SYN-ACK carried: the proof of treatment for TCP.
+
+    `None` in a `synack_*` field means that no SYN-ACK was captured. Sources: RFC 9293 (flags, MSS), RFC 7323 (window
+    scale, timestamps), RFC 2018 (SACK permitted), RFC 3168 section 6.1.1 (ECN-setup SYN has ECE and CWR, ECN-setup
+    SYN-ACK has ECE only).
+    """
+
+    syn_ecn: bool
+    synack_ecn: bool | None
+    syn_sack: bool
+    synack_sack: bool | None
+    syn_window_scale: int | None
+    """The shift count, None where the option is absent."""
+    synack_window_scale: int | None
+    synack_seen: bool
+    syn_timestamps: bool
+    synack_timestamps: bool | None
+    syn_mss: int | None
+    synack_mss: int | None
+    syn_window: int
+    """Unscaled window of the SYN [bytes]."""
+    syn_count: int
+    """SYNs of this connection, retransmitted ones included."""
+    later_syn_without_ecn: bool
+    """The first SYN asked for ECN and a retransmitted one did not (the kernel's `tcp_ecn_fallback`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One attempt to get one file with one configuration: one row of a `downloads` file.
+
+    Times named `*_s` count from `started_at`, the start of connecting; None means that this point was not reached.
+    """
+
+    campaign: str
+    vantage: str
+    iteration: int
+    domain: str
+    url: str
+    provider: str
+    configuration: str
+    client: str
+    transport: str
+    levels: str
+    """The levels asked for, as JSON: factor -> level, defaults included."""
+    position: int
+    """Place within the measurement run; 0 is the warm-up."""
+    attempts: int
+    """Measurement runs it took until this one was accepted (1 to 3)."""
+    started_at: float
+    outcome: str
+    failure: str | None
+    failure_detail: str | None
+    http_status: int | None
+    http_version: str | None
+    content_length: int | None
+    body_bytes: int
+    body_sha256: str | None
+    server_ip: str | None
+    server_port: int | None
+    local_ip: str | None
+    local_port: int | None
+    dns_s: float | None
+    """Time that the fresh DNS look-up of the measurement run (or of this download) took."""
+    connect_s: float | None
+    tls_s: float | None
+    """End of the TLS handshake; None for QUIC, where `connect_s` is the end of both."""
+    first_byte_s: float | None
+    last_byte_s: float | None
+    """Last body byte: the download time. For a censored download, the latest byte that came."""
+    budget_s: float
+    client_cpu_s: float | None
+    socket_drops: int | None
+    client_version: str | None
+    tls_version: str | None
+    tls_cipher: str | None
+    alpn: str | None
+    transport_detail: str | None
+    """What the client itself knows of the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
+    response_headers: str | None
+    """The few headers that tell cache and CDN, as JSON."""
+    capture: str | None
+    """Path of the capture, relative to the campaign's folder."""
+    capture_dropped: int | None
+    """Packets that the kernel dropped before tcpdump read them, in the whole measurement run."""
+    lab_lateness_p99_ms: float | None
+    """How late the path emulator delivered packets during the measurement run (lab only)."""
+    lab_sent: int | None
+    """Packets of this connection that entered the emulator, both directions (lab only)."""
+    lab_received: int | None
+    lab_dropped: int | None
+    """Programmed drops: seeded loss, full queue, AQM (lab only)."""
+    lab_marked: int | None
+    treatment_ok: bool | None = None
+    """Whether the wire carried what was asked; None where the capture cannot tell."""
+    treatment_detail: str | None = None

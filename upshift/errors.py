@@ -1,0 +1,70 @@
+"""Our exception tree. The command line turns each into one sentence and an exit code; no other module prints it.
+
+UpshiftError                exit 2
+├── UsageError              wrong input: names what is wrong, where, and the remedy            exit 2
+├── PlaceError              a place cannot do what was asked (no permission, missing program)  exit 2
+│   ├── ReachError          an address outside the prefixes that this place may reach          exit 2
+│   └── LabError            the lab could not be built, joined or removed                      exit 2
+├── TrialError              a measurement run could not be made at all                         exit 2
+├── IncompleteError         finished, but something that matters is missing                    exit 1
+└── NoisyHostError          the host is too busy for a verdict                                 exit 3
+
+A failed download is none of these: it is a record with a cause (`upshift.domain.Failure`).
+"""
+
+from __future__ import annotations
+
+
+class UpshiftError(Exception):
+    """Base of all errors that Upshift raises on purpose.
+
+    Args:
+        what: one clause, what is wrong, without a full stop.
+        where: the file, line, field or option concerned.
+        remedy: what the reader can do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        super().__init__(self.sentence())
+
+    def sentence(self) -> str:
+        """The one sentence that a user reads: `where: what; remedy`."""
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+class UsageError(UpshiftError):
+    """Wrong input: a file, a field, an option."""
+
+
+class PlaceError(UpshiftError):
+    """A place cannot do what was asked."""
+
+
+class ReachError(PlaceError):
+    """An address is outside the prefixes that a place may reach."""
+
+
+class LabError(PlaceError):
+    """The lab could not be built, joined or removed."""
+
+
+class TrialError(UpshiftError):
+    """A measurement run could not be made at all."""
+
+
+class IncompleteError(UpshiftError):
+    """The work ended, but something that matters is missing."""
+
+    exit_code = 1
+
+
+class NoisyHostError(UpshiftError):
+    """The host is too busy for a verdict."""
+
+    exit_code = 3

@@ -1,0 +1,94 @@
+"""Progress for people and for programs: bars with rate and ETA on a terminal, plain or JSON lines otherwise."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+
+class Progress(Protocol):
+    """Receives how far each of several tasks is; tasks are made when they are first named."""
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        """Says that `done` of `total` items of the task are finished, `failed` of them badly."""
+
+
+class _Lines:
+    """At most one line per task and interval, and always the last one."""
+
+    def __init__(self, stream: TextIO, *, as_json: bool, interval_s: float = 5.0) -> None:
+        self._stream = stream
+        self._as_json = as_json
+        self._interval_s = interval_s
+        self._printed: dict[str, float] = {}
+        self._started = time.monotonic()
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        now = time.monotonic()
+        if done < total and now - self._printed.get(task, -self._interval_s) < self._interval_s:
+            return
+        self._printed[task] = now
+        elapsed = now - self._started
+        rate = done / elapsed if elapsed > 0 else 0.0
+        eta = (total - done) / rate if rate > 0 else None
+        if self._as_json:
+            record = {"task": task, "done": done, "total": total, "failed": failed, "rate_per_s": round(rate, 3)}
+            record |= {"eta_s": None if eta is None else round(eta, 1), "note": note}
+            print(json.dumps(record), file=self._stream, flush=True)
+            return
+        left = "" if eta is None else f", {eta:.0f} s left"
+        bad = f", {failed} failed" if failed else ""
+        print(f"{task}: {done}/{total}{bad}, {rate:.2f}/s{left} {note}".rstrip(), file=self._stream, flush=True)
+
+
+class _Bars:
+    """One bar per task, by rich."""
+
+    def __init__(self, progress: object) -> None:
+        from rich.progress import Progress as RichProgress
+        from rich.progress import TaskID
+
+        assert isinstance(progress, RichProgress)  # noqa: S101 - narrows the type for the lazy import
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        if task not in self._tasks:
+            self._tasks[task] = self._progress.add_task(task, total=total, failed=0, note="")
+        self._progress.update(self._tasks[task], completed=done, total=total, failed=failed, note=note)
+
+
+@contextmanager
+def show(*, as_json: bool = False, stream: TextIO | None = None) -> Iterator[Progress]:
+    """A progress display on standard error for the time of the block."""
+    stream = stream or sys.stderr
+    if as_json or not stream.isatty():
+        yield _Lines(stream, as_json=as_json)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        """Items per second."""
+
+        def render(self, task: Task) -> Text:
+            return Text("-/s" if task.speed is None else f"{task.speed:.2f}/s")
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        Speed(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with RichProgress(*columns, console=Console(file=stream)) as progress:
+        yield _Bars(progress)

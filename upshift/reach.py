@@ -1,0 +1,70 @@
+"""Which addresses may be contacted. Every piece of code that opens a connection asks here first.
+
+The allowed prefixes come from the place (a campaign inside the lab may reach the lab only) and from the environment
+variable `UPSHIFT_ALLOWED_PREFIXES` (comma separated), which the lab sets for every program that it starts and the test
+suite sets for itself. An address must pass both.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable, Mapping
+
+from upshift.errors import ReachError, UsageError
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+ENVIRONMENT_VARIABLE = "UPSHIFT_ALLOWED_PREFIXES"
+
+LAB_PREFIXES: tuple[IPNetwork, ...] = (
+    ipaddress.ip_network("198.18.0.0/15"),  # RFC 2544, section C.2.2: benchmarking, never routed
+    ipaddress.ip_network("fd00:198:18::/48"),  # RFC 4193: unique local
+)
+LOOPBACK_PREFIXES: tuple[IPNetwork, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+ANYWHERE: tuple[IPNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+
+
+def parse_prefixes(text: str, *, where: str) -> tuple[IPNetwork, ...]:
+    """Prefixes from a comma-separated list. Raises UsageError on a part that is no prefix."""
+    prefixes = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        try:
+            prefixes.append(ipaddress.ip_network(part))
+        except ValueError as error:
+            raise UsageError(
+                f"{part!r} is not an IP prefix ({error})", where=where, remedy="write prefixes as 198.18.0.0/15"
+            ) from None
+    return tuple(prefixes)
+
+
+def is_allowed(address: str | IPAddress, prefixes: Iterable[IPNetwork]) -> bool:
+    """Whether the address lies in one of the prefixes; an IPv4-mapped IPv6 address counts as its IPv4 address."""
+    ip = ipaddress.ip_address(address)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    return any(ip.version == prefix.version and ip in prefix for prefix in prefixes)
+
+
+def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:
+    """The prefixes that the environment allows, or None where it sets no limit."""
+    text = (os.environ if environ is None else environ).get(ENVIRONMENT_VARIABLE)
+    return None if text is None else parse_prefixes(text, where=ENVIRONMENT_VARIABLE)
+
+
+def check_address(
+    address: str, allowed: Iterable[IPNetwork] = ANYWHERE, *, environ: Mapping[str, str] | None = None
+) -> None:
+    """Raises ReachError unless both `allowed` and the environment let this address be contacted.
+
+    Call it before the first packet: nothing else stands between a wrong DNS answer and somebody's host.
+    """
+    limits = environment_prefixes(environ)
+    for prefixes, origin in ((tuple(allowed), "this place"), (limits, ENVIRONMENT_VARIABLE)):
+        if prefixes is not None and not is_allowed(address, prefixes):
+            shown = ", ".join(map(str, prefixes)) or "nothing"
+            raise ReachError(
+                f"{address} is outside what may be contacted ({origin} allows {shown})",
+                remedy="while a lab is active only lab addresses are reached",
+            )

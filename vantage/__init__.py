@@ -1,0 +1,1 @@
+"""Where downloads run: implementations of upshift.place.Place."""

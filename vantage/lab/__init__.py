@@ -1,0 +1,1 @@
+"""The lab: an emulated Internet in network namespaces."""
