@@ -1,0 +1,41 @@
+# Upshift: the chores, one verb each, for people and for CI alike. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/upshift
+# Outside the checkout, so that a second clone does not build BoringSSL again.
+export CARGO_TARGET_DIR ?= $(CACHE)/cargo-target
+# System interpreters only: a vantage point should measure with the Python that it has.
+export UV_PYTHON_DOWNLOADS ?= never
+export PATH := $(CURDIR)/.venv/bin:$(CACHE)/uv/bin:$(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
+
+OUT ?= demo
+
+.PHONY: help setup demo check test bench clean
+
+help: ## Show the verbs
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: ## Install what is missing: system packages, Python, Rust programs (idempotent)
+	@scripts/setup
+
+demo: setup ## Run a whole campaign in the lab and print the speed-up table (OUT=demo)
+	@upshift demo --out "$(OUT)"
+
+check: setup ## The quick part: format, lint, types, imports, unit tests
+	@scripts/check
+
+test: check ## Everything: check, Rust tests, contract tests, the lab
+	@echo "== Rust tests"
+	cargo test --release --workspace --exclude pcapscan-py --locked --quiet
+	echo "== Python tests: contract and lab"
+	pytest tests
+
+bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
+	@for readme in benchmarks/*/run; do echo "== $$readme"; "$$readme"; done
+
+clean: ## Remove what was built in this checkout (never your campaigns)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
