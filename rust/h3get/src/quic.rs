@@ -1,0 +1,300 @@
+//! How quiche is configured, and what a connection tells about itself afterwards.
+
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use boring::rand::rand_bytes;
+use boring::ssl::{SslCipherRef, SslContextBuilder, SslMethod, SslRef};
+use quiche::{Config, Connection, ConnectionId};
+use serde::Serialize;
+
+use crate::args::Options;
+use crate::socket::Socket;
+use crate::text::one_line;
+
+/// The version of the `quiche` crate; a test compares it with `Cargo.lock`.
+pub const QUICHE_VERSION: &str = "0.30.0";
+
+/// Where systems keep their CA certificates in one file; `BoringSSL` itself looks at a path that Debian lacks.
+const SYSTEM_CA_FILES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+/// The server needs three streams of its own (control and twice QPACK); some open one more to grease.
+const UNI_STREAMS: u64 = 16;
+
+/// The transport parameters that bear on speed, of one side. Durations in milliseconds, sizes in bytes.
+#[derive(Debug, Clone, Serialize)]
+#[allow(clippy::struct_field_names)] // the names of RFC 9000, section 18.2
+pub struct TransportParameters {
+    pub max_idle_timeout: u64,
+    pub max_udp_payload_size: u64,
+    pub initial_max_data: u64,
+    pub initial_max_stream_data_bidi_local: u64,
+    pub initial_max_stream_data_bidi_remote: u64,
+    pub initial_max_stream_data_uni: u64,
+    pub initial_max_streams_bidi: u64,
+    pub initial_max_streams_uni: u64,
+    pub ack_delay_exponent: u64,
+    pub max_ack_delay: u64,
+    pub active_connection_id_limit: u64,
+    pub disable_active_migration: bool,
+    pub max_datagram_frame_size: Option<u64>,
+}
+
+/// Both sides' transport parameters; the peer's are known once the handshake has brought them.
+#[derive(Debug, Serialize)]
+pub struct BothTransportParameters {
+    pub local: TransportParameters,
+    pub peer: Option<TransportParameters>,
+}
+
+/// The connection's own account.
+#[derive(Debug, Serialize)]
+pub struct QuicFacts {
+    pub version: &'static str,
+    pub transport_parameters: BothTransportParameters,
+    pub packets_received: usize,
+    pub packets_sent: usize,
+    /// Packets that this side sent and took for lost; what the server lost is not visible here.
+    pub packets_lost: usize,
+    pub bytes_received: u64,
+    pub bytes_sent: u64,
+    /// Smoothed; this side has few samples, as it sends little that is acknowledged.
+    pub rtt_ms: Option<f64>,
+    pub min_rtt_ms: Option<f64>,
+    pub max_rtt_ms: Option<f64>,
+    /// How often the server said that our connection window held it back.
+    pub data_blocked_received: u64,
+    /// The same for the stream window.
+    pub stream_data_blocked_received: u64,
+    pub tls_group: Option<&'static str>,
+    pub congestion_control: &'static str,
+    pub gro: bool,
+    pub rcvbuf_bytes: Option<usize>,
+    /// Receive calls that gave data; fewer than packets where datagrams came merged.
+    pub receive_calls: u64,
+}
+
+/// The configuration of quiche for one download; an unusable CA file is wrong use.
+pub fn config(options: &Options) -> Result<Config, String> {
+    let broken = |error: quiche::Error| format!("quiche refused its configuration: {error}");
+    let mut config =
+        Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls(options.ca.as_deref())?)
+            .map_err(broken)?;
+    config.verify_peer(true);
+    config
+        .set_application_protos(quiche::h3::APPLICATION_PROTOCOL)
+        .map_err(broken)?;
+    config
+        .set_cc_algorithm_name(options.congestion_control)
+        .map_err(broken)?;
+    config.enable_pacing(false); // we send requests and acknowledgements only, and do not heed pacing hints
+    let idle_ms = options.idle_timeout.as_millis().max(1);
+    config.set_max_idle_timeout(u64::try_from(idle_ms).unwrap_or(u64::MAX));
+    config.set_max_recv_udp_payload_size(usize::from(options.max_udp_payload));
+    // The windows stay as asked: quiche would otherwise shrink them to its own maxima (24 MiB, 16 MiB) after the
+    // initial credit, or grow small ones.
+    config.set_initial_max_data(options.max_data);
+    config.set_max_connection_window(options.max_data);
+    config.set_initial_max_stream_data_bidi_local(options.max_stream_data);
+    config.set_initial_max_stream_data_bidi_remote(options.max_stream_data);
+    config.set_initial_max_stream_data_uni(options.max_stream_data);
+    config.set_max_stream_window(options.max_stream_data);
+    config.set_initial_max_streams_bidi(0);
+    config.set_initial_max_streams_uni(UNI_STREAMS);
+    config.set_disable_active_migration(true);
+    if options.keylog.is_some() {
+        config.log_keys();
+    }
+    Ok(config)
+}
+
+/// The TLS context with exactly the wanted trust anchors.
+fn tls(ca: Option<&Path>) -> Result<SslContextBuilder, String> {
+    let mut builder = SslContextBuilder::new(SslMethod::tls())
+        .map_err(|error| format!("no TLS context: {error}"))?;
+    let system = || {
+        SYSTEM_CA_FILES
+            .into_iter()
+            .map(Path::new)
+            .find(|path| path.exists())
+    };
+    let file = ca
+        .or_else(system)
+        .ok_or("this system has no known file of CA certificates; name one with --ca")?;
+    let shown = one_line(&file.display().to_string());
+    builder
+        .set_ca_file(file)
+        .map_err(|_| format!("{shown} is not a readable PEM file with CA certificates"))?;
+    Ok(builder)
+}
+
+/// A connection that has not sent anything yet.
+pub fn connect(
+    options: &Options,
+    config: &mut Config,
+    socket: &Socket,
+) -> Result<Connection, String> {
+    let mut scid = [0; quiche::MAX_CONN_ID_LEN];
+    rand_bytes(&mut scid).map_err(|error| format!("no random numbers: {error}"))?;
+    let scid = ConnectionId::from_ref(&scid);
+    let address = options.url.host_address();
+    let name = address.is_none().then_some(options.url.host.as_str());
+    let broken = |error: quiche::Error| format!("quiche cannot start: {error}");
+    let mut connection =
+        quiche::connect(name, &scid, socket.local, socket.peer, config).map_err(broken)?;
+    if let Some(address) = address {
+        // An address is never sent as SNI, yet the certificate must be for it.
+        let ssl: &mut SslRef = connection.as_mut();
+        ssl.param_mut()
+            .set_ip(address)
+            .map_err(|error| format!("TLS refused the address: {error}"))?;
+    }
+    if let Some(path) = &options.keylog {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let shown = one_line(&path.display().to_string());
+        connection.set_keylog(Box::new(
+            file.map_err(|error| format!("cannot write {shown}: {error}"))?,
+        ));
+    }
+    Ok(connection)
+}
+
+/// What TLS agreed on: cipher (as the TLS registry names it) and group. Nothing before the handshake.
+pub fn tls_facts(connection: &mut Connection) -> (Option<&'static str>, Option<&'static str>) {
+    if !connection.is_established() {
+        return (None, None);
+    }
+    let ssl: &mut SslRef = connection.as_mut();
+    let cipher = ssl.current_cipher().and_then(SslCipherRef::standard_name);
+    (cipher, ssl.curve_name())
+}
+
+/// Why the certificate was rejected, if it was.
+pub fn verify_error(connection: &mut Connection) -> Option<&'static str> {
+    let ssl: &mut SslRef = connection.as_mut();
+    ssl.verify_result().err().map(|error| error.error_string())
+}
+
+/// Gathers the connection's own account.
+pub fn facts(
+    options: &Options,
+    connection: &mut Connection,
+    socket: &Socket,
+    receive_calls: u64,
+) -> QuicFacts {
+    let (_, tls_group) = tls_facts(connection);
+    let stats = connection.stats();
+    let path = connection.path_stats().find(|path| path.active);
+    let peer = connection
+        .peer_transport_params()
+        .filter(|_| connection.is_established());
+    let min_rtt = path.as_ref().and_then(|path| path.min_rtt);
+    QuicFacts {
+        version: "0x00000001",
+        transport_parameters: BothTransportParameters {
+            local: local(options),
+            peer: peer.map(shown),
+        },
+        packets_received: stats.recv,
+        packets_sent: stats.sent,
+        packets_lost: stats.lost,
+        bytes_received: stats.recv_bytes,
+        bytes_sent: stats.sent_bytes,
+        rtt_ms: path
+            .as_ref()
+            .filter(|_| min_rtt.is_some())
+            .map(|path| milliseconds(path.rtt)),
+        min_rtt_ms: min_rtt.map(milliseconds),
+        max_rtt_ms: path
+            .as_ref()
+            .filter(|_| min_rtt.is_some())
+            .and_then(|path| path.max_rtt)
+            .map(milliseconds),
+        data_blocked_received: stats.data_blocked_recv_count,
+        stream_data_blocked_received: stats.stream_data_blocked_recv_count,
+        tls_group,
+        congestion_control: options.congestion_control,
+        gro: socket.gro,
+        rcvbuf_bytes: socket.rcvbuf_bytes,
+        receive_calls,
+    }
+}
+
+fn shown(parameters: &quiche::TransportParams) -> TransportParameters {
+    TransportParameters {
+        max_idle_timeout: parameters.max_idle_timeout,
+        max_udp_payload_size: parameters.max_udp_payload_size,
+        initial_max_data: parameters.initial_max_data,
+        initial_max_stream_data_bidi_local: parameters.initial_max_stream_data_bidi_local,
+        initial_max_stream_data_bidi_remote: parameters.initial_max_stream_data_bidi_remote,
+        initial_max_stream_data_uni: parameters.initial_max_stream_data_uni,
+        initial_max_streams_bidi: parameters.initial_max_streams_bidi,
+        initial_max_streams_uni: parameters.initial_max_streams_uni,
+        ack_delay_exponent: parameters.ack_delay_exponent,
+        max_ack_delay: parameters.max_ack_delay,
+        active_connection_id_limit: parameters.active_conn_id_limit,
+        disable_active_migration: parameters.disable_active_migration,
+        max_datagram_frame_size: parameters.max_datagram_frame_size,
+    }
+}
+
+/// What [`config`] makes quiche send: it has no accessor for its own parameters.
+fn local(options: &Options) -> TransportParameters {
+    let defaults = shown(&quiche::TransportParams::default());
+    TransportParameters {
+        max_idle_timeout: u64::try_from(options.idle_timeout.as_millis().max(1))
+            .unwrap_or(u64::MAX),
+        max_udp_payload_size: u64::from(options.max_udp_payload),
+        initial_max_data: options.max_data,
+        initial_max_stream_data_bidi_local: options.max_stream_data,
+        initial_max_stream_data_bidi_remote: options.max_stream_data,
+        initial_max_stream_data_uni: options.max_stream_data,
+        initial_max_streams_uni: UNI_STREAMS,
+        disable_active_migration: true,
+        ..defaults
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// What quiche wants to know about where a datagram came from.
+pub fn receive_info(local: SocketAddr, peer: SocketAddr) -> quiche::RecvInfo {
+    quiche::RecvInfo {
+        from: peer,
+        to: local,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_locked_one() {
+        let lock =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"))
+                .unwrap();
+        let entry = format!("name = \"quiche\"\nversion = \"{QUICHE_VERSION}\"");
+        assert!(
+            lock.contains(&entry),
+            "Cargo.lock does not hold quiche {QUICHE_VERSION}"
+        );
+    }
+
+    #[test]
+    fn a_bad_ca_file_is_one_sentence() {
+        let Err(sentence) = tls(Some(Path::new("/dev/null"))) else {
+            panic!("accepted")
+        };
+        assert!(!sentence.contains('\n'), "{sentence}");
+        assert!(tls(Some(Path::new("/nonexistent.pem"))).is_err());
+    }
+}

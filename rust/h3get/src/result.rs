@@ -1,0 +1,209 @@
+//! The JSON document: schema 1, the same for every Upshift client. Times are seconds since the start of connecting.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::quic::QuicFacts;
+use crate::response::Response;
+
+/// The version of the document's shape.
+pub const SCHEMA: u8 = 1;
+
+/// One download. The fields appear in the document in this order, all of them always.
+#[derive(Debug, Serialize)]
+pub struct Record {
+    pub schema: u8,
+    pub client: &'static str,
+    pub client_version: &'static str,
+    pub outcome: Outcome,
+    pub failure: Option<Failure>,
+    pub failure_detail: Option<String>,
+    pub url: String,
+    pub http_status: Option<u16>,
+    pub http_version: Option<&'static str>,
+    pub content_length: Option<u64>,
+    pub content_type: Option<String>,
+    pub response_headers: BTreeMap<String, String>,
+    pub body_bytes: u64,
+    /// Only of a complete body.
+    pub body_sha256: Option<String>,
+    /// Unix time, seconds.
+    pub started_at: f64,
+    /// Always null: the address is forced.
+    pub dns_s: Option<f64>,
+    /// Handshake completed: in QUIC, connecting and TLS are one.
+    pub connect_s: Option<f64>,
+    /// Always null: see `connect_s`.
+    pub tls_s: Option<f64>,
+    pub headers_s: Option<f64>,
+    pub first_byte_s: Option<f64>,
+    pub last_byte_s: Option<f64>,
+    pub local_ip: Option<IpAddr>,
+    pub local_port: Option<u16>,
+    pub server_ip: IpAddr,
+    pub server_port: u16,
+    /// User and system time from the start of connecting to the end.
+    pub client_cpu_s: f64,
+    pub tls_version: Option<&'static str>,
+    pub tls_cipher: Option<&'static str>,
+    pub alpn: Option<String>,
+    /// Always null: there is no TCP here.
+    pub tcp: Option<()>,
+    pub quic: Option<QuicFacts>,
+    /// Datagrams that the socket dropped because its buffer was full.
+    pub socket_drops: Option<u32>,
+}
+
+impl Record {
+    /// The record of a download of which no packet was sent yet.
+    pub fn new(url: &str, server: (IpAddr, u16), started_at: f64) -> Self {
+        Self {
+            schema: SCHEMA,
+            client: "quiche",
+            client_version: crate::quic::QUICHE_VERSION,
+            outcome: Outcome::Failed,
+            failure: Some(Failure::Unknown),
+            failure_detail: None,
+            url: url.to_owned(),
+            http_status: None,
+            http_version: None,
+            content_length: None,
+            content_type: None,
+            response_headers: BTreeMap::new(),
+            body_bytes: 0,
+            body_sha256: None,
+            started_at,
+            dns_s: None,
+            connect_s: None,
+            tls_s: None,
+            headers_s: None,
+            first_byte_s: None,
+            last_byte_s: None,
+            local_ip: None,
+            local_port: None,
+            server_ip: server.0,
+            server_port: server.1,
+            client_cpu_s: 0.0,
+            tls_version: None,
+            tls_cipher: None,
+            alpn: None,
+            tcp: None,
+            quic: None,
+            socket_drops: None,
+        }
+    }
+
+    /// Sets how it ended.
+    pub fn conclude(mut self, verdict: Verdict) -> Self {
+        self.outcome = verdict.outcome;
+        self.failure = verdict.failure;
+        self.failure_detail = verdict.detail;
+        self
+    }
+
+    /// Takes over what the response said; `complete` means that the whole body is here.
+    pub fn absorb(&mut self, response: Response, complete: bool) {
+        self.http_status = response.status;
+        self.http_version = response.status.map(|_| "3");
+        self.content_length = response.content_length;
+        self.body_bytes = response.body_bytes;
+        self.body_sha256 = complete.then(|| response.sha256());
+        self.headers_s = response.headers_at.map(seconds);
+        self.first_byte_s = response.first_byte_at.map(seconds);
+        self.last_byte_s = response.last_byte_at.map(seconds);
+        self.content_type = response.content_type;
+        self.response_headers = response.headers;
+    }
+}
+
+/// Seconds, to the microsecond.
+pub fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [&str; 32] = [
+        "schema",
+        "client",
+        "client_version",
+        "outcome",
+        "failure",
+        "failure_detail",
+        "url",
+        "http_status",
+        "http_version",
+        "content_length",
+        "content_type",
+        "response_headers",
+        "body_bytes",
+        "body_sha256",
+        "started_at",
+        "dns_s",
+        "connect_s",
+        "tls_s",
+        "headers_s",
+        "first_byte_s",
+        "last_byte_s",
+        "local_ip",
+        "local_port",
+        "server_ip",
+        "server_port",
+        "client_cpu_s",
+        "tls_version",
+        "tls_cipher",
+        "alpn",
+        "tcp",
+        "quic",
+        "socket_drops",
+    ];
+
+    fn record() -> Record {
+        Record::new("https://a.test/", ("198.18.0.1".parse().unwrap(), 443), 1.5)
+    }
+
+    #[test]
+    fn exactly_the_agreed_keys() {
+        let verdict = Verdict::failed(Failure::AddressRefused, "outside");
+        let document = serde_json::to_value(record().conclude(verdict)).unwrap();
+        let mut expected = KEYS;
+        expected.sort_unstable();
+        let mut keys: Vec<&str> = document
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        keys.sort_unstable();
+        assert_eq!(keys, expected);
+        assert_eq!(document["failure"], "address_refused");
+        assert_eq!(document["outcome"], "failed");
+        assert_eq!(document["server_ip"], "198.18.0.1");
+        assert!(
+            document["tcp"].is_null()
+                && document["quic"].is_null()
+                && document["response_headers"].is_object()
+        );
+    }
+
+    #[test]
+    fn a_hash_only_when_complete() {
+        for complete in [true, false] {
+            let mut record = record();
+            let mut response = Response::new(None);
+            response.on_body(b"abc", Duration::from_micros(1_234_567));
+            record.absorb(response, complete);
+            assert_eq!(record.body_sha256.is_some(), complete);
+            assert_eq!(
+                (record.body_bytes, record.last_byte_s),
+                (3, Some(1.234_567))
+            );
+        }
+    }
+}

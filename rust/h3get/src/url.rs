@@ -1,0 +1,153 @@
+//! The few parts of an `https` URL that one request needs. No normalisation: what is asked for is what is sent.
+
+use std::net::IpAddr;
+
+/// An absolute `https` URL, split. All parts are printable ASCII.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// As given on the command line.
+    pub text: String,
+    /// Host without brackets and port: the name in the certificate, and in SNI unless it is an address.
+    pub host: String,
+    /// `host[:port]` as given: the value of `:authority`.
+    pub authority: String,
+    /// Port as given, if any.
+    pub port: Option<u16>,
+    /// Path and query: the value of `:path`; at least `/`.
+    pub path: String,
+}
+
+impl Url {
+    /// Splits `text`, or says in one sentence why it is not a URL that can be fetched.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let complain =
+            |reason: &str| Err(format!("--url {}: {reason}", crate::text::one_line(text)));
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return complain(
+                "write it in ASCII, with other characters percent-encoded and the host in punycode",
+            );
+        }
+        let Some(rest) = strip_scheme(text) else {
+            return complain("must start with https://");
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (authority, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if authority.contains('@') {
+            return complain("must not hold a user name");
+        }
+        let Some((host, port)) = split_authority(authority) else {
+            return complain("has no valid host[:port]");
+        };
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        };
+        Ok(Self {
+            text: text.to_owned(),
+            host: host.to_owned(),
+            authority: authority.to_owned(),
+            port,
+            path,
+        })
+    }
+
+    /// The host as an address, when the URL names an address instead of a domain.
+    pub fn host_address(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+fn strip_scheme(text: &str) -> Option<&str> {
+    const SCHEME: &str = "https://";
+    let head = text.get(..SCHEME.len())?;
+    head.eq_ignore_ascii_case(SCHEME)
+        .then(|| &text[SCHEME.len()..])
+}
+
+fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        host.parse::<std::net::Ipv6Addr>().ok()?;
+        (host, after)
+    } else {
+        let at = authority.find(':').unwrap_or(authority.len());
+        let (host, after) = authority.split_at(at);
+        if host.is_empty()
+            || !host
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        {
+            return None;
+        }
+        (host, after)
+    };
+    if port.is_empty() {
+        return Some((host, None));
+    }
+    let port: u16 = port.strip_prefix(':')?.parse().ok()?;
+    (port != 0).then_some((host, Some(port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_kept_as_given() {
+        let url = Url::parse("https://www.Example.org:8443/a/b%20c?d=e#part").unwrap();
+        assert_eq!(url.host, "www.Example.org");
+        assert_eq!(url.authority, "www.Example.org:8443");
+        assert_eq!(url.port, Some(8443));
+        assert_eq!(url.path, "/a/b%20c?d=e");
+        assert_eq!(url.host_address(), None);
+    }
+
+    #[test]
+    fn missing_path_becomes_a_slash() {
+        assert_eq!(Url::parse("HTTPS://a.test").unwrap().path, "/");
+        assert_eq!(Url::parse("https://a.test?x=1").unwrap().path, "/?x=1");
+    }
+
+    #[test]
+    fn addresses_as_hosts() {
+        let url = Url::parse("https://[2001:db8::1]:4433/f").unwrap();
+        assert_eq!(url.host_address(), Some("2001:db8::1".parse().unwrap()));
+        assert_eq!(
+            (url.port, url.authority.as_str()),
+            (Some(4433), "[2001:db8::1]:4433")
+        );
+        assert!(
+            Url::parse("https://198.18.0.1/")
+                .unwrap()
+                .host_address()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_is_refused_in_one_line() {
+        for bad in [
+            "",
+            "http://a.test/",
+            "ftp://a",
+            "https://",
+            "https:///x",
+            "https://a b/",
+            "https://a:0/",
+            "https://a:99999/",
+            "https://u:p@a/",
+            "https://[::1/",
+            "https://[zz]/",
+            "https://a/\r\nx: y",
+            "https://ü.test/",
+            "https://a:/x:",
+        ] {
+            let sentence = Url::parse(bad).unwrap_err();
+            assert!(!sentence.contains(['\n', '\r']), "{sentence:?}");
+        }
+    }
+}
