@@ -1,0 +1,238 @@
+//! The table of directed flows: counters, and the packet index that the loss law uses.
+
+use crate::packet::{FlowKey, Header};
+use crate::stats::{Counters, Verdict};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Most flows kept. At about 250 bytes each the table stays below 20 MB.
+pub const MAX_FLOWS: usize = 65_536;
+
+const NONE: u32 = u32::MAX;
+
+/// A reference to a flow that notices when the flow was evicted meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowRef {
+    slot: u32,
+    generation: u32,
+}
+
+/// One directed flow.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// The 5-tuple.
+    pub key: FlowKey,
+    /// Connections seen with this 5-tuple: 1, plus one for each SYN or SYN-ACK with a new initial sequence number.
+    pub connections: u64,
+    /// The index of the next packet in the present connection.
+    pub next_index: u64,
+    /// Packet counters over all connections with this 5-tuple.
+    pub counters: Counters,
+    /// Arrival of the first packet, ns of the monotonic clock.
+    pub first_seen_ns: u64,
+    /// Arrival of the last packet, ns of the monotonic clock.
+    pub last_seen_ns: u64,
+    /// Largest lateness of a delivery, ns.
+    pub lateness_max_ns: u64,
+    isn: Option<u32>,
+}
+
+struct Slot {
+    flow: Option<Flow>,
+    generation: u32,
+    newer: u32,
+    older: u32,
+}
+
+/// A bounded table; the least recently used flow makes room.
+pub struct FlowTable {
+    by_key: HashMap<FlowKey, u32>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    newest: u32,
+    oldest: u32,
+    capacity: usize,
+    evicted: u64,
+}
+
+impl Default for FlowTable {
+    fn default() -> Self {
+        Self::new(MAX_FLOWS)
+    }
+}
+
+impl FlowTable {
+    /// An empty table for at most `capacity` flows (at least one).
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            by_key: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            capacity: capacity.clamp(1, MAX_FLOWS),
+            evicted: 0,
+        }
+    }
+
+    /// Flows in the table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether there is no flow.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// Flows that had to make room.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// The flow of an arriving packet and the packet's index in its connection.
+    ///
+    /// Index 0 is the first packet of a new 5-tuple, or a SYN (SYN-ACK in the other direction) whose initial sequence
+    /// number is new for it. A retransmitted SYN has the same one, and goes on counting.
+    pub fn arrive(&mut self, header: &Header, now: u64) -> (FlowRef, u64) {
+        let slot = match self.by_key.get(&header.flow) {
+            Some(&slot) => {
+                self.unlink(slot);
+                slot
+            }
+            None => self.insert(header.flow, now),
+        };
+        self.link_newest(slot);
+        let entry = &mut self.slots[slot as usize];
+        let reference = FlowRef {
+            slot,
+            generation: entry.generation,
+        };
+        let Some(flow) = entry.flow.as_mut() else {
+            return (reference, 0);
+        };
+        if header.syn_isn.is_some() && header.syn_isn != flow.isn {
+            if flow.next_index > 0 {
+                flow.connections += 1;
+            }
+            flow.isn = header.syn_isn;
+            flow.next_index = 0;
+        }
+        let index = flow.next_index;
+        flow.next_index += 1;
+        flow.last_seen_ns = now;
+        (reference, index)
+    }
+
+    /// Counts the verdict on an arrived packet.
+    pub fn count_arrival(&mut self, reference: FlowRef, length: u64, verdict: Verdict) {
+        if let Some(flow) = self.get_mut(reference) {
+            flow.counters.arrived(length, verdict);
+        }
+    }
+
+    /// Counts the end of a packet that was in flight.
+    pub fn count_end(&mut self, reference: FlowRef, length: u64, written: bool, lateness_ns: u64) {
+        if let Some(flow) = self.get_mut(reference) {
+            flow.counters.finished(length, written);
+            flow.lateness_max_ns = flow.lateness_max_ns.max(lateness_ns);
+        }
+    }
+
+    /// Number of slots, for a scan in steps by [`FlowTable::at`].
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The flow in a slot, if it runs between these two addresses in either direction.
+    #[must_use]
+    pub fn at(&self, slot: usize, a: IpAddr, b: IpAddr) -> Option<&Flow> {
+        let flow = self.slots.get(slot)?.flow.as_ref()?;
+        let ends = (flow.key.src, flow.key.dst);
+        (ends == (a, b) || ends == (b, a)).then_some(flow)
+    }
+
+    /// Removes the flow in a slot. Its next packet starts a new connection with index 0.
+    pub fn remove(&mut self, slot: usize) {
+        let Some(flow) = self.slots.get_mut(slot).and_then(|entry| entry.flow.take()) else {
+            return;
+        };
+        self.by_key.remove(&flow.key);
+        let number = u32::try_from(slot).unwrap_or(NONE);
+        self.unlink(number);
+        self.slots[slot].generation = self.slots[slot].generation.wrapping_add(1);
+        self.free.push(number);
+    }
+
+    fn get_mut(&mut self, reference: FlowRef) -> Option<&mut Flow> {
+        let entry = self.slots.get_mut(reference.slot as usize)?;
+        if entry.generation == reference.generation {
+            entry.flow.as_mut()
+        } else {
+            None
+        }
+    }
+
+    fn insert(&mut self, key: FlowKey, now: u64) -> u32 {
+        if self.by_key.len() >= self.capacity {
+            self.remove(self.oldest as usize);
+            self.evicted += 1;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                flow: None,
+                generation: 0,
+                newer: NONE,
+                older: NONE,
+            });
+            u32::try_from(self.slots.len() - 1).unwrap_or(NONE)
+        });
+        self.slots[slot as usize].flow = Some(Flow {
+            key,
+            connections: 1,
+            next_index: 0,
+            counters: Counters::default(),
+            first_seen_ns: now,
+            last_seen_ns: now,
+            lateness_max_ns: 0,
+            isn: None,
+        });
+        self.by_key.insert(key, slot);
+        slot
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let (newer, older) = {
+            let entry = &self.slots[slot as usize];
+            (entry.newer, entry.older)
+        };
+        match self.slots.get_mut(newer as usize) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+        match self.slots.get_mut(older as usize) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn link_newest(&mut self, slot: u32) {
+        let older = self.newest;
+        let entry = &mut self.slots[slot as usize];
+        (entry.newer, entry.older) = (NONE, older);
+        match self.slots.get_mut(older as usize) {
+            Some(entry) => entry.newer = slot,
+            None => self.oldest = slot,
+        }
+        self.newest = slot;
+    }
+}
+
+#[cfg(test)]
+#[path = "flows_tests.rs"]
+mod tests;

@@ -1,0 +1,28 @@
+//! pathem: one process that is the network between lab namespaces.
+//!
+//! Each lab node is a network namespace with a TUN device whose other end this process holds. Every
+//! ordered pair of nodes has its own path: loss, a drop-tail bottleneck, one AQM law and a delay.
+//! `docs/design/pathem.md` states the laws, the configuration and the control protocol.
+//!
+//! The modules [`config`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`] and [`router`] are
+//! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
+//! clock. [`tun`], [`netlink`], [`host`], [`control`], [`jobs`], [`packet_log`], [`world`] and [`engine`] talk to
+//! the kernel.
+
+pub mod config;
+pub mod control;
+pub mod engine;
+pub mod flows;
+pub mod host;
+pub mod jobs;
+pub mod loss;
+pub mod netlink;
+pub mod packet;
+pub mod packet_log;
+pub mod path;
+pub mod router;
+pub mod stats;
+#[cfg(test)]
+mod testing;
+pub mod tun;
+pub mod world;

@@ -1,0 +1,173 @@
+//! TUN devices inside network namespaces.
+
+use crate::netlink::LinkStats;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::ffi::c_int;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// MTU of every lab device, bytes.
+pub const MTU: c_int = 1500;
+
+const OWN_NETNS: &str = "/proc/thread-self/ns/net";
+
+/// The other end of a node's TUN device.
+pub struct Tun {
+    file: File,
+    stats: LinkStats,
+}
+
+impl Tun {
+    /// Creates the device in the namespace, with MTU 1500 and this transmit queue length, and brings it up.
+    ///
+    /// The calling thread enters the namespace and comes back; the descriptor stays bound to the namespace.
+    ///
+    /// # Errors
+    /// What failed, in words.
+    pub fn open(netns: &Path, device: &str, txqueuelen: u32) -> Result<Self, String> {
+        let place = netns.display();
+        let home = File::open(OWN_NETNS).map_err(|error| format!("{OWN_NETNS}: {error}"))?;
+        let target = File::open(netns).map_err(|error| {
+            format!("network namespace {place} cannot be opened ({error}); create it first")
+        })?;
+        if is_same(&home, &target).map_err(|error| format!("network namespace {place}: {error}"))? {
+            return Err(format!(
+                "network namespace {place} is pathem's own; give each node its own namespace"
+            ));
+        }
+        setns(&target, CloneFlags::CLONE_NEWNET).map_err(|error| {
+            format!("network namespace {place} cannot be entered ({error}); it takes a namespace file and CAP_SYS_ADMIN")
+        })?;
+        let opened = Self::open_here(device, txqueuelen)
+            .map_err(|error| format!("node device {device} in {place}: {error}"));
+        setns(&home, CloneFlags::CLONE_NEWNET)
+            .map_err(|error| format!("cannot return to my own namespace: {error}"))?;
+        opened
+    }
+
+    fn open_here(device: &str, txqueuelen: u32) -> Result<Self, String> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(|error| {
+                format!(
+                    "/dev/net/tun cannot be opened ({error}); load the tun module and allow its use"
+                )
+            })?;
+        let mut request = request_for(device);
+        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
+        #[allow(clippy::cast_possible_truncation)]
+        // the three flags fit 16 bits; IFF_TUN_EXCL is the top one
+        {
+            request.ifr_ifru.ifru_flags = flags as i16;
+        }
+        interface_ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| {
+            format!("cannot be created ({error}); is the name taken, or CAP_NET_ADMIN missing?")
+        })?;
+        let socket = socket(
+            AddressFamily::Inet,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .map_err(|error| format!("socket: {error}"))?;
+        configure(socket.as_fd(), device, txqueuelen)?;
+        let index =
+            nix::net::if_::if_nametoindex(device).map_err(|error| format!("index: {error}"))?;
+        let stats = LinkStats::open(index).map_err(|error| format!("netlink: {error}"))?;
+        Ok(Self { file, stats })
+    }
+
+    /// Reads one packet that the node sent. `Ok(None)`: there is none now.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.file).read(buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands one packet to the node's kernel, which processes it within this call.
+    #[must_use]
+    pub fn write(&self, packet: &[u8]) -> bool {
+        (&self.file)
+            .write(packet)
+            .is_ok_and(|length| length == packet.len())
+    }
+
+    /// The kernel's counters of the device.
+    #[must_use]
+    pub fn stats(&self) -> &LinkStats {
+        &self.stats
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn is_same(one: &File, other: &File) -> io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
+fn request_for(device: &str) -> libc::ifreq {
+    // SAFETY: ifreq is a C struct of integers and pointers; all zeros is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name.iter_mut().zip(device.bytes().take(room)) {
+        *place = libc::c_char::try_from(byte).unwrap_or(0); // names are ASCII
+    }
+    request
+}
+
+/// Sets MTU and transmit queue length, and brings the device up.
+fn configure(socket: BorrowedFd<'_>, device: &str, txqueuelen: u32) -> Result<(), String> {
+    let mut request = request_for(device);
+    request.ifr_ifru.ifru_mtu = MTU;
+    interface_ioctl(socket, libc::SIOCSIFMTU, &mut request)
+        .map_err(|error| format!("MTU: {error}"))?;
+    // The C union has one int for this; metric is another name of the same place.
+    request.ifr_ifru.ifru_metric =
+        c_int::try_from(txqueuelen).map_err(|_| "txqueuelen is too large".to_owned())?;
+    interface_ioctl(socket, libc::SIOCSIFTXQLEN, &mut request)
+        .map_err(|error| format!("txqueuelen: {error}"))?;
+    interface_ioctl(socket, libc::SIOCGIFFLAGS, &mut request)
+        .map_err(|error| format!("flags: {error}"))?;
+    // SAFETY: the kernel has just filled in the flags, and every bit pattern is a valid integer.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    #[allow(clippy::cast_possible_truncation)] // IFF_UP is 1
+    {
+        request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as i16;
+    }
+    interface_ioctl(socket, libc::SIOCSIFFLAGS, &mut request)
+        .map_err(|error| format!("bringing it up: {error}"))
+}
+
+fn interface_ioctl(
+    fd: BorrowedFd<'_>,
+    code: libc::Ioctl,
+    request: &mut libc::ifreq,
+) -> nix::Result<()> {
+    // SAFETY: the descriptor is open, and every code used here takes a pointer to one ifreq, which outlives the call.
+    let answer = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
+    nix::errno::Errno::result(answer).map(drop)
+}
