@@ -200,6 +200,6 @@ mod tests {
         let mut socket = Socket::open(closed, true).unwrap();
         socket.send(b"x").unwrap();
         socket.wait_readable(Duration::from_secs(5)).unwrap();
-        assert_eq!(socket.receive(&mut vec![0; 9]), Err(Errno::ECONNREFUSED));
+        assert_eq!(socket.receive(&mut [0; 9]), Err(Errno::ECONNREFUSED));
     }
 }
