@@ -1,0 +1,235 @@
+"""The campaign folders that analysis reads, as one dataset; nothing is counted twice, nothing is left out unsaid."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from upshift import store
+from upshift.domain import Download
+from upshift.errors import UsageError
+
+WARMUP = "warmup"
+"""Name of the configuration that only warms caches: it has no place in Table 1 and in the figures."""
+
+Value = float | int | str | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """One campaign folder."""
+
+    path: Path
+    environment: Mapping[str, Any] | None
+    """`environment.json`, where there is one."""
+    lab: Mapping[str, Any] | None
+    """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Void:
+    """One download of a measurement run that was void and repeated: a row of `superseded.parquet`."""
+
+    vantage: str
+    iteration: int
+    domain: str
+    configuration: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A download with what analysis knows of it besides."""
+
+    folder: int
+    """Index into `Dataset.folders`: equal names in two folders are two measurement runs."""
+    download: Download
+    kpis: Mapping[str, Value]
+    """KPI name -> value; empty where `kpis.parquet` has no row for this download."""
+
+    @property
+    def run(self) -> tuple[int, str, str, int, str, str]:
+        """Names the measurement run: downloads are compared within it only."""
+        d = self.download
+        return (self.folder, d.campaign, d.vantage, d.iteration, d.domain, d.url)
+
+    def number(self, kpi: str) -> float | None:
+        """A KPI as a finite number, None where it is missing."""
+        value = self.kpis.get(kpi)
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            return float(value)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """All folders that were named, together."""
+
+    folders: tuple[Folder, ...]
+    records: tuple[Record, ...]
+    kpi_units: Mapping[str, str]
+    """KPI name -> unit, `` where it has none."""
+    voids: tuple[Void, ...]
+    notes: tuple[str, ...]
+    """Sentences about what is missing, for the reader."""
+
+
+def load(paths: Sequence[Path]) -> Dataset:
+    """Reads campaign folders.
+
+    Raises:
+        UsageError: a folder is missing, has no `downloads.parquet`, has none in it, or brings downloads that another
+            folder (or the same) already has.
+    """
+    folders: list[Folder] = []
+    records: list[Record] = []
+    voids: list[Void] = []
+    units: dict[str, str] = {}
+    notes: list[str] = []
+    resolved: set[Path] = set()
+    for path in paths:
+        if path.resolve() in resolved:
+            raise UsageError("this folder is named twice", where=str(path), remedy="name it once")
+        resolved.add(path.resolve())
+        downloads = _downloads(path)
+        kpis = _kpis(path, units, notes)
+        index = len(folders)
+        folders.append(Folder(path=path, environment=_json(path, "environment.json"), lab=_json(path, "lab.json")))
+        records += [Record(folder=index, download=d, kpis=kpis.get(_key(d), {})) for d in downloads]
+        unmatched = sum(1 for d in downloads if kpis and d.outcome == "ok" and _key(d) not in kpis)
+        if unmatched:
+            notes.append(f"{path}: {unmatched} of {len(downloads)} downloads are ok and have no row in kpis.parquet.")
+        voids += _voids(path)
+    _refuse_repeats(records, folders)
+    return Dataset(
+        folders=tuple(folders), records=tuple(records), kpi_units=units, voids=tuple(voids), notes=tuple(notes)
+    )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns a refusal by the file system into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"this cannot be written ({error.strerror or error})",
+            where=str(folder),
+            remedy="name another folder with --out",
+        ) from None
+
+
+def output_folder(paths: Sequence[Path], out: Path | None) -> Path:
+    """Where results go: `out`, else the folder itself, else for several folders `combined/` in the first."""
+    if out is not None:
+        return out
+    return paths[0] if len(paths) == 1 else paths[0] / "combined"
+
+
+def _downloads(path: Path) -> list[Download]:
+    if not path.exists():
+        raise UsageError("there is no such folder", where=str(path), remedy="name the --out folder of `upshift run`")
+    file = path / "downloads.parquet"
+    if not file.is_file():
+        raise UsageError(
+            "this folder has no downloads.parquet",
+            where=str(path),
+            remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
+        )
+    try:
+        downloads = store.read_rows(file, "downloads", Download)
+    except TypeError as error:  # a column of the dataclass is absent
+        raise UsageError(
+            f"columns are missing ({error})", where=str(file), remedy="export it again with `upshift run`"
+        ) from None
+    if not downloads:
+        raise UsageError("there is no download in it", where=str(file), remedy="run the campaign first")
+    return downloads
+
+
+def _key(download: Download) -> tuple[Value, ...]:
+    return tuple(getattr(download, name) for name in store.DOWNLOAD_KEY)
+
+
+def _kpis(path: Path, units: dict[str, str], notes: list[str]) -> dict[tuple[Value, ...], Mapping[str, Value]]:
+    file = path / "kpis.parquet"
+    if not file.is_file():
+        notes.append(
+            f"{path} has no kpis.parquet, so there is nothing here that comes from its captures; "
+            "`upshift run` makes the file at the end of a campaign."
+        )
+        return {}
+    table = store.read_table(file, "kpis")
+    missing = [name for name in store.DOWNLOAD_KEY if name not in table.column_names]
+    if missing:
+        raise UsageError(f"column {missing[0]} is missing", where=str(file), remedy="make the file again")
+    names = [field.name for field in table.schema if field.name not in store.DOWNLOAD_KEY]
+    for name in names:
+        metadata = table.schema.field(name).metadata or {}
+        units.setdefault(name, metadata.get(b"unit", b"").decode())
+    found: dict[tuple[Value, ...], Mapping[str, Value]] = {}
+    for row in table.to_pylist():
+        key = tuple(row[name] for name in store.DOWNLOAD_KEY)
+        if key in found:
+            raise UsageError(f"two rows for download {_words(key)}", where=str(file), remedy="make the file again")
+        found[key] = {name: row[name] for name in names}
+    return found
+
+
+def _voids(path: Path) -> list[Void]:
+    file = path / "superseded.parquet"
+    if not file.is_file():
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = list(Void.__dataclass_fields__)
+    try:
+        # Not through the store: the table may have more columns, and its kind is the downloader's business.
+        rows = pq.read_table(file, columns=columns).to_pylist()
+        return [Void(**{**row, "reason": row["reason"] or "no reason recorded"}) for row in rows]
+    except (pa.ArrowException, OSError, TypeError, KeyError) as error:
+        said = (str(error).strip().splitlines() or ["?"])[0]
+        raise UsageError(
+            f"this is no table of superseded downloads ({said})", where=str(file), remedy="make it again"
+        ) from None
+
+
+def _json(path: Path, name: str) -> Mapping[str, Any] | None:
+    file = path / name
+    if not file.is_file():
+        return None
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"this is no JSON ({error})", where=str(file), remedy="mend or remove the file") from None
+    if not isinstance(document, dict):
+        raise UsageError("this is no JSON object", where=str(file), remedy="mend or remove the file")
+    return document
+
+
+def _refuse_repeats(records: Sequence[Record], folders: Sequence[Folder]) -> None:
+    """A copy of a folder, or a folder inside a merge of folders, would count downloads twice."""
+    within: set[tuple[object, ...]] = set()
+    across: dict[tuple[object, ...], int] = {}
+    for record in records:
+        key = _key(record.download)
+        where = str(folders[record.folder].path / "downloads.parquet")
+        if (record.folder, key) in within:
+            raise UsageError(f"download {_words(key)} is there twice", where=where, remedy="export it again")
+        within.add((record.folder, key))
+        other = across.setdefault((*key, record.download.started_at), record.folder)
+        if other != record.folder:
+            raise UsageError(
+                f"download {_words(key)} is also in {folders[other].path}", where=where, remedy="name one of the two"
+            )
+
+
+def _words(key: tuple[Value, ...]) -> str:
+    named = dict(zip(store.DOWNLOAD_KEY, key, strict=True))
+    return f"{named['vantage']}, iteration {named['iteration']}, {named['domain']}, {named['configuration']}"
