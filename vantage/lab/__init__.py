@@ -1,1 +1,1 @@
-"""The lab: an emulated Internet in network namespaces."""
+"""The lab: an emulated Internet of network namespaces, a path emulator, real servers and real DNS."""

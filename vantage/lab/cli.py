@@ -1,0 +1,102 @@
+"""`upshift lab`: the emulated Internet."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from upshift.errors import LabError
+from upshift.progress import show
+from vantage.lab import control
+from vantage.lab.lab import Lab
+from vantage.lab.place import command_into
+from vantage.lab.plan import read_plan
+from vantage.lab.state import LabFolder, all_labs, lab_folder
+from vantage.lab.topology import shipped
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def up(
+    topology: Annotated[str, typer.Argument(help=f"Name ({', '.join(shipped())}) or path of a TOML file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Build a lab; returns when every server in it answers."""
+    with show(as_json=as_json) as progress:
+        folder = control.up(topology, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(describe(folder)))
+        return
+    lab = Lab(folder)
+    typer.echo(
+        f"The lab {lab.name} is up: vantage points {', '.join(lab.vantage_points)}, {len(lab.targets())} targets."
+    )
+    typer.echo(f"Try: upshift lab exec {lab.vantage_points[0]} -- curl {lab.targets()[0].url} -o file")
+
+
+@app.command()
+def down(
+    name: Annotated[str | None, typer.Argument(help="Name of a lab; without it, all labs.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All labs of this state folder (the default).")] = False,
+) -> None:
+    """Remove labs and all that is theirs, also after a crash."""
+    if name is not None and not everything:
+        done = [name] if control.down(lab_folder(name)) else []
+    else:
+        done = control.down_all()
+    typer.echo(f"Removed: {', '.join(done)}." if done else "There was no lab.")
+
+
+@app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def execute(
+    node: Annotated[str, typer.Argument(help="Node to run in: a vantage point or a server.")],
+    command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.")],
+    lab: Annotated[str | None, typer.Option("--lab", help="Which lab, where several are up.")] = None,
+) -> None:
+    """Run a program in a node of the lab; its exit code is ours."""
+    folder = control.choose(lab)
+    state = folder.read_state()
+    known = read_plan(folder)["addresses"]
+    if node not in known:
+        raise LabError(f"the lab {folder.name} has no node {node!r}", remedy=f"it has: {', '.join(known)}")
+    if state is None or "pid" not in state:
+        raise LabError(f"the lab {folder.name} is still coming up", remedy="try again in a moment")
+    argv = command_into(folder, node, command, state=state)
+    os.execvp(argv[0], argv)  # noqa: S606 - signals, terminal and exit code are the program's own
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """List the labs and how they fare."""
+    found = [describe(folder) for folder in all_labs()]
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for entry in found:
+        line = f"{entry['name']}: {entry['status']}"
+        typer.echo(f"{line} ({entry['detail']})" if entry["detail"] else line)
+    if not found:
+        typer.echo("No lab is up.")
+
+
+def describe(folder: LabFolder) -> dict[str, object]:
+    """What `--json` prints of a lab."""
+    state = folder.read_state() or {}
+    alive = folder.alive()
+    described: dict[str, object] = {
+        "name": folder.name,
+        "folder": str(folder.root),
+        "status": state.get("status", "starting") if alive else "dead",
+        "detail": state.get("detail", "") if alive else "run: upshift lab down",
+        "pid": state.get("pid"),
+        "ca_file": str(folder.ca),
+    }
+    if alive and folder.plan.exists():
+        described["addresses"] = read_plan(folder)["addresses"]
+    return described

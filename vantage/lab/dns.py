@@ -1,0 +1,80 @@
+"""The lab's DNS: Knot with one zone, the root, so that every other name does not exist."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from vantage.lab.addresses import Addresses
+from vantage.lab.topology import DNS_NODE, Server, Topology
+
+TTL_S = 30
+
+
+def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
+    """The zone file."""
+    own = addresses[DNS_NODE]
+    lines = [
+        f"$TTL {TTL_S}",
+        ". IN SOA ns.lab. hostmaster.lab. 1 3600 600 86400 30",
+        ". IN NS ns.lab.",
+        f"ns.lab. IN A {own.ipv4}",
+        f"ns.lab. IN AAAA {own.ipv6}",
+    ]
+    for server in topology.server:
+        lines += _records(server, addresses[server.name])
+    return "\n".join(lines) + "\n"
+
+
+def _records(server: Server, addresses: Addresses) -> list[str]:
+    owners = server.cnames[-1:] or server.domains
+    aliases = [*server.cnames]
+    lines = []
+    if aliases:
+        lines += [f"{domain}. IN CNAME {aliases[0]}." for domain in server.domains]
+        lines += [f"{name}. IN CNAME {after}." for name, after in itertools.pairwise(aliases)]
+    protocols = "h3,h2" if server.quic else "h2"
+    for name in owners:
+        lines.append(f"{name}. IN A {addresses.ipv4}")
+        hints = f"ipv4hint={addresses.ipv4}"
+        if server.ipv6:
+            lines.append(f"{name}. IN AAAA {addresses.ipv6}")
+            hints += f" ipv6hint={addresses.ipv6}"
+        if server.fault is None:
+            lines.append(f"{name}. IN HTTPS 1 . alpn={protocols} {hints}")
+    return lines
+
+
+def knot_configuration(folder: Path, addresses: Addresses, *, ipv6: bool) -> str:
+    """knotd's configuration; `folder` holds the zone file `root.zone` and everything that knotd writes."""
+    listen = [addresses.ipv4, *([addresses.ipv6] if ipv6 else [])]
+    return f"""server:
+    rundir: "{folder}"
+    listen: [{", ".join(f'"{address}@53"' for address in listen)}]
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+    version: ""
+    identity: ""
+database:
+    storage: "{folder}"
+    journal-db-max-size: 1M
+log:
+  - target: stderr
+    any: warning
+template:
+  - id: default
+    storage: "{folder}"
+    zonefile-sync: -1
+    journal-content: none
+    semantic-checks: off
+zone:
+  - domain: "."
+    file: "{folder}/root.zone"
+"""
+
+
+def resolv_conf(addresses: Addresses) -> str:
+    """What programs in the lab read as /etc/resolv.conf."""
+    return f"nameserver {addresses.ipv4}\noptions timeout:2 attempts:3\n"

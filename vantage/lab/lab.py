@@ -1,0 +1,152 @@
+"""`open_lab`: a lab for the time of a block, the one that is up or one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from upshift.domain import Target
+from upshift.errors import LabError
+from upshift.progress import Progress
+from vantage.lab import control
+from vantage.lab.pathem import Emulator
+from vantage.lab.place import LabPlace
+from vantage.lab.plan import read_plan
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import MTU, Server, Topology, find_topology, load_topology
+
+
+class Lab:
+    """A lab that is up."""
+
+    def __init__(self, folder: LabFolder) -> None:
+        state = folder.read_state()
+        if state is None or not folder.alive():
+            raise LabError(f"the lab {folder.name} is not up", remedy=f"run: upshift lab up {folder.name}")
+        if state["status"] != "ready":
+            raise LabError(
+                f"the lab {folder.name} is {state['status']} ({state['detail']})",
+                remedy=f"run: upshift lab down {folder.name}, and bring it up again",
+            )
+        self.folder = folder
+        self.topology: Topology = load_topology(folder.topology)
+        self.plan: Mapping[str, Any] = read_plan(folder)
+        self.state: Mapping[str, Any] = state
+
+    @property
+    def name(self) -> str:
+        return self.topology.name
+
+    @property
+    def vantage_points(self) -> list[str]:
+        """Names, in the order of the topology."""
+        return [vantage.name for vantage in self.topology.vantage]
+
+    @property
+    def ca_file(self) -> Path:
+        return self.folder.ca
+
+    def place(self, name: str) -> LabPlace:
+        """A node as a place. Raises LabError that lists the nodes where there is none of that name."""
+        if name not in self.plan["addresses"]:
+            known = ", ".join(self.plan["addresses"])
+            raise LabError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
+        rtt_ms: dict[str, float] = {}
+        for server in self.topology.server:
+            if name in server.paths:
+                own = self.plan["addresses"][server.name]
+                rtt_ms |= dict.fromkeys((own["ipv4"], own["ipv6"]), server.paths[name].rtt_ms)
+        return LabPlace(self.folder, name, state=self.state, plan=self.plan, rtt_ms=rtt_ms)
+
+    def emulator(self) -> Emulator:
+        """A connection of its own to the path emulator."""
+        return Emulator(self.folder.socket)
+
+    def targets(self, *, faults: bool = False) -> list[Target]:
+        """The first file of each domain, with its true size; of servers that fail on purpose only with `faults`."""
+        found: list[Target] = []
+        for server in self.topology.server:
+            if server.fault is None or faults:
+                found += [self._target(server, domain, len(found) + 1) for domain in server.domains]
+        return found
+
+    def _target(self, server: Server, domain: str, rank: int) -> Target:
+        organisation = self.topology.organisation_of(server)
+        file = server.files[0]
+        return Target(
+            domain=domain,
+            url=f"https://{domain}{file.path}",
+            provider=organisation.provider,
+            rank=rank,
+            size_bytes=file.size_bytes,
+            server_ip=self.plan["addresses"][server.name]["ipv4"],
+            asn=organisation.asn,
+            organisation=organisation.title,
+            quic=server.quic and server.fault is None,
+        )
+
+    def sha256(self, domain: str) -> str:
+        """Hash of the file that the domain's target names."""
+        server = next(server for server in self.topology.server if domain in server.domains)
+        found: str = self.plan["sha256"][server.name + server.files[0].path]
+        return found
+
+    def truth(self) -> dict[str, Any]:
+        """The document `lab.json` of docs/design/house.md: what is programmed on every path."""
+        paths = []
+        for vantage in self.vantage_points:
+            for server in self.topology.server:
+                paths += [self._truth(vantage, server, domain) for domain in server.domains]
+        return {"schema": 1, "topology": self.name, "paths": paths}
+
+    def _truth(self, vantage: str, server: Server, domain: str) -> dict[str, Any]:
+        path = server.paths[vantage]
+        return {
+            "vantage": vantage,
+            "domain": domain,
+            "server": server.name,
+            "provider": self.topology.organisation_of(server).provider,
+            "rtt_ms": path.rtt_ms,
+            "rate_mbit": path.rate_mbit,
+            "queue_bytes": path.queue_bytes,
+            "loss": path.loss_percent / 100,
+            "ecn_threshold_bytes": path.ecn_threshold_bytes,
+            "initcwnd": server.initcwnd,
+            "congestion_control": server.congestion_control,
+            "mtu": MTU,
+            "edge": server.edge is not None,
+            "clean": path.clean and server.fault is None,
+            "quic": server.quic and server.fault is None,
+            "note": server.note,
+        }
+
+
+@contextmanager
+def open_lab(topology: str | Path, *, progress: Progress | None = None) -> Iterator[Lab]:
+    """A lab of this topology: the one that is up, else one that is brought up now and taken down at the end.
+
+    A lab of one's own ends with this process, whatever kills it.
+
+    Raises:
+        LabError: it could not be built, or one of the same name but another content is up.
+        PlaceError: a program is missing, or there is no permission.
+        UsageError: the topology is wrong.
+    """
+    path = find_topology(topology)
+    folder = control.lab_of(path)
+    if control.usable(folder):
+        if folder.topology.read_bytes() != path.read_bytes():
+            raise LabError(
+                f"the lab {folder.name} that is up was made from another version of this topology",
+                where=str(path),
+                remedy=f"run: upshift lab down {folder.name}",
+            )
+        yield Lab(folder)
+        return
+    control.up(path, attached=True, progress=progress)
+    try:
+        yield Lab(folder)
+    finally:
+        control.down(folder)

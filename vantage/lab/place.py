@@ -1,0 +1,164 @@
+"""A lab node as an `upshift.place.Place`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from upshift import process
+from upshift.domain import Setting
+from upshift.errors import LabError
+from upshift.process import Child, Completed
+from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
+from vantage import linux
+from vantage.lab.addresses import IPV4, IPV6
+from vantage.lab.control import LAB_VARIABLE
+from vantage.lab.pathem import DEVICE, Emulator
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import DNS_NODE
+from vantage.lab.watch import LabWatch
+
+ALLOWED = (*LAB_PREFIXES, *LOOPBACK_PREFIXES)
+NETNS = "/run/netns"
+
+
+def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: str | None = None) -> list[str]:
+    """The start of a command line that enters a node: namespaces, working folder, environment.
+
+    The path of the namespace is read through the holder's root, as /run/netns there is private. Entering a mount
+    namespace changes the working folder to /, hence env(1).
+    """
+    pid = state["pid"]
+    if state["rootless"]:
+        enter = [sys.executable, "-I", "-S", str(Path(__file__).with_name("join.py")), str(pid), node]
+    else:
+        enter = ["nsenter", f"--mount=/proc/{pid}/ns/mnt", f"--net=/proc/{pid}/root{NETNS}/{node}"]
+    return [
+        *enter,
+        "env",
+        f"--chdir={cwd or '/'}",
+        f"{ENVIRONMENT_VARIABLE}={','.join(map(str, ALLOWED))}",
+        f"{LAB_VARIABLE}={folder.root}",
+    ]
+
+
+class LabPlace:
+    """A node of a lab that is up; implements `upshift.place.Place`.
+
+    Args:
+        rtt_ms: server address -> round-trip time of the path from here; an address that is missing cannot be watched.
+    """
+
+    allowed_prefixes: tuple[IPNetwork, ...] = ALLOWED
+    interface = DEVICE
+
+    def __init__(
+        self,
+        folder: LabFolder,
+        name: str,
+        *,
+        state: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        rtt_ms: Mapping[str, float],
+    ) -> None:
+        self.name = name
+        self.nameservers: tuple[str, ...] = (plan["addresses"][DNS_NODE]["ipv4"],)
+        self.ca_file: Path | None = folder.ca
+        self._folder = folder
+        self._state = state
+        self._plan = plan
+        self._rtt_ms = rtt_ms
+        self._emulator: Emulator | None = None
+        self._namespace = linux.Namespace(self.run, (str(IPV4), str(IPV6)) if plan["ipv6"] else (str(IPV4),))
+
+    def prefix(self) -> list[str]:
+        """How to start a program here (see `prefix_into`). Raises LabError where the lab has gone."""
+        pid, started = int(self._state["pid"]), int(self._state["started_ticks"])
+        # A number that is used again must never be entered.
+        if process.start_time_ticks(pid) != started:
+            raise LabError(f"the lab {self._folder.name} has gone", remedy=f"run: upshift lab up {self._folder.name}")
+        try:
+            cwd = str(Path.cwd())
+        except OSError:
+            cwd = "/"
+        return prefix_into(self._folder, self.name, self._state, cwd=cwd)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        """Runs a program in the node to its end."""
+        done = process.run([*self.prefix(), *process.PARENT_DEATH, *argv], timeout_s=timeout_s, stdin=stdin)
+        return replace(done, argv=tuple(argv))
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bool = False,
+        stdout: bool | Path = False,
+        stderr: bool | Path = False,
+        binary: bool = False,
+    ) -> Child:
+        """Starts a program in the node in the background."""
+        return process.start(argv, prefix=self.prefix(), stdin=stdin, stdout=stdout, stderr=stderr, binary=binary)
+
+    def apply(self, settings: Sequence[Setting]) -> None:
+        """Sets sysctls and route attributes of the node's namespace, and forgets cached TCP metrics."""
+        self._namespace.apply(settings)
+
+    def watch(self, server_ip: str) -> LabWatch:
+        """Starts to watch the two directions of the path to this server. Raises LabError where there is no path."""
+        if self._emulator is None:
+            self._emulator = Emulator(self._folder.socket)
+        for node, own in self._plan["addresses"].items():
+            for family, address in own.items():
+                if address == server_ip and server_ip in self._rtt_ms:
+                    local = self._plan["addresses"][self.name][family]
+                    ends = ((self.name, local), (node, server_ip))
+                    return LabWatch(self._emulator, ends, rtt_ms=self._rtt_ms[server_ip])
+        raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
+
+    def environment(self) -> Mapping[str, object]:
+        """What has to be stored with the data of this place."""
+        versions = {}
+        for program, arguments in (
+            ("tcpdump", "--version"),
+            ("caddy", "version"),
+            ("nginx", "-v"),
+            ("knotd", "--version"),
+            ("ip", "-V"),
+            (self._plan["emulator"][0], "--version"),
+        ):
+            done = process.run([program, arguments])
+            lines = (done.stdout or done.stderr).strip().splitlines()
+            versions[Path(program).name] = lines[0] if lines else ""
+        return {
+            "kind": "lab",
+            "name": self.name,
+            "topology": self._plan["name"],
+            "topology_sha256": self._plan["topology_sha256"],
+            "rootless": self._state["rootless"],
+            "emulator": shlex.join(self._plan["emulator"]),
+            "versions": versions,
+            **linux.describe_host(),
+            **linux.describe_network(self.run),
+        }
+
+    def close(self) -> None:
+        """Puts back the node's settings and closes the connection to the emulator."""
+        try:
+            if process.start_time_ticks(int(self._state["pid"])) == self._state["started_ticks"]:
+                self._namespace.restore()
+        finally:
+            if self._emulator is not None:
+                self._emulator.close()
+                self._emulator = None
+
+
+def command_into(folder: LabFolder, node: str, argv: Sequence[str], *, state: Mapping[str, Any]) -> list[str]:
+    """A whole command line that runs `argv` in a node, for execvp(3); common programs trust the lab's certificates."""
+    words = list(argv[1:] if argv and argv[0] == "--" else argv)
+    trust = [f"{name}={folder.ca}" for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")]
+    return [*prefix_into(folder, node, state, cwd=str(Path.cwd())), *trust, *words]

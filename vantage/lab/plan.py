@@ -1,0 +1,214 @@
+"""From a topology to a plan: all files of a lab, and the list of what its holder has to do.
+
+The planning is done before the holder starts, by whoever runs `upshift lab up`: what can be wrong is found there, and
+the holder, which is process 1 of the lab, stays small.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from upshift.process import require
+from upshift.store import write_json
+from vantage.lab import content, dns, pathem, web
+from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import DNS_NODE, Topology
+
+SERVER_WMEM = "4096 65536 67108864"
+"""Send buffer: its maximum must exceed the window of the fastest path (the kernel's default of 4 MB does not)."""
+
+SERVER_RMEM = "4096 131072 67108864"
+CLIENT_CONGESTION_CONTROL = "cubic"
+CLIENT_INITCWND = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """A network namespace."""
+
+    name: str
+    sysctls: Mapping[str, str]
+    """Set before the device appears."""
+    ip_batch: tuple[str, ...]
+    """Lines for `ip -batch`, once the device is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramPlan:
+    """A server program."""
+
+    name: str
+    node: str
+    argv: tuple[str, ...]
+    tcp: tuple[tuple[str, int], ...] = ()
+    """Addresses and ports that answer once it is ready."""
+    udp: tuple[int, ...] = ()
+    """Ports that are bound once it is ready."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_plan(topology: Topology, topology_text: str, folder: LabFolder) -> dict[str, Any]:
+    """Writes all files of the lab into its folder, the plan among them, and returns the plan.
+
+    Raises PlaceError where a server program is missing.
+    """
+    ipv6 = Path("/proc/net/if_inet6").exists()
+    addresses = dict(address_plan(topology))
+    for name in ("log", "dns", "caddy", "nginx"):
+        (folder.root / name).mkdir(parents=True, exist_ok=True)
+    folder.topology.write_text(topology_text, encoding="utf-8")
+    hashes = content.write_content(topology, folder.root / "content")
+    content.write_certificates(topology, folder.root / "certificates")
+    resolv = folder.root / "resolv.conf"
+    resolv.write_text(dns.resolv_conf(addresses[DNS_NODE]), encoding="utf-8")
+    emulator = folder.root / "pathem.json"
+    write_json(emulator, pathem.configuration(topology, addresses, ipv6=ipv6))
+    programs = [_dns_program(topology, addresses, folder, ipv6=ipv6), *_web_programs(topology, addresses, folder)]
+    plan: dict[str, Any] = {
+        "schema": 1,
+        "name": topology.name,
+        "topology_sha256": hashlib.sha256(topology_text.encode()).hexdigest(),
+        "nodes": [asdict(node) for node in _nodes(topology, addresses, ipv6=ipv6)],
+        "emulator": [pathem.find_pathem(), "--config", str(emulator), "--control", str(folder.socket)],
+        "programs": [asdict(program) for program in programs],
+        "resolv_conf": str(resolv),
+        "addresses": {name: asdict(own) for name, own in addresses.items()},
+        "ipv6": ipv6,
+        "sha256": dict(hashes),
+    }
+    write_json(folder.plan, plan)
+    return plan
+
+
+def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> list[NodePlan]:
+    shape = {DNS_NODE: (CLIENT_CONGESTION_CONTROL, CLIENT_INITCWND)}
+    shape |= {vantage.name: (CLIENT_CONGESTION_CONTROL, CLIENT_INITCWND) for vantage in topology.vantage}
+    for server in topology.server:
+        shape |= dict.fromkeys((server.name, server.origin_name), (server.congestion_control, server.initcwnd))
+    vantages = {vantage.name for vantage in topology.vantage}
+    return [
+        NodePlan(
+            name=name,
+            sysctls=_sysctls(is_server=name not in vantages, ipv6=ipv6),
+            ip_batch=_ip_batch(own, *shape[name], ipv6=ipv6),
+        )
+        for name, own in addresses.items()
+    ]
+
+
+def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
+    """Every setting that a measurement could depend on, so that the host's own defaults play no part."""
+    settings = {
+        "net.ipv4.tcp_no_metrics_save": "1",
+        "net.ipv4.tcp_sack": "1",
+        "net.ipv4.tcp_window_scaling": "1",
+        "net.ipv4.tcp_timestamps": "1",
+        "net.ipv4.tcp_ecn": "2",  # when the peer asks
+        "net.ipv4.tcp_fastopen": "0",
+        "net.ipv4.ip_unprivileged_port_start": "0",
+        "net.ipv4.ping_group_range": "0 2147483647",
+        "net.ipv4.conf.all.rp_filter": "0",
+        "net.ipv4.conf.default.rp_filter": "0",
+    }
+    if is_server:
+        settings |= {"net.ipv4.tcp_wmem": SERVER_WMEM, "net.ipv4.tcp_rmem": SERVER_RMEM}
+    if ipv6:
+        for scope in ("all", "default"):
+            at = f"net.ipv6.conf.{scope}"
+            settings |= {f"{at}.accept_ra": "0", f"{at}.autoconf": "0", f"{at}.router_solicitations": "0"}
+            settings |= {f"{at}.addr_gen_mode": "1", f"{at}.accept_dad": "0", f"{at}.dad_transmits": "0"}
+    return settings
+
+
+def _ip_batch(own: Addresses, congestion_control: str, initcwnd: int, *, ipv6: bool) -> tuple[str, ...]:
+    """Addresses and the two lab routes; there is no default route, so nothing else can be sent anywhere.
+
+    The congestion control is a route attribute because a host may not let the sysctl be set to what it restricts.
+    """
+    attributes = f"congctl {congestion_control} initcwnd {initcwnd}"
+    lines = [
+        f"address add {own.ipv4}/32 dev {pathem.DEVICE}",
+        f"route add {IPV4} dev {pathem.DEVICE} src {own.ipv4} {attributes}",
+    ]
+    if ipv6:
+        lines += [
+            f"address add {own.ipv6}/128 dev {pathem.DEVICE} nodad",
+            f"route add {IPV6} dev {pathem.DEVICE} src {own.ipv6} {attributes}",
+        ]
+    return tuple(lines)
+
+
+def _dns_program(
+    topology: Topology, addresses: Mapping[str, Addresses], folder: LabFolder, *, ipv6: bool
+) -> ProgramPlan:
+    root = folder.root / "dns"
+    own = addresses[DNS_NODE]
+    (root / "root.zone").write_text(dns.zone(topology, addresses), encoding="utf-8")
+    configuration = root / "knot.conf"
+    configuration.write_text(dns.knot_configuration(root, own, ipv6=ipv6), encoding="utf-8")
+    knotd = require("knotd", package="knot")
+    return ProgramPlan(
+        name="dns", node=DNS_NODE, argv=(knotd, "-c", str(configuration)), tcp=((own.ipv4, 53),), udp=(53,)
+    )
+
+
+def _web_programs(topology: Topology, addresses: Mapping[str, Addresses], folder: LabFolder) -> list[ProgramPlan]:
+    caddy = require("caddy", package="caddy")
+    files, certificates = folder.root / "content", folder.root / "certificates"
+    programs: list[ProgramPlan] = []
+
+    def add_caddy(name: str, node: str, configuration: dict[str, Any], tcp: list[int], udp: list[int]) -> None:
+        data = folder.root / "caddy" / node
+        data.mkdir(parents=True, exist_ok=True)
+        path = data / "caddy.json"
+        write_json(path, configuration)
+        home = {"HOME": str(data), "XDG_DATA_HOME": str(data), "XDG_CONFIG_HOME": str(data)}
+        ports = tuple((addresses[node].ipv4, port) for port in tcp)
+        argv = (caddy, "run", "--config", str(path))
+        programs.append(ProgramPlan(name=name, node=node, argv=argv, tcp=ports, udp=tuple(udp), env=home))
+
+    for server in topology.server:
+        if server.fault:
+            script = Path(__file__).with_name("fault_server.py")
+            argv: tuple[str, ...] = (
+                sys.executable,
+                "-I",
+                str(script),
+                server.fault,
+                "--root",
+                str(files / server.name),
+            )
+            argv += ("--certificate", str(certificates / f"{server.name}.pem"))
+            argv += ("--key", str(certificates / f"{server.name}.key"))
+            ports = ((addresses[server.name].ipv4, 443),)
+            programs.append(ProgramPlan(name=server.name, node=server.name, argv=argv, tcp=ports))
+            continue
+        if server.edge:
+            origin = addresses[server.origin_name].ipv4
+            data = folder.root / "caddy" / server.origin_name
+            configuration = web.origin_configuration(server, content=files, data=data)
+            add_caddy(server.origin_name, server.origin_name, configuration, [web.ORIGIN_PORT], [])
+            cache = folder.root / "nginx" / server.name
+            cache.mkdir(parents=True, exist_ok=True)
+            path = cache / "nginx.conf"
+            path.write_text(web.cache_configuration(origin, cache), encoding="utf-8")
+            argv = (require("nginx", package="nginx-light"), "-p", str(cache), "-c", str(path), "-e", "stderr")
+            ports = (("127.0.0.1", web.CACHE_PORT),)
+            programs.append(ProgramPlan(name=f"{server.name}-cache", node=server.name, argv=argv, tcp=ports))
+        data = folder.root / "caddy" / server.name
+        configuration = web.server_configuration(server, content=files, certificates=certificates, data=data)
+        add_caddy(server.name, server.name, configuration, [443, 80], [443] if server.quic else [])
+    return programs
+
+
+def read_plan(folder: LabFolder) -> dict[str, Any]:
+    """The plan of a lab that is up."""
+    found: dict[str, Any] = json.loads(folder.plan.read_text(encoding="utf-8"))
+    return found

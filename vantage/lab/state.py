@@ -1,0 +1,167 @@
+"""Where labs keep their files, and which of them are alive.
+
+STATE/lab/NAME.lock     held (flock) by the lab's holder and by `unshare`, its parent: the kernel lets go of it
+                        when they end, however they end
+STATE/lab/NAME/         everything of one lab; removed by `down`, or by the next `up` when the lab is dead
+    state.json          who the holder is and how the lab fares, written by the holder
+    plan.json           what the holder builds
+    lab.toml            the topology as it was read
+    pathem.sock         control socket of the path emulator
+    ca.pem, content/, caddy/, dns/, log/ ...
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from upshift.errors import LabError
+
+LONGEST_SOCKET_PATH = 107
+"""unix(7): sun_path has 108 bytes with the final zero."""
+
+SOCKET_NAME = "pathem.sock"
+
+
+def state_directory() -> Path:
+    """`$UPSHIFT_STATE_DIR`, else a folder for this user's runtime files; made with mode 0700 where it is missing.
+
+    Raises LabError where it belongs to somebody else.
+    """
+    if given := os.environ.get("UPSHIFT_STATE_DIR"):
+        path = Path(given).absolute()
+    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        path = Path(runtime) / "upshift"
+    elif os.geteuid() == 0:
+        path = Path("/run/upshift")
+    else:
+        # In a world-writable folder, so ownership and mode are checked below.
+        path = Path(tempfile.gettempdir()) / f"upshift-{os.geteuid()}"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise LabError(
+            f"the folder for the lab's state cannot be used ({error.strerror})",
+            where=str(path),
+            remedy="set UPSHIFT_STATE_DIR to a folder of yours",
+        ) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise LabError(
+            "the folder for the lab's state belongs to somebody else",
+            where=str(path),
+            remedy="set UPSHIFT_STATE_DIR to a folder of yours",
+        )
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class LabFolder:
+    """The files of one lab."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def lock(self) -> Path:
+        return self.root.with_name(f"{self.root.name}.lock")
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def topology(self) -> Path:
+        return self.root / "lab.toml"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.root / SOCKET_NAME
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def ca(self) -> Path:
+        return self.root / "certificates" / "ca.pem"
+
+    def read_state(self) -> dict[str, Any] | None:
+        """The holder's last word, None where it has said nothing yet."""
+        with suppress(FileNotFoundError, json.JSONDecodeError):
+            found = json.loads(self.state.read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else None
+        return None
+
+    def alive(self) -> bool:
+        """Whether a lab of this name is up, coming up or going down."""
+        try:
+            with self.lock.open("rb") as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    @contextmanager
+    def locked(self) -> Iterator[int | None]:
+        """Takes the lab's lock without waiting: its file descriptor, or None where somebody has it.
+
+        The lock is let go at the end of the block unless a child has inherited the descriptor.
+        """
+        self.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # `remove` unlinks the file while it holds the lock: ours may be one that has no name any more.
+                with suppress(FileNotFoundError):
+                    if self.lock.stat().st_ino == os.fstat(descriptor).st_ino:
+                        yield descriptor
+                        return
+            except BlockingIOError:
+                yield None
+                return
+            finally:
+                os.close(descriptor)
+
+    def remove(self) -> None:
+        """Removes all files. Call it with the lock held."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.lock.unlink(missing_ok=True)
+
+
+def lab_folder(name: str) -> LabFolder:
+    """The folder of the lab of that name. Raises LabError where its path is too long for a socket."""
+    folder = LabFolder(state_directory() / "lab" / name)
+    if len(os.fsencode(folder.socket)) > LONGEST_SOCKET_PATH:
+        raise LabError(
+            f"the path of the lab's control socket is longer than {LONGEST_SOCKET_PATH} bytes",
+            where=str(folder.socket),
+            remedy="set UPSHIFT_STATE_DIR to a folder with a shorter path",
+        )
+    return folder
+
+
+def all_labs() -> list[LabFolder]:
+    """Every lab of this state folder, dead ones included."""
+    root = state_directory() / "lab"
+    names = {path.name for path in root.glob("*") if path.is_dir()} | {path.stem for path in root.glob("*.lock")}
+    return [LabFolder(root / name) for name in sorted(names)]

@@ -1,0 +1,116 @@
+"""Configurations of the lab's web servers: Caddy everywhere, nginx as the cache of an edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vantage.lab.topology import Server
+
+CACHE_PORT = 8080
+ORIGIN_PORT = 80
+
+_NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "body": "There is no such page.\n"}]}
+
+
+def _caddy(apps: dict[str, Any], data: Path) -> dict[str, Any]:
+    """Admin interface off; nothing is kept, renewed or sent anywhere."""
+    return {
+        "admin": {"disabled": True, "config": {"persist": False}},
+        "logging": {"logs": {"default": {"level": "WARN"}}},
+        "storage": {"module": "file_system", "root": str(data)},
+        "apps": apps,
+    }
+
+
+def server_configuration(server: Server, *, content: Path, certificates: Path, data: Path) -> dict[str, Any]:
+    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where asked) 3, and a redirect from port 80."""
+    if server.edge:
+        forward = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
+    else:
+        forward = {"handler": "file_server", "root": str(content / server.name)}
+    sites = {"match": [{"host": server.domains}], "handle": [forward], "terminal": True}
+    redirect = {
+        "handler": "static_response",
+        "status_code": 301,
+        "headers": {"Location": ["https://{http.request.host}{http.request.uri}"]},
+    }
+    servers = {
+        "https": {
+            "listen": [":443"],
+            "protocols": ["h1", "h2", "h3"] if server.quic else ["h1", "h2"],
+            "automatic_https": {"disable": True},
+            "tls_connection_policies": [{}],
+            "routes": [sites, _NOT_FOUND],
+        },
+        "http": {
+            "listen": [":80"],
+            "protocols": ["h1"],
+            "automatic_https": {"disable": True},
+            "routes": [{"handle": [redirect]}],
+        },
+    }
+    files = {
+        "certificate": str(certificates / f"{server.name}.pem"),
+        "key": str(certificates / f"{server.name}.key"),
+    }
+    tls = {
+        "certificates": {"load_files": [files]},
+        # Tickets are worth nothing to measurements: connections are never resumed.
+        "session_tickets": {"disabled": True},
+        "automation": {"policies": [{"disable_ocsp_stapling": True}]},
+    }
+    return _caddy({"http": {"servers": servers, "grace_period": "1s"}, "tls": tls}, data)
+
+
+def origin_configuration(server: Server, *, content: Path, data: Path) -> dict[str, Any]:
+    """Caddy for an edge's origin: the files over plain HTTP, which only the edge can reach."""
+    files = {"handler": "file_server", "root": str(content / server.name)}
+    origin = {
+        "listen": [f":{ORIGIN_PORT}"],
+        "protocols": ["h1"],
+        "automatic_https": {"disable": True},
+        "routes": [{"handle": [files]}],
+    }
+    return _caddy({"http": {"servers": {"origin": origin}, "grace_period": "1s"}}, data)
+
+
+def cache_configuration(origin: str, folder: Path) -> str:
+    """nginx as an edge's cache, in one process in the foreground.
+
+    Each client address has entries of its own: towards each vantage point the edge is another machine, as it would be
+    in a CDN, and the first download from each one has to fetch from the origin.
+    """
+    return f"""daemon off;
+master_process off;
+pid "{folder}/nginx.pid";
+error_log stderr warn;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    server_tokens off;
+    default_type application/octet-stream;
+    client_body_temp_path "{folder}/body";
+    proxy_temp_path "{folder}/proxy";
+    fastcgi_temp_path "{folder}/fastcgi";
+    uwsgi_temp_path "{folder}/uwsgi";
+    scgi_temp_path "{folder}/scgi";
+    proxy_cache_path "{folder}/cache" keys_zone=lab:1m max_size=1g inactive=1d use_temp_path=off;
+    server {{
+        listen 127.0.0.1:{CACHE_PORT};
+        location / {{
+            proxy_pass http://{origin}:{ORIGIN_PORT};
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $host;
+            proxy_cache lab;
+            proxy_cache_key "$http_x_forwarded_for $host$request_uri";
+            proxy_cache_valid 200 1d;
+            proxy_cache_lock on;
+            proxy_buffers 64 16k;
+            proxy_ignore_headers Cache-Control Expires Set-Cookie Vary;
+            add_header X-Cache $upstream_cache_status always;
+        }}
+    }}
+}}
+"""
