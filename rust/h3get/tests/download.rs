@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::certificates::Authority;
 use support::relay::{Path, Relay};
+use support::rogue::{self, Wrong};
 use support::server::{FILE_BYTES, HOST, Server, free_port};
 use support::{assert_ended, h3get, record};
 
@@ -338,6 +339,53 @@ fn a_peer_that_goes_away_resets() {
     closer.join().unwrap();
     assert_ended(&gone, "failed", "connection_reset");
     assert!(gone["connect_s"].is_f64() && gone["body_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn broken_promises() {
+    let directory = support::Directory::new();
+    let authority = Authority::new(directory.path(), "authority");
+    let (certificate, key) = authority.issue(directory.path(), HOST);
+    for (wrong, failure, body_bytes, detail) in [
+        (Wrong::Body(4), "truncated_body", Some(4), "4 of 10 bytes"),
+        (Wrong::Body(12), "length_mismatch", Some(12), "10 bytes"),
+        (
+            Wrong::Reset,
+            "connection_reset",
+            None,
+            "reset the stream: 0x102 H3_INTERNAL_ERROR",
+        ),
+        (
+            Wrong::Close,
+            "connection_reset",
+            None,
+            "closed the connection: HTTP/3 error 0x102",
+        ),
+    ] {
+        let (port, server) = rogue::start(&certificate, &key, wrong);
+        let url = format!("https://{HOST}:{port}/");
+        let ca = authority.file.to_str().unwrap();
+        let ended = record(&[
+            "--url",
+            &url,
+            "--address",
+            "127.0.0.1",
+            "--ca",
+            ca,
+            "--budget-s",
+            "8",
+        ]);
+        server.join().unwrap();
+        assert_ended(&ended, "failed", failure);
+        assert!(
+            ended["failure_detail"].as_str().unwrap().contains(detail),
+            "{}",
+            ended["failure_detail"]
+        );
+        if let Some(bytes) = body_bytes {
+            assert_eq!(ended["body_bytes"], bytes);
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 pub mod certificates;
 pub mod relay;
+pub mod rogue;
 pub mod server;
 
 use std::path::{Path, PathBuf};
