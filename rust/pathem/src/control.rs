@@ -1,10 +1,11 @@
 //! The control socket: several clients, one JSON object per line in, one per line out.
 
+use crate::answer::write_line;
 use crate::jobs::{self, Job, Started, Wish};
 use crate::world::World;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::stat::{Mode, umask};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -30,6 +31,8 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// How much at the front of `output` the peer has got.
+    sent: usize,
     job: Option<Job>,
     /// The peer sends no more, or may not.
     ended: bool,
@@ -81,6 +84,7 @@ impl Control {
                     stream,
                     input: Vec::new(),
                     output: Vec::new(),
+                    sent: 0,
                     job: None,
                     ended: false,
                     interest,
@@ -152,41 +156,42 @@ impl Client {
 
     /// At most one line or one step of a job. False: the client is done.
     fn step(&mut self, world: &mut World) -> bool {
-        if let Some(job) = &mut self.job {
-            if let Some(answer) = job.step(world) {
+        if self.is_backed_up() {
+            // The peer must read first.
+        } else if let Some(job) = &mut self.job {
+            if job.step(world, &mut self.output) {
                 self.job = None;
-                self.answer(&answer);
             }
         } else if let Some(line) = self.next_line() {
             match jobs::start(&line, world) {
-                Ok(Started::Answer(answer)) => self.answer(&answer),
+                Ok(Started::Answer(answer)) => write_line(&mut self.output, &answer),
                 Ok(Started::Job(job)) => self.job = Some(job),
-                Err(error) => self.answer(&json!({"error": error})),
+                Err(error) => write_line(&mut self.output, &json!({"error": error})),
             }
         } else if self.input.len() > MAX_LINE {
-            self.answer(&json!({"error": "the line is longer than 1 MiB; send shorter ones"}));
+            let error = "the line is longer than 1 MiB; send shorter ones";
+            write_line(&mut self.output, &json!({"error": error}));
             self.input.clear();
             self.ended = true;
         }
         let is_alive = self.send().is_ok();
-        is_alive
-            && !(self.ended && self.job.is_none() && self.output.is_empty() && !self.has_line())
+        let has_work = self.job.is_some() || self.unsent() > 0 || self.has_line();
+        is_alive && (has_work || !self.ended)
     }
 
-    fn answer(&mut self, answer: &Value) {
-        // Writing a Value into memory cannot fail.
-        let _ = serde_json::to_writer(&mut self.output, answer);
-        self.output.push(b'\n');
+    fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    fn is_backed_up(&self) -> bool {
+        self.unsent() >= MAX_UNSENT
     }
 
     fn has_line(&self) -> bool {
-        self.output.len() < MAX_UNSENT && self.input.contains(&b'\n')
+        self.input.contains(&b'\n')
     }
 
     fn next_line(&mut self) -> Option<Vec<u8>> {
-        if self.output.len() >= MAX_UNSENT {
-            return None;
-        }
         let end = self.input.iter().position(|&byte| byte == b'\n')?;
         let mut line: Vec<u8> = self.input.drain(..=end).collect();
         line.pop();
@@ -194,20 +199,25 @@ impl Client {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        if self.output.is_empty() {
+        if self.unsent() == 0 {
             return Ok(());
         }
-        match self.stream.write(&self.output) {
-            Ok(length) => drop(self.output.drain(..length)),
+        match self.stream.write(&self.output[self.sent..]) {
+            Ok(length) => self.sent += length,
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
+        }
+        if self.sent > self.output.len() / 2 {
+            self.output.drain(..self.sent);
+            self.sent = 0;
         }
         Ok(())
     }
 
     fn wish(&self, world: &World) -> Option<Wish> {
         match &self.job {
+            _ if self.is_backed_up() => None,
             Some(job) => Some(job.wish(world)),
             None => self.has_line().then_some(Wish::Now),
         }
@@ -215,9 +225,9 @@ impl Client {
 
     fn update_interest(&mut self, epoll: &Epoll, token: u64) -> bool {
         let mut wanted = EpollFlags::empty();
-        let is_free = self.job.is_none() && self.output.len() < MAX_UNSENT && !self.has_line();
+        let is_free = self.job.is_none() && !self.is_backed_up() && !self.has_line();
         wanted.set(EpollFlags::EPOLLIN, is_free && !self.ended);
-        wanted.set(EpollFlags::EPOLLOUT, !self.output.is_empty());
+        wanted.set(EpollFlags::EPOLLOUT, self.unsent() > 0);
         if wanted == self.interest {
             return true;
         }

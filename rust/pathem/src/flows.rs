@@ -65,13 +65,15 @@ impl FlowTable {
     /// An empty table for at most `capacity` flows (at least one).
     #[must_use]
     pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.clamp(1, MAX_FLOWS);
+        // Reserved now: growing while packets pass would stall them for milliseconds.
         Self {
-            by_key: HashMap::new(),
-            slots: Vec::new(),
+            by_key: HashMap::with_capacity(capacity),
+            slots: Vec::with_capacity(capacity),
             free: Vec::new(),
             newest: NONE,
             oldest: NONE,
-            capacity: capacity.clamp(1, MAX_FLOWS),
+            capacity,
             evicted: 0,
         }
     }

@@ -61,8 +61,14 @@ pub fn realtime_ns() -> u64 {
     clock_ns(ClockId::CLOCK_REALTIME)
 }
 
+/// CPU time that this process has used, user and kernel, ns.
+#[must_use]
+pub fn cpu_ns() -> u64 {
+    clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 fn clock_ns(clock: ClockId) -> u64 {
-    // Both clocks always exist and are never negative on a running host.
+    // These clocks always exist and are never negative on a running host.
     clock_gettime(clock).map_or(0, |time| {
         time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
     })

@@ -1,21 +1,18 @@
 //! Control requests, and the answers, made in small steps so that packets do not wait for them.
 
+use crate::answer::{List, write_line};
 use crate::config::{RawPair, check_params};
 use crate::flows::Flow;
-use crate::host::{monotonic_ns, realtime_ns};
+use crate::host::monotonic_ns;
 use crate::packet_log::PacketLog;
-use crate::path::PathStats;
-use crate::router::Discards;
-use crate::stats::EDGES_US;
+use crate::snapshot::Snapshot;
 use crate::world::World;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-const NODES_PER_STEP: usize = 4;
-const PAIRS_PER_STEP: usize = 16;
-const FLOW_SLOTS_PER_STEP: usize = 512;
+const FLOW_SLOTS_PER_STEP: usize = 64;
 const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
 type PairNames = Vec<(String, String)>;
@@ -73,22 +70,13 @@ pub enum Job {
     Idle(Idle),
 }
 
-/// See [`Job::Snapshot`].
-pub struct Snapshot {
-    answer: Map<String, Value>,
-    waiting_nodes: Vec<usize>,
-    waiting_pairs: Vec<(usize, PathStats, usize)>,
-    nodes: Vec<Value>,
-    pairs: Vec<Value>,
-}
-
 /// See [`Job::Flows`].
 pub struct Scan {
     a: IpAddr,
     b: IpAddr,
     next_slot: usize,
     forget: bool,
-    flows: Vec<Value>,
+    flows: List,
     forgotten: u64,
 }
 
@@ -179,12 +167,12 @@ fn packet_log(world: &mut World, enable: bool, path: Option<PathBuf>) -> Result<
 }
 
 impl Job {
-    /// Does a small piece of work. Gives the answer when it is done.
-    pub fn step(&mut self, world: &mut World) -> Option<Value> {
+    /// Does a small piece of work and writes what it has of the answer. True: the line is complete.
+    pub fn step(&mut self, world: &mut World, out: &mut Vec<u8>) -> bool {
         match self {
-            Self::Snapshot(snapshot) => snapshot.step(world),
-            Self::Flows(scan) => scan.step(world),
-            Self::Idle(idle) => idle.step(world),
+            Self::Snapshot(snapshot) => snapshot.step(world, out),
+            Self::Flows(scan) => scan.step(world, out),
+            Self::Idle(idle) => idle.step(world, out),
         }
     }
 
@@ -198,118 +186,6 @@ impl Job {
     }
 }
 
-impl Snapshot {
-    fn take(world: &World, links: Vec<usize>) -> Self {
-        let mut waiting_nodes: Vec<usize> = if links.len() == world.router.links.len() {
-            (0..world.ports.len()).collect()
-        } else {
-            let ends = links.iter().map(|&link| &world.router.links[link]);
-            ends.flat_map(|link| [link.from, link.to]).collect()
-        };
-        waiting_nodes.sort_unstable();
-        waiting_nodes.dedup();
-        waiting_nodes.reverse(); // taken from the end
-        let copy = |link: usize| {
-            let path = &world.router.links[link].path;
-            (link, path.stats, path.in_flight())
-        };
-        Self {
-            answer: head(world),
-            waiting_nodes,
-            waiting_pairs: links.into_iter().rev().map(copy).collect(),
-            nodes: Vec::new(),
-            pairs: Vec::new(),
-        }
-    }
-
-    fn step(&mut self, world: &World) -> Option<Value> {
-        for _ in 0..NODES_PER_STEP {
-            let Some(node) = self.waiting_nodes.pop() else {
-                break;
-            };
-            self.nodes.push(node_value(world, node));
-        }
-        for _ in 0..PAIRS_PER_STEP {
-            let Some((link, stats, in_flight)) = self.waiting_pairs.pop() else {
-                break;
-            };
-            self.pairs.push(pair_value(world, link, &stats, in_flight));
-        }
-        if !(self.waiting_nodes.is_empty() && self.waiting_pairs.is_empty()) {
-            return None;
-        }
-        let mut answer = std::mem::take(&mut self.answer);
-        answer.insert("nodes".into(), std::mem::take(&mut self.nodes).into());
-        answer.insert("pairs".into(), std::mem::take(&mut self.pairs).into());
-        Some(answer.into())
-    }
-}
-
-/// The part of a snapshot that is taken at its instant.
-fn head(world: &World) -> Map<String, Value> {
-    let router = &world.router;
-    let now = monotonic_ns();
-    let sum = |field: fn(&Discards) -> u64| {
-        router
-            .nodes
-            .iter()
-            .map(|node| field(&node.discards))
-            .sum::<u64>()
-    };
-    let (packets, bytes) = router.in_flight();
-    let value = json!({
-        "schema": 1,
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "monotonic_ns": now,
-        "realtime_ns": realtime_ns(),
-        "uptime_ns": now - world.started_ns,
-        "lateness_edges_us": EDGES_US,
-        "global": {
-            "spoofed": sum(|discards| discards.spoofed),
-            "no_route": sum(|discards| discards.no_route),
-            "ignored": sum(|discards| discards.ignored),
-            "malformed": sum(|discards| discards.malformed),
-            "in_flight_packets": packets,
-            "in_flight_bytes": bytes,
-            "flows": router.flows.len(),
-            "flows_evicted": router.flows.evicted(),
-            "scheduling": world.scheduling,
-            "wakeup": world.wakeups,
-            "iteration": world.iterations,
-            "packet_log": world.log.as_ref().map(PacketLog::status),
-        },
-    });
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
-}
-
-fn node_value(world: &World, node: usize) -> Value {
-    let (state, port) = (&world.router.nodes[node], &world.ports[node]);
-    let discards = state.discards;
-    json!({
-        "name": state.name,
-        "device": port.device,
-        "alive": port.alive,
-        "device_counters": port.tun.stats().read(),
-        "spoofed": discards.spoofed,
-        "no_route": discards.no_route,
-        "ignored": discards.ignored,
-        "malformed": discards.malformed,
-    })
-}
-
-fn pair_value(world: &World, link: usize, stats: &PathStats, in_flight: usize) -> Value {
-    let (from, to) = (world.router.links[link].from, world.router.links[link].to);
-    let mut value = serde_json::to_value(stats).unwrap_or_default();
-    value["from"] = world.router.nodes[from].name.clone().into();
-    value["to"] = world.router.nodes[to].name.clone().into();
-    value["in_flight_packets"] = in_flight.into();
-    value
-}
-
 impl Scan {
     fn new(a: IpAddr, b: IpAddr, forget: bool) -> Self {
         Self {
@@ -317,12 +193,17 @@ impl Scan {
             b,
             next_slot: 0,
             forget,
-            flows: Vec::new(),
+            flows: List::default(),
             forgotten: 0,
         }
     }
 
-    fn step(&mut self, world: &mut World) -> Option<Value> {
+    fn step(&mut self, world: &mut World, out: &mut Vec<u8>) -> bool {
+        if self.next_slot == 0 && !self.forget {
+            out.extend_from_slice(
+                format!("{{\"monotonic_ns\":{},\"flows\":", monotonic_ns()).as_bytes(),
+            );
+        }
         let table = &mut world.router.flows;
         let end = table.slots().min(self.next_slot + FLOW_SLOTS_PER_STEP);
         for slot in self.next_slot..end {
@@ -333,18 +214,20 @@ impl Scan {
                 table.remove(slot);
                 self.forgotten += 1;
             } else {
-                self.flows.push(flow_value(flow));
+                self.flows.add(out, &flow_value(flow));
             }
         }
         self.next_slot = end;
         if end < table.slots() {
-            return None;
+            return false;
         }
-        Some(if self.forget {
-            json!({"forgotten": self.forgotten})
+        if self.forget {
+            write_line(out, &json!({"forgotten": self.forgotten}));
         } else {
-            json!({"monotonic_ns": monotonic_ns(), "flows": std::mem::take(&mut self.flows)})
-        })
+            self.flows.close(out);
+            out.extend_from_slice(b"}\n");
+        }
+        true
     }
 }
 
@@ -372,7 +255,7 @@ impl Idle {
     }
 
     /// Idle means: nothing on the paths, and the senders' devices were seen empty after the request.
-    fn step(&self, world: &World) -> Option<Value> {
+    fn step(&self, world: &World, out: &mut Vec<u8>) -> bool {
         let now = monotonic_ns();
         let in_flight = self.in_flight(world);
         let is_drained = self.links.iter().all(|&link| {
@@ -380,8 +263,13 @@ impl Idle {
             !port.alive || port.empty_at >= self.started
         });
         let is_idle = in_flight == 0 && is_drained;
-        (is_idle || now >= self.deadline).then(
-            || json!({"idle": is_idle, "in_flight_packets": in_flight, "waited_ns": now - self.started}),
-        )
+        let is_done = is_idle || now >= self.deadline;
+        if is_done {
+            write_line(
+                out,
+                &json!({"idle": is_idle, "in_flight_packets": in_flight, "waited_ns": now - self.started}),
+            );
+        }
+        is_done
     }
 }

@@ -6,9 +6,10 @@
 //!
 //! The modules [`config`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`] and [`router`] are
 //! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
-//! clock. [`tun`], [`netlink`], [`host`], [`control`], [`jobs`], [`packet_log`], [`world`] and [`engine`] talk to
+//! clock. [`tun`], [`netlink`], [`host`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
 //! the kernel.
 
+pub mod answer;
 pub mod config;
 pub mod control;
 pub mod engine;
@@ -21,6 +22,7 @@ pub mod packet;
 pub mod packet_log;
 pub mod path;
 pub mod router;
+pub mod snapshot;
 pub mod stats;
 #[cfg(test)]
 mod testing;

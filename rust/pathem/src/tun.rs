@@ -1,9 +1,7 @@
 //! TUN devices inside network namespaces.
 
-use crate::netlink::LinkStats;
+use crate::netlink::{DeviceCounters, Link};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,14 +9,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// MTU of every lab device, bytes.
-pub const MTU: c_int = 1500;
+pub const MTU: u32 = 1500;
 
 const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 
 /// The other end of a node's TUN device.
 pub struct Tun {
     file: File,
-    stats: LinkStats,
+    link: Link,
 }
 
 impl Tun {
@@ -70,18 +68,12 @@ impl Tun {
         interface_ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| {
             format!("cannot be created ({error}); is the name taken, or CAP_NET_ADMIN missing?")
         })?;
-        let socket = socket(
-            AddressFamily::Inet,
-            SockType::Datagram,
-            SockFlag::SOCK_CLOEXEC,
-            None,
-        )
-        .map_err(|error| format!("socket: {error}"))?;
-        configure(socket.as_fd(), device, txqueuelen)?;
         let index =
             nix::net::if_::if_nametoindex(device).map_err(|error| format!("index: {error}"))?;
-        let stats = LinkStats::open(index).map_err(|error| format!("netlink: {error}"))?;
-        Ok(Self { file, stats })
+        let link = Link::open(index).map_err(|error| format!("netlink: {error}"))?;
+        link.set_up(MTU, txqueuelen)
+            .map_err(|error| format!("cannot be set up ({error})"))?;
+        Ok(Self { file, link })
     }
 
     /// Reads one packet that the node sent. `Ok(None)`: there is none now.
@@ -111,10 +103,10 @@ impl Tun {
             .is_ok_and(|length| length == packet.len())
     }
 
-    /// The kernel's counters of the device.
+    /// The kernel's counters of the device; `None` if it is gone.
     #[must_use]
-    pub fn stats(&self) -> &LinkStats {
-        &self.stats
+    pub fn counters(&self) -> Option<DeviceCounters> {
+        self.link.read()
     }
 }
 
@@ -137,29 +129,6 @@ fn request_for(device: &str) -> libc::ifreq {
         *place = libc::c_char::try_from(byte).unwrap_or(0); // names are ASCII
     }
     request
-}
-
-/// Sets MTU and transmit queue length, and brings the device up.
-fn configure(socket: BorrowedFd<'_>, device: &str, txqueuelen: u32) -> Result<(), String> {
-    let mut request = request_for(device);
-    request.ifr_ifru.ifru_mtu = MTU;
-    interface_ioctl(socket, libc::SIOCSIFMTU, &mut request)
-        .map_err(|error| format!("MTU: {error}"))?;
-    // The C union has one int for this; metric is another name of the same place.
-    request.ifr_ifru.ifru_metric =
-        c_int::try_from(txqueuelen).map_err(|_| "txqueuelen is too large".to_owned())?;
-    interface_ioctl(socket, libc::SIOCSIFTXQLEN, &mut request)
-        .map_err(|error| format!("txqueuelen: {error}"))?;
-    interface_ioctl(socket, libc::SIOCGIFFLAGS, &mut request)
-        .map_err(|error| format!("flags: {error}"))?;
-    // SAFETY: the kernel has just filled in the flags, and every bit pattern is a valid integer.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    #[allow(clippy::cast_possible_truncation)] // IFF_UP is 1
-    {
-        request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as i16;
-    }
-    interface_ioctl(socket, libc::SIOCSIFFLAGS, &mut request)
-        .map_err(|error| format!("bringing it up: {error}"))
 }
 
 fn interface_ioctl(
