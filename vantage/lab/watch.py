@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from upshift.place import FlowCount, Verdict
 from vantage.lab.pathem import Emulator
 
 LATENESS_LIMIT_MS = 5.0
-SETTLE_TIMEOUT_MS = 3000
+SETTLE_TIMEOUT_S = 3.0
+QUIET_S = 0.01
 _PROTOCOLS = {6: Transport.TCP, 17: Transport.QUIC}
 
 End = tuple[str, str]
@@ -35,19 +37,34 @@ class LabWatch:
         self._before = emulator.ask("snapshot", pairs=self._pairs)
 
     def settle(self) -> None:
-        """Returns when nothing is under way on the path, or after three seconds."""
-        self._emulator.ask("idle", pairs=self._pairs, timeout_ms=SETTLE_TIMEOUT_MS)
+        """Returns when the path has been empty and quiet for some milliseconds, or after three seconds.
+
+        A moment without packets is not enough: what was delivered last may be about to be answered.
+        """
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        seen = -1
+        while (left := deadline - time.monotonic()) > 0:
+            self._emulator.ask("idle", pairs=self._pairs, timeout_ms=round(left * 1000))
+            pairs = self._emulator.ask("snapshot", pairs=self._pairs)["pairs"]
+            now = sum(pair["in_packets"] for pair in pairs)
+            if now == seen and not any(pair["in_flight_packets"] for pair in pairs):
+                return
+            seen = now
+            time.sleep(QUIET_S)
 
     def finish(self) -> Verdict:
         """Ends the watch and judges."""
+        flows = self._flows()
+        if any(flow.sent != flow.received + flow.dropped for flow in flows.values()):
+            self.settle()  # a straggler, such as the last acknowledgement of a connection that ended in between
+            flows = self._flows()
         after = self._emulator.ask("snapshot", pairs=self._pairs)
-        flows = self._emulator.ask("flows", a=self._local, b=self._remote)["flows"]
         lateness = lateness_p99_ms(self._before, after)
-        return Verdict(
-            disturbed=judge(self._before, after, lateness, self._limit_ms),
-            lateness_p99_ms=lateness,
-            flows=count_flows(flows, self._local),
-        )
+        disturbed = judge(self._before, after, lateness, self._limit_ms)
+        return Verdict(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
+
+    def _flows(self) -> dict[tuple[str, int], FlowCount]:
+        return count_flows(self._emulator.ask("flows", a=self._local, b=self._remote)["flows"], self._local)
 
 
 def lateness_p99_ms(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
