@@ -1,0 +1,433 @@
+"""The place *this host*, tried on a pretend host: namespaces without a way out, joined by veth.
+
+    lan 198.18.2.2 -- eth1 [ host 198.18.0.2 ] eth0 -- server 198.18.0.1, 198.18.1.1, 198.19.0.1
+
+The bodies below run as programs inside the pretend host, exactly as `upshift run` would on a real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from upshift.process import start_time_ticks
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.lab
+
+SERVER = """
+import http.server, socketserver, threading
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = self.client_address[0].encode() if self.path == "/who" else bytes(3_000_000)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *words): pass
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    address_family = __import__("socket").AF_INET6
+
+server = Server(("::", 8080), Handler)
+print("ready", flush=True)
+server.serve_forever()
+"""
+
+COMMON = """
+import ipaddress, json, os, signal, socket, subprocess, sys, time
+from pathlib import Path
+from upshift.domain import RouteAttribute, Sysctl
+from upshift.errors import UpshiftError
+from upshift.reach import LAB_PREFIXES
+from vantage.host import HostPlace
+
+WANTED = [Sysctl(name="net.ipv4.tcp_sack", value="0"), Sysctl(name="net.ipv4.tcp_ecn", value="1"),
+          Sysctl(name="net.ipv4.tcp_rmem", value="536870912", field=2), RouteAttribute(name="window", value="131072")]
+STATE = Path(sys.argv[1])
+GET = "import sys, urllib.request as u; print(len(u.urlopen(sys.argv[1], timeout=10).read()))"
+TEXT = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).read().decode())"
+
+def place(**more):
+    more.setdefault("allowed_prefixes", LAB_PREFIXES)
+    more.setdefault("nameservers", ["198.18.1.1"])
+    return HostPlace("MUC", uplink="eth0", state=STATE, **more)
+
+def python(where, code, *arguments):
+    return where.run([sys.executable, "-c", code, *arguments])
+"""
+
+
+class World:
+    """The pretend host and its neighbours; each namespace is held by a program of ours."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self._holders: list[subprocess.Popen[str]] = []
+        self._entries: dict[str, list[str]] = {}
+
+    def add(self, name: str) -> None:
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        if user and self._holders:  # all namespaces belong to the first one's user namespace
+            user = []
+            start = [*self._entries[next(iter(self._entries))], "unshare", "--net", "cat"]
+        else:
+            start = ["unshare", *user, "--net", "cat"]
+        holder = subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._holders.append(holder)
+        assert holder.stdin and holder.stdout
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        if not holder.stdout.readline():
+            pytest.skip("this host lets us make no network namespaces")
+        as_user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        self._entries[name] = ["nsenter", *as_user, "--net", f"--target={holder.pid}", "--"]
+        self.sh(name, "ip link set lo up")
+
+    def sh(self, name: str, command: str) -> str:
+        done = subprocess.run([*self._entries[name], "sh", "-ec", command], capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr)
+        return done.stdout
+
+    def start(self, name: str, code: str, *arguments: str) -> subprocess.Popen[str]:
+        """Starts Python code in a namespace, with our code importable and no other address allowed than ours."""
+        env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        argv = [*self._entries[name], sys.executable, "-c", code, *arguments]
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd="/"
+        )
+
+    def host(self, body: str) -> str:
+        """Runs a body on the pretend host to its end; returns what it printed."""
+        running = self.start("host", COMMON + textwrap.dedent(body), str(self.state))
+        printed, complaint = running.communicate(timeout=90)
+        assert running.returncode == 0, complaint
+        return printed
+
+    def fingerprint(self) -> dict[str, object]:
+        """Everything of the pretend host that a campaign could change."""
+        settings = dict(
+            line.split(" = ", 1)
+            for line in self.sh("host", "sysctl -a 2>/dev/null").splitlines()
+            if line.startswith("net.") and " = " in line and "conntrack_count" not in line
+        )
+        return {
+            "settings": settings,
+            "rules": self.sh("host", "nft list ruleset"),
+            "links": [(link["ifname"], link["mtu"]) for link in json.loads(self.sh("host", "ip -json link show"))],
+            "routes": self.sh("host", "ip route show; ip -6 route show").splitlines(),
+            "state": sorted(path.name for path in self.state.glob("host/*")),
+        }
+
+    def guardians(self) -> list[int]:
+        """Guardians of this state folder that run."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"vantage.guardian" in words and str(self.state).encode() in words:
+                    found.append(int(entry.name))
+        return found
+
+    def wait_for_guardians(self) -> None:
+        deadline = time.monotonic() + 30
+        while self.guardians():
+            assert time.monotonic() < deadline, "a guardian did not end"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        for holder in self._holders:
+            holder.kill()
+            holder.communicate()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("state"))
+    try:
+        for name in ("host", "server", "lan"):
+            world.add(name)
+        server, lan = (world._holders[i].pid for i in (1, 2))
+        world.sh("host", f"ip link add eth0 type veth peer name eth0 netns {server}")
+        world.sh("host", f"ip link add eth1 type veth peer name eth0 netns {lan}")
+        world.sh(
+            "server",
+            "sysctl -qw net.ipv6.conf.all.accept_dad=0;"
+            "ip address add 198.18.0.1/24 dev eth0; ip address add fd00:198:18::1/64 dev eth0 nodad;"
+            "ip address add 198.18.1.1/32 dev lo; ip address add 198.19.0.1/32 dev lo; ip link set eth0 up;"
+            "ip route add 198.18.2.0/24 via 198.18.0.2;"
+            "nft add table inet t; nft add chain inet t in '{ type filter hook input priority 0; }';"
+            "nft add rule inet t in ip daddr 198.19.0.1 counter",
+        )
+        world.sh(
+            "lan",
+            "ip address add 198.18.2.2/24 dev eth0; ip link set eth0 up; ip route add default via 198.18.2.1;"
+            "nft add table inet t; nft add chain inet t in '{ type filter hook input priority 0; }';"
+            "nft add rule inet t in udp dport 9 counter",
+        )
+        world.sh(
+            "host",
+            "ip address add 198.18.0.2/24 dev eth0; ip address add fd00:198:18::2/64 dev eth0 nodad;"
+            "ip address add 198.18.2.1/24 dev eth1; ip link set eth0 up; ip link set eth1 up;"
+            "ip route add default via 198.18.0.1; ip -6 route add default via fd00:198:18::1;"
+            "sysctl -qw net.ipv4.tcp_keepalive_time=1234",
+        )
+        with world.start("server", SERVER) as running:
+            assert running.stdout and running.stdout.readline() == "ready\n"
+            try:
+                yield world
+            finally:
+                running.kill()
+    finally:
+        world.close()
+
+
+@pytest.fixture(autouse=True)
+def unchanged(world: World) -> Iterator[None]:
+    """Whatever a test does, the pretend host is afterwards as it was."""
+    before = world.fingerprint()
+    yield
+    world.wait_for_guardians()
+    assert world.fingerprint() == before
+
+
+def test_a_download_through_the_namespace(world: World) -> None:
+    found = json.loads(
+        world.host("""
+        with place() as here:
+            here.apply(WANTED)
+            watch = here.watch("198.18.1.1")
+            size = python(here, GET, "http://198.18.1.1:8080/").stdout
+            who = python(here, TEXT, "http://198.18.1.1:8080/who").stdout.strip()
+            watch.settle()
+            read = lambda run: run(["sysctl", "-n", "net.ipv4.tcp_sack", "net.ipv4.tcp_rmem"]).stdout.split()
+            from upshift.process import run
+            print(json.dumps({"size": int(size), "who": who, "inside": read(here.run), "outside": read(run),
+                "kept": here.run(["sysctl", "-n", "net.ipv4.tcp_keepalive_time"]).stdout.strip(),
+                "verdict": watch.finish().disturbed, "interface": here.interface, "environment": here.environment()}))
+        """)
+    )
+    assert found["size"] == 3_000_000
+    assert found["who"].removeprefix("::ffff:") == "198.18.0.2"  # the host's one address
+    assert found["inside"][0] == "0" and found["inside"][3] == "536870912"
+    assert found["outside"][0] == "1" and found["outside"][3] != "536870912"
+    assert found["kept"] == "1234"  # the host's own settings hold in the namespace
+    assert found["verdict"] is None
+    environment = found["environment"]
+    assert environment["sysctls"]["net.ipv4.tcp_sack"] == "0"
+    assert "net.ipv4.tcp_fastopen_key" not in environment["sysctls"]
+    assert environment["isolation"] == "netns" and environment["settings_not_taken_over"] == {}
+
+
+def test_captures_show_packets_of_the_wire(world: World, tmp_path: Path) -> None:
+    longest = world.host("""
+        with place() as here:
+            with here.start(["tcpdump", "-B", "32768", "-i", here.interface, "-n", "-e", "-l", "-Q", "inout", "tcp"],
+                            stdout=Path(sys.argv[1]) / "dump", stderr=True) as dump:
+                while "listening on" not in dump.stderr.readline():
+                    pass
+                python(here, GET, "http://198.18.1.1:8080/")
+                deadline = time.monotonic() + 20
+                while (STATE / "dump").read_text().count("Flags [F") < 2 and time.monotonic() < deadline:
+                    time.sleep(0.01)  # tcpdump prints more slowly than packets come
+                dump.stop(signal.SIGINT)
+            text = (STATE / "dump").read_text()
+            (STATE / "dump").unlink()
+            sizes = [int(line.split(" length ")[1].split(":")[0]) for line in text.splitlines() if " length " in line]
+            print(len(sizes), max(sizes), text.count("incorrect"))
+        """)
+    count, size, wrong_sums = map(int, longest.split())
+    assert count > 2000  # 3 MB in segments, not in super-packets
+    assert size <= 1514
+    assert wrong_sums == 0
+
+
+def test_what_is_not_allowed_gets_no_packet(world: World) -> None:
+    printed = world.host("""
+        with place(allowed_prefixes=[ipaddress.ip_network("198.18.0.0/16")]) as here:
+            done = python(here, GET, "http://198.19.0.1:8080/")
+            print(done.returncode, here.run(["nft", "list", "table", "inet", "upshift"]).stdout.count("packets 0"))
+            try:
+                here.watch("198.19.0.1")
+            except UpshiftError as error:
+                print(error.sentence())
+        """).splitlines()
+    assert printed[0] == "1 0"
+    assert "198.19.0.1 is outside" in printed[1]
+    assert "counter packets 0 " in world.sh("server", "nft list ruleset")
+
+
+def test_the_host_forwards_nothing_else(world: World) -> None:
+    send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.18.2.2', 9))"
+    world.host(f"""
+        with place() as here:
+            assert Path("/proc/sys/net/ipv4/conf/eth0/forwarding").read_text().strip() == "1"
+            print("open", flush=True)
+            server = {world._entries["server"]!r}
+            subprocess.run([*server, sys.executable, "-c", {send!r}], check=True)
+        """)
+    assert "counter packets 0 " in world.sh("lan", "nft list ruleset")
+
+
+def test_ipv6_where_the_host_can_forward_it(world: World) -> None:
+    if not Path("/proc/sys/net/ipv6/conf/all/force_forwarding").exists():
+        pytest.skip("this kernel has no force_forwarding (Linux 6.17)")
+    printed = world.host("""
+        with place() as here:
+            print(python(here, TEXT, "http://[fd00:198:18::1]:8080/who").stdout.strip())
+        """)
+    assert printed.strip() == "fd00:198:18::2"
+
+
+def test_two_places_share_what_the_host_needs(world: World) -> None:
+    world.host("""
+        flag = Path("/proc/sys/net/ipv4/conf/eth0/forwarding")
+        first, second = place(), place()
+        first.close()
+        assert flag.read_text().strip() == "1"
+        assert python(second, GET, "http://198.18.1.1:8080/").stdout.strip() == "3000000"
+        second.close()
+        second.close()
+        assert flag.read_text().strip() == "0"
+        """)
+
+
+def test_programs_left_in_the_namespace_are_stopped(world: World) -> None:
+    pid = world.host("""
+        here = place()
+        child = here.start(["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"], stdout=True)
+        print(child.stdout.readline().strip())
+        here.close()
+        """)
+    assert start_time_ticks(int(pid)) is None
+
+
+def test_host_isolation_changes_and_restores_the_host(world: World) -> None:
+    printed = world.host("""
+        with place(isolation="host") as here:
+            here.apply(WANTED)
+            here.apply([*WANTED[:2], RouteAttribute(name="window", value="65535")])
+            here.apply(WANTED)
+            values = here.run(["sysctl", "-n", "net.ipv4.tcp_sack", "net.ipv4.tcp_rmem"]).stdout.split()
+            print(values[::3], here.interface)
+            print("window 131072" in here.run(["ip", "route", "show", "default"]).stdout)
+            print(python(here, GET, "http://198.18.1.1:8080/").stdout.strip())
+            try:
+                place(isolation="host")
+            except UpshiftError as error:
+                print(error.sentence())
+        """).splitlines()
+    assert printed[0] == "['0', '536870912'] eth0"
+    assert printed[1:3] == ["True", "3000000"]
+    assert "changes this host's settings now" in printed[3]
+
+
+@pytest.mark.parametrize("isolation", ["netns", "host"])
+def test_killed_at_twenty_random_moments(world: World, isolation: str) -> None:
+    body = f"""
+        if os.fork() == 0:
+            time.sleep(3)  # a child that keeps every descriptor of its parent
+            os._exit(0)
+        print("begin", flush=True)
+        here = place(isolation={isolation!r})
+        here.start(["sleep", "600"])
+        while True:
+            here.apply(WANTED)
+            python(here, GET, "http://198.18.1.1:8080/")
+        """
+    before = world.fingerprint()
+    dice = random.Random(20260)
+    changed = 0
+    for moment in [dice.uniform(0.0, 0.5) for _ in range(16)] + [dice.uniform(0.5, 1.5) for _ in range(4)]:
+        running = world.start("host", COMMON + textwrap.dedent(body), str(world.state))
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begin\n"
+        time.sleep(moment)
+        assert running.poll() is None
+        running.kill()
+        running.wait()
+        changed += bool(list(world.state.glob("host/*.json")))
+        world.wait_for_guardians()
+        assert world.fingerprint() == before, moment
+        for pipe in (running.stdout, running.stderr):
+            if pipe is not None:
+                pipe.close()
+    assert changed >= 5  # the kills did hit places that had something to undo
+
+
+@pytest.mark.parametrize("isolation", ["netns", "host"])
+def test_after_both_are_killed_the_next_run_restores(world: World, isolation: str) -> None:
+    running = world.start(
+        "host",
+        COMMON
+        + f"here = place(isolation={isolation!r})\nhere.apply(WANTED)\nprint('open', flush=True)\ntime.sleep(60)",
+        str(world.state),
+    )
+    assert running.stdout and running.stdout.readline() == "open\n"
+    for pid in (*world.guardians(), running.pid):
+        os.kill(pid, signal.SIGKILL)
+    running.communicate()
+    assert list(world.state.glob("host/*.json"))
+    printed = world.host("""
+        with place(isolation="netns") as here:
+            print(here.notes)
+        """)
+    assert "what an earlier run had left was undone" in printed
+
+
+def test_a_killed_guardian_stops_the_campaign(world: World) -> None:
+    printed = world.host("""
+        here = place(isolation="host")
+        here.apply(WANTED[:1])
+        plan = json.loads(next((STATE / "host").glob("*.json")).read_text())
+        os.kill(plan["guardian"][0], signal.SIGKILL)
+        while here._ward._guardian.returncode is None:
+            time.sleep(0.01)
+        try:
+            here.apply(WANTED[1:2])
+        except UpshiftError as error:
+            print(error.sentence())
+        here.close()
+        """)
+    assert "guardian that would restore this host is gone" in printed
+
+
+def test_bad_wishes_are_one_sentence_and_change_nothing(world: World) -> None:
+    printed = world.host("""
+        for wish in ({"nameservers": ["10.0.0.53"]}, {"isolation": "vm"}):
+            try:
+                place(**wish)
+            except UpshiftError as error:
+                print(error.sentence())
+        for name in ("nothing0", "lo"):
+            try:
+                HostPlace("MUC", uplink=name, nameservers=["198.18.1.1"], state=STATE)
+            except UpshiftError as error:
+                print(error.sentence())
+        with place() as here:
+            try:
+                here.apply([Sysctl(name="net.ipv4.tcp_no_such", value="1")])
+            except UpshiftError as error:
+                print(error.sentence())
+        """).splitlines()
+    assert [
+        word in line
+        for word, line in zip(
+            ("10.0.0.53 is outside", "no isolation 'vm'", "no network interface 'nothing0'", "no IPv4", "tcp_no_such"),
+            printed,
+            strict=True,
+        )
+    ] == [True] * 5

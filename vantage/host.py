@@ -1,0 +1,249 @@
+"""The place *this host*: where a real vantage point's downloads run.
+
+`isolation = "netns"` (the default) makes a network namespace for the campaign, in which factors are set, so that the
+host's own settings never change. `isolation = "host"` does what the paper did: it changes the host's settings. Either
+way a guardian process undoes every change, whatever kills the campaign (see `vantage.guardian`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from upshift import process
+from upshift.domain import RouteAttribute, Setting, Sysctl
+from upshift.errors import PlaceError, UsageError
+from upshift.place import Watch
+from upshift.process import PARENT_DEATH, Child, Completed
+from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes
+from vantage import host_environment, linux
+from vantage.guardian import Step, plain_route
+from vantage.host_watch import HostWatch
+from vantage.isolation import rules, sysctls
+from vantage.isolation.namespace import INTERFACE, CampaignNamespace, wants_ipv6
+from vantage.isolation.network import default_interface, find_uplink, host_nameservers, read_json
+from vantage.isolation.ward import Ward
+from vantage.lab.state import state_directory
+
+Isolation = Literal["netns", "host"]
+
+_NET_ADMIN, _SYS_ADMIN = 12, 21
+"""Capabilities by number (linux/capability.h)."""
+
+
+class HostPlace:
+    """This host as a place (`upshift.place.Place`). Use it as a context manager, or call `close`.
+
+    Args:
+        name: the vantage point's name.
+        isolation: `netns` or `host`, as above.
+        allowed_prefixes: what may be contacted. In `netns` the kernel enforces it for every program of the place;
+            `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
+        nameservers: DNS servers to ask; empty for the host's own.
+        uplink: interface to the Internet; None for that of the default route.
+        state: folder for what has to be undone; None for the user's (see `vantage.lab.state.state_directory`).
+
+    Attributes:
+        notes: sentences that a user should read before the campaign starts.
+
+    Raises:
+        PlaceError: no permission, a program is missing, the host cannot do it. Nothing is left changed then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        isolation: Isolation = "netns",
+        allowed_prefixes: Sequence[IPNetwork] = ANYWHERE,
+        nameservers: Sequence[str] = (),
+        uplink: str | None = None,
+        state: Path | None = None,
+    ) -> None:
+        if isolation not in ("netns", "host"):
+            raise UsageError(f"there is no isolation {isolation!r}", remedy="known are: netns, host")
+        require_capabilities()
+        for program, package in (("nsenter", "util-linux"), ("ip", "iproute2"), ("sysctl", "procps")):
+            process.require(program, package=package)
+        self._name = name
+        self._isolation = isolation
+        self._lock = threading.Lock()
+        self._settings = linux.Namespace(self.run, ("default",))
+        limits = environment_prefixes()
+        self._allowed = rules.intersection(allowed_prefixes, ANYWHERE if limits is None else limits)
+        self._nameservers = tuple(nameservers)
+        self._namespace: CampaignNamespace | None = None
+        self._interface = "any"
+        self._closed = False
+        for server in self._nameservers:
+            check_address(server)
+        folder = state or state_directory()
+        if isolation == "netns":
+            process.require("nft", package="nftables")
+            self._open_namespace(uplink, folder)
+        else:
+            self._ward = Ward(name, isolation=isolation, state=folder)
+            self.notes = list(self._ward.recovered)
+            route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
+            self._interface = route or "any"
+
+    def _open_namespace(self, uplink: str | None, folder: Path) -> None:
+        found = find_uplink(uplink)
+        ipv6 = wants_ipv6(found)
+        if not self._nameservers:
+            self._nameservers = host_nameservers(ipv6=ipv6)
+            for server in self._nameservers:
+                check_address(server)
+        self._ward = Ward(self._name, isolation="netns", state=folder)
+        try:
+            self._namespace = CampaignNamespace(
+                self._ward, uplink=found, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
+            )
+        except BaseException:
+            self._ward.release()
+            raise
+        self._interface = INTERFACE
+        self.notes = [*self._ward.recovered, *self._namespace.notes]
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def allowed_prefixes(self) -> tuple[IPNetwork, ...]:
+        """What was asked for, narrowed by `UPSHIFT_ALLOWED_PREFIXES` where that is set."""
+        return self._allowed
+
+    @property
+    def nameservers(self) -> tuple[str, ...]:
+        return self._nameservers
+
+    @property
+    def ca_file(self) -> Path | None:
+        """None: the host's own certificates."""
+        return None
+
+    @property
+    def interface(self) -> str:
+        return self._interface
+
+    @property
+    def isolation(self) -> Isolation:
+        return self._isolation
+
+    @property
+    def _prefix(self) -> tuple[str, ...]:
+        if self._closed:
+            raise PlaceError(f"the place {self._name} was given back already")
+        return self._namespace.prefix if self._namespace else ()
+
+    def _environment(self) -> dict[str, str]:
+        """What programs of the place see: its mark, and the limits of their reach unless anything may be contacted."""
+        if self._allowed == ANYWHERE:
+            return self._ward.environment
+        return {**self._ward.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, self._allowed))}
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        """Runs a program in the place to its end; it dies with us."""
+        command = (*self._prefix, *PARENT_DEATH, *argv)
+        return process.run(command, timeout_s=timeout_s, stdin=stdin, env=self._environment())
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bool = False,
+        stdout: bool | Path = False,
+        stderr: bool | Path = False,
+        binary: bool = False,
+    ) -> Child:
+        """Starts a program in the place in the background; it dies with the thread that calls this."""
+        return process.start(
+            argv,
+            prefix=self._prefix,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            binary=binary,
+            env=self._environment(),
+        )
+
+    def apply(self, settings: Sequence[Setting]) -> None:
+        """Makes the kernel have these settings (see `vantage.linux.Namespace`; route attributes go to
+        the default routes).
+
+        On the host itself, the present values are noted with the guardian first.
+        """
+        with self._lock:
+            if self._namespace is None:
+                routes_noted = any(step.kind == "route" for step in self._ward.steps)
+                self._ward.add(undo_steps(settings, routes=not routes_noted))
+            self._settings.apply(settings)
+
+    def watch(self, server_ip: str) -> Watch:
+        """Starts to watch the path to this server. Raises ReachError where it may not be contacted."""
+        check_address(server_ip, self._allowed)
+        return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
+
+    def environment(self) -> Mapping[str, object]:
+        """What has to be stored with the data (see `vantage.host_environment`)."""
+        found = host_environment.describe(self.run, self._interface)
+        found["isolation"] = self._isolation
+        if self._namespace:
+            found["ipv6"] = self._namespace.ipv6
+            found["settings_not_taken_over"] = dict(self._namespace.refused)
+        found["notes"] = list(self.notes)
+        return found
+
+    def close(self) -> None:
+        """Gives the host back as it was. May be called twice. Raises PlaceError naming what could not be undone."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._namespace:
+            self._namespace.close()
+        self._ward.release()
+
+    def __enter__(self) -> HostPlace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def require_capabilities() -> None:
+    """Raises PlaceError unless this process may change the network (capabilities(7))."""
+    effective = 0
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    if not all(effective >> bit & 1 for bit in (_NET_ADMIN, _SYS_ADMIN)):
+        raise PlaceError(
+            f"a campaign on this host needs root (user number {os.geteuid()} may not change the network)",
+            remedy="use sudo, or a lab, which needs no root",
+        )
+
+
+def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[Step]:
+    """Steps that give this host's settings their present values back; `routes` is for the first time only.
+
+    A second look at the routes would see what we made of them.
+    """
+    steps = []
+    for setting in settings:
+        if isinstance(setting, Sysctl):
+            value = sysctls.read(setting.name)
+            if value is not None:  # an unknown one is refused by the kernel in a moment
+                steps.append(Step(kind="sysctl", name=setting.name, value=value))
+    if routes and any(isinstance(setting, RouteAttribute) for setting in settings):
+        for family in ("-4", "-6"):
+            text = process.run(("ip", family, "route", "show", "default")).stdout
+            steps += [Step(kind="route", name=family, value=plain_route(line)) for line in text.splitlines()]
+    return steps
