@@ -53,7 +53,7 @@ def down(
     typer.echo(f"Removed: {', '.join(done)}." if done else "There was no lab.")
 
 
-@app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(name="exec", context_settings={"ignore_unknown_options": True})
 def execute(
     node: Annotated[str, typer.Argument(help="Node to run in: a vantage point or a server.")],
     command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.")],

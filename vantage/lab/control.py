@@ -22,6 +22,7 @@ from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology import Topology, find_topology, load_topology
 
 DOWN_TIMEOUT_S = 15.0
+TUN = Path("/dev/net/tun")
 LAB_VARIABLE = "UPSHIFT_LAB"
 """Set for every program that is started in a lab: its folder. `down` finds the programs by it."""
 
@@ -83,11 +84,9 @@ def check_host() -> None:
     ):
         process.require(program, package=package)
     try:
-        os.close(os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC))
+        os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
-        raise LabError(
-            f"/dev/net/tun cannot be used ({error.strerror}), so no lab can be built", remedy=TUN_REMEDY
-        ) from None
+        raise LabError(f"{TUN} cannot be used ({error.strerror}), so no lab can be built", remedy=TUN_REMEDY) from None
     tried = process.run([*_unshare(), "true"])
     if tried.returncode:
         said = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]

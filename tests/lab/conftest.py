@@ -1,0 +1,50 @@
+"""A lab for all tests of this folder that ask for one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from upshift.errors import PlaceError
+from vantage.lab import control
+from vantage.lab.lab import Lab, open_lab
+from vantage.lab.pathem import find_pathem
+
+DEVELOPMENT = Path("~/.cache/upshift/dev-pathem/release").expanduser()
+"""Where `cargo build` puts the emulator while somebody works on it."""
+
+
+@pytest.fixture(scope="session")
+def lab_host() -> Iterator[Path]:
+    """A host that can hold labs, with a state folder of our own; skips the test elsewhere."""
+    try:
+        find_pathem()
+    except PlaceError:
+        os.environ["PATH"] += os.pathsep + str(DEVELOPMENT)
+    try:
+        find_pathem()
+        control.check_host()
+    except PlaceError as error:
+        pytest.skip(error.sentence())
+    before = os.environ.get("UPSHIFT_STATE_DIR")
+    folder = Path(tempfile.mkdtemp(prefix="ul-", dir="/tmp"))  # socket paths must stay short
+    os.environ["UPSHIFT_STATE_DIR"] = str(folder)
+    yield folder
+    control.down_all()
+    if before is None:
+        del os.environ["UPSHIFT_STATE_DIR"]
+    else:
+        os.environ["UPSHIFT_STATE_DIR"] = before
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def small_lab(lab_host: Path) -> Iterator[Lab]:
+    """The lab `small`, up for the whole session."""
+    with open_lab("small") as lab:
+        yield lab

@@ -1,0 +1,209 @@
+"""The life of a lab: up, down, and every way to die; nothing may be left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from upshift.errors import LabError
+from upshift.process import start_time_ticks
+from vantage.lab import control
+from vantage.lab.state import lab_folder
+
+pytestmark = pytest.mark.lab
+
+MINI = """
+schema = 1
+name = "NAME"
+[[vantage]]
+name = "V"
+[[organisation]]
+name = "o"
+title = "O"
+asn = 64496
+[[server]]
+name = "s"
+organisation = "o"
+domains = ["www.mini.example"]
+files = [{ path = "/a.bin", size = "10 kB" }]
+paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
+"""
+
+
+@pytest.fixture
+def mini(lab_host: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A topology with a name of its own; nothing of it is left when the test ends."""
+    name = f"m{abs(hash(request.node.name)) % 10**6}"
+    path = tmp_path / f"{name}.toml"
+    path.write_text(MINI.replace("NAME", name))
+    yield path
+    control.down(lab_folder(name))
+    assert not remains(name), "something is left of this lab"
+
+
+def remains(name: str) -> list[str]:
+    """Processes that carry the lab's mark, and its files."""
+    folder = lab_folder(name)
+    mark = f"{control.LAB_VARIABLE}={folder.root}".encode()
+    found = [str(path) for path in (folder.root, folder.lock) if path.exists()]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0") and start_time_ticks(int(entry.name)):
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+    return found
+
+
+def upshift(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", "from upshift.cli import main; main()", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload]
+
+
+def wait_until(condition, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_up_exec_down_by_the_command_line(mini: Path) -> None:
+    name = mini.stem
+    done = upshift("lab", "up", str(mini), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "ready"
+    again = upshift("lab", "up", str(mini))
+    assert again.returncode == 2
+    assert again.stderr.startswith(f"upshift: a lab named {name} is up already")
+    said = upshift("lab", "exec", "V", "--lab", name, "--", "sh", "-c", "curl -s https://www.mini.example; pwd; exit 7")
+    assert said.returncode == 7
+    assert "/a.bin" in said.stdout
+    assert said.stdout.splitlines()[-1] == str(Path.cwd())
+    wrong = upshift("lab", "exec", "W", "--lab", name, "--", "true")
+    assert wrong.returncode == 2
+    assert "no node 'W'" in wrong.stderr
+    assert upshift("lab", "down", name).stdout == f"Removed: {name}.\n"
+    assert upshift("lab", "down", name).stdout == "There was no lab.\n"
+    assert not remains(name)
+
+
+def test_the_host_is_as_it_was(mini: Path) -> None:
+    def host() -> tuple[str, ...]:
+        commands = (["ip", "-o", "link"], ["ip", "route"], ["cat", "/proc/self/mountinfo"], ["cat", "/etc/resolv.conf"])
+        return tuple(subprocess.run(argv, capture_output=True, text=True, check=True).stdout for argv in commands)
+
+    before = host()
+    folder = control.up(mini)
+    assert host() == before
+    control.down(folder)
+    assert host() == before
+
+
+def test_kill_9_of_the_holder_takes_everything_with_it(mini: Path) -> None:
+    folder = control.up(mini)
+    state = folder.read_state()
+    assert state is not None
+    os.kill(state["pid"], signal.SIGKILL)
+    assert wait_until(lambda: not folder.alive())
+    assert not [left for left in remains(mini.stem) if not left.startswith(str(folder.root))]
+    control.up(mini)  # what is left are files, and they are in nobody's way
+    assert folder.alive()
+
+
+def test_kill_9_of_unshare_takes_everything_with_it(mini: Path) -> None:
+    folder = control.up(mini)
+    state = folder.read_state()
+    assert state is not None
+    parent = int(Path(f"/proc/{state['pid']}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    assert wait_until(lambda: not folder.alive())
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.5, 0.7, 0.9, 1.1])
+def test_kill_9_of_up_leaves_nothing_after_down(mini: Path, delay_s: float) -> None:
+    argv = [sys.executable, "-c", "from upshift.cli import main; main()", "lab", "up", str(mini)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as popen:
+        time.sleep(delay_s)
+        popen.kill()
+    done = upshift("lab", "down", mini.stem)
+    assert done.returncode == 0, done.stderr
+    assert not remains(mini.stem)
+
+
+def test_an_attached_lab_dies_with_its_owner(mini: Path) -> None:
+    code = (
+        "import sys, time\nfrom vantage.lab.lab import open_lab\n"
+        "with open_lab(sys.argv[1]):\n    print('up', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(mini)], stdout=subprocess.PIPE, text=True) as popen:
+        assert popen.stdout is not None
+        assert popen.stdout.readline() == "up\n"
+        assert lab_folder(mini.stem).alive()
+        popen.kill()
+    assert wait_until(lambda: not lab_folder(mini.stem).alive())
+
+
+def test_down_ends_programs_that_joined(mini: Path) -> None:
+    folder = control.up(mini)
+    argv = [sys.executable, "-c", "from upshift.cli import main; main()", "lab", "exec", "V", "--lab", mini.stem]
+    with subprocess.Popen([*argv, "--", "sleep", "60"]) as popen:
+        assert wait_until(lambda: any(left.startswith("sleep 60") for left in remains(mini.stem)))
+        control.down(folder)
+        assert popen.wait(5) != 0
+
+
+def test_a_server_that_dies_is_told(mini: Path) -> None:
+    folder = control.up(mini)
+    listed = upshift("lab", "exec", "s", "--lab", mini.stem, "--", "ss", "-Htlnp", "sport", "=", ":443").stdout
+    # ss tells the number in the lab's own PID namespace or ours, whichever /proc it reads: here it is ours.
+    pid = int(listed.partition("pid=")[2].partition(",")[0])
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: (folder.read_state() or {}).get("status") == "unhealthy")
+    assert "s ended with code -9" in (folder.read_state() or {})["detail"]
+    assert not control.usable(folder)
+
+
+def test_a_server_that_cannot_start_is_named_with_its_last_words(mini: Path) -> None:
+    mini.write_text(mini.read_text().replace("files = [", 'congestion_control = "nosuch"\nfiles = ['))
+    with pytest.raises(LabError, match="routes of s"):
+        control.up(mini)
+
+
+def test_labs_of_several_names_live_side_by_side(mini: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(MINI.replace("NAME", "other-lab"))
+    control.up(mini)
+    second = control.up(other)
+    try:
+        with pytest.raises(LabError, match="several labs are up"):
+            control.choose(None)
+        assert control.choose("other-lab").name == "other-lab"
+    finally:
+        control.down(second)
+    assert lab_folder(mini.stem).alive()
+
+
+def test_a_missing_program_and_a_missing_device_are_sentences(
+    mini: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = control.process.require
+
+    def without_caddy(program: str, *, package: str) -> str:
+        return real("no-such-caddy" if program == "caddy" else program, package=package)
+
+    monkeypatch.setattr("vantage.lab.plan.require", without_caddy)
+    with pytest.raises(Exception, match=r"the program no-such-caddy is missing; install it .*apt-get install caddy"):
+        control.up(mini)
+    monkeypatch.setattr("vantage.lab.control.TUN", tmp_path / "tun")
+    with pytest.raises(LabError, match=r"tun cannot be used .*modprobe tun"):
+        control.up(mini)
