@@ -1,0 +1,247 @@
+"""The kind `Client`: how to call a download program, and how to read its answer. Pure values and functions.
+
+All programs share one contract (docs/design/house.md): arguments in, one JSON document out. A program that speaks
+another language brings its own `arguments` and `parse`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from downloader.scrub import last_line, scrub
+from upshift.domain import Failure, Outcome, Transport
+from upshift.errors import UsageError
+
+SCHEMA = 1
+"""Version of the JSON document that is read here."""
+
+PROGRAMS = "downloader.programs."
+"""Programs with this prefix are Python modules of ours, which are forked from a warm interpreter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOption:
+    """A number that a configuration may give to its client, e.g. a flow-control window."""
+
+    name: str
+    help: str
+    default: int
+    least: int = 1
+    most: int = (1 << 62) - 1
+    """RFC 9000, section 16: the largest number that QUIC can carry."""
+
+    def parse(self, value: object, *, where: str | None = None) -> int:
+        """The number. Raises UsageError where it is none, or out of range."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise UsageError(
+                f"option {self.name} is no whole number from {self.least} to {self.most}",
+                where=where,
+                remedy=f"leave it out for {self.default}",
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadRequest:
+    """One download, as it is handed to a client program."""
+
+    url: str
+    address: str
+    """Where to get it: the freshly resolved address. Nothing else is contacted."""
+    port: int
+    ca_file: Path | None
+    """Certificates to trust; None for the system's own."""
+    budget_s: float
+    """Time from the start of connecting; then the download is censored."""
+    max_bytes: int | None
+    """Body bytes; then the download is censored."""
+    user_agent: str
+    allowed: tuple[str, ...]
+    """Prefixes that may be contacted; the program checks them again before its first packet."""
+    options: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientResult:
+    """A client's answer; the fields are those of `upshift.domain.Download`."""
+
+    outcome: Outcome
+    failure: Failure | None
+    failure_detail: str | None
+    started_at: float
+    client_version: str | None = None
+    http_status: int | None = None
+    http_version: str | None = None
+    content_length: int | None = None
+    content_type: str | None = None
+    response_headers: Mapping[str, str] = field(default_factory=dict)
+    body_bytes: int = 0
+    body_sha256: str | None = None
+    connect_s: float | None = None
+    tls_s: float | None = None
+    headers_s: float | None = None
+    first_byte_s: float | None = None
+    last_byte_s: float | None = None
+    local_ip: str | None = None
+    local_port: int | None = None
+    server_ip: str | None = None
+    server_port: int | None = None
+    client_cpu_s: float | None = None
+    tls_version: str | None = None
+    tls_cipher: str | None = None
+    alpn: str | None = None
+    tcp: Mapping[str, Any] | None = None
+    quic: Mapping[str, Any] | None = None
+    socket_drops: int | None = None
+
+
+class AnswerError(ValueError):
+    """A client's standard output is not the document that was agreed. It becomes a `client_crashed` record."""
+
+
+def common_arguments(request: DownloadRequest) -> list[str]:
+    """The arguments that all of our programs share; options become `--name-with-dashes`."""
+    arguments = ["--url", request.url, "--address", request.address, "--port", str(request.port)]
+    if request.ca_file is not None:
+        arguments += ["--ca", str(request.ca_file)]
+    arguments += ["--budget-s", f"{request.budget_s:.3f}", "--user-agent", request.user_agent]
+    if request.max_bytes is not None:
+        arguments += ["--max-bytes", str(request.max_bytes)]
+    for prefix in request.allowed:
+        arguments += ["--allow", prefix]
+    for name, value in request.options.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return arguments
+
+
+_EXPECTED: Mapping[str, tuple[type[Any], ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "Mapping": (dict,),
+}
+
+
+def parse_document(stdout: str) -> ClientResult:
+    """A client's JSON document as a value. Raises AnswerError for anything else."""
+    try:
+        document = json.loads(stdout)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError(f"the answer is not JSON ({scrub(str(error), most=80)})") from None
+    if not isinstance(document, dict):
+        raise AnswerError("the answer is not a JSON object")
+    if document.get("schema") != SCHEMA:
+        raise AnswerError(f"the answer has schema {scrub(str(document.get('schema')), most=20)}, not {SCHEMA}")
+    values: dict[str, Any] = {}
+    for entry in fields(ClientResult):
+        if entry.name in document:
+            values[entry.name] = _checked(entry.name, str(entry.type), document[entry.name])
+    try:
+        result = ClientResult(**values)
+    except TypeError:
+        raise AnswerError("the answer lacks outcome, failure, failure_detail or started_at") from None
+    if (result.outcome is Outcome.OK) != (result.failure is None):
+        raise AnswerError(f"the answer says {result.outcome} with the cause {result.failure}")
+    if result.outcome is Outcome.OK and (result.last_byte_s is None or result.body_sha256 is None):
+        raise AnswerError("the answer says ok without a time or a hash")
+    return _challenged(result)
+
+
+_CHALLENGES = ("cf-mitigated", "x-amzn-waf-action")
+"""Response headers by which Cloudflare and AWS WAF say that a bot check came instead of the file."""
+
+
+def _challenged(result: ClientResult) -> ClientResult:
+    """The answer, failed as a challenge page where it was one, whatever its status."""
+    for name in _CHALLENGES:
+        if name in result.response_headers:
+            detail = f"{name}: {result.response_headers[name]}"
+            return replace(result, outcome=Outcome.FAILED, failure=Failure.CHALLENGE_PAGE, failure_detail=detail)
+    return result
+
+
+def _checked(name: str, declared: str, value: Any) -> Any:
+    """A field's value, of the declared type, with foreign text scrubbed."""
+    if value is None and (declared.endswith("| None") or name == "response_headers"):
+        return {} if name == "response_headers" else None
+    try:
+        if name == "outcome":
+            return Outcome(value)
+        if name == "failure":
+            return Failure(value)
+    except ValueError:
+        raise AnswerError(f"the answer has an unknown {name}: {scrub(str(value), most=40)}") from None
+    kinds = _EXPECTED[declared.partition("[")[0].partition(" ")[0]]
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise AnswerError(f"the answer's {name} is of the wrong type")
+    if isinstance(value, dict):
+        if name != "response_headers":
+            return value
+        return {scrub(str(key), most=60): scrub(str(text)) for key, text in list(value.items())[:40]}
+    if isinstance(value, str):
+        return scrub(value)
+    return _number(name, value, as_float=declared.startswith("float"))
+
+
+def _number(name: str, value: float, *, as_float: bool) -> float:
+    if not (math.isfinite(value) and 0 <= value < 1 << 62):
+        raise AnswerError(f"the answer's {name} is out of range")
+    return float(value) if as_float else value
+
+
+def crashed(stderr: str, *, why: str, started_at: float, request: DownloadRequest) -> ClientResult:
+    """The record of a client that gave no answer: a crash is a result, not an exception.
+
+    Args:
+        stderr: what it said; the last line is kept.
+        why: what we saw (an exit code, a signal, an unreadable answer).
+    """
+    said = last_line(stderr)
+    return ClientResult(
+        outcome=Outcome.FAILED,
+        failure=Failure.CLIENT_CRASHED,
+        failure_detail=scrub(f"{why}: {said}" if said else why),
+        started_at=started_at,
+        server_ip=request.address,
+        server_port=request.port,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One file in `downloader/clients` holds one of these; the registry finds it there."""
+
+    name: str
+    """As campaign files write it."""
+    help: str
+    """One sentence."""
+    transport: Transport
+    program: str
+    """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
+    options: tuple[ClientOption, ...] = ()
+    """Numbers that a configuration may set."""
+    arguments: Callable[[DownloadRequest], list[str]] = common_arguments
+    parse: Callable[[str], ClientResult] = parse_document
+    """(standard output) -> answer; raises AnswerError."""
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the program is forked from a warm interpreter."""
+        return self.program.startswith(PROGRAMS)
+
+    def parse_options(self, options: Mapping[str, object], *, where: str | None = None) -> dict[str, int]:
+        """The options of a configuration, checked. Raises UsageError that lists the known ones."""
+        known = {option.name: option for option in self.options}
+        for name in options:
+            if name not in known:
+                raise UsageError(
+                    f"the client {self.name} has no option {name!r}",
+                    where=where,
+                    remedy=f"known are: {', '.join(known) or 'none'}",
+                )
+        return {name: known[name].parse(value, where=where) for name, value in options.items()}

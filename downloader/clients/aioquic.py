@@ -1,0 +1,15 @@
+"""`aioquic`: HTTP/3 in Python. One of the paper's two QUIC clients."""
+
+from __future__ import annotations
+
+from downloader.client import Client
+from downloader.clients._windows import WINDOWS
+from upshift.domain import Transport
+
+AIOQUIC = Client(
+    name="aioquic",
+    help="HTTP/3 over QUIC by aioquic (Python); above about 50 Mbit/s its processor time is the limit.",
+    transport=Transport.QUIC,
+    program="downloader.programs.aioquic_get",
+    options=WINDOWS,
+)

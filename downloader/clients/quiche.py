@@ -1,0 +1,15 @@
+"""`quiche`: HTTP/3 in Rust, by our program h3get (rust/h3get). One of the paper's two QUIC clients."""
+
+from __future__ import annotations
+
+from downloader.client import Client
+from downloader.clients._windows import WINDOWS
+from upshift.domain import Transport
+
+QUICHE = Client(
+    name="quiche",
+    help="HTTP/3 over QUIC by quiche (Rust, release build).",
+    transport=Transport.QUIC,
+    program="h3get",
+    options=WINDOWS,
+)

@@ -1,0 +1,13 @@
+"""`requests`: HTTP/1.1 over TLS over TCP, forced to one address. The client of all TCP configurations."""
+
+from __future__ import annotations
+
+from downloader.client import Client
+from upshift.domain import Transport
+
+REQUESTS = Client(
+    name="requests",
+    help="HTTP/1.1 over TCP by Python's requests with forcediphttpsadapter.",
+    transport=Transport.TCP,
+    program="downloader.programs.requests_get",
+)

@@ -1,0 +1,6 @@
+"""One file per kernel option. Adding a factor is adding a file; `ecn.py` shows how."""
+
+from downloader.factor import Factor
+from upshift.registry import Registry
+
+ALL = Registry(__name__, Factor)

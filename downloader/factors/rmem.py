@@ -1,0 +1,56 @@
+"""Receive buffer of TCP (`tcp_rmem`): the size that a connection starts with, and the most it may grow to.
+
+The same in all of the paper's configurations: the initial window must not change with the factor under study. Another
+factor may own the maximum as well (`window_scaling`); `downloader.apply` says who wins.
+"""
+
+from __future__ import annotations
+
+from downloader.factor import Factor
+from upshift.domain import Handshake, Setting, Sysctl
+
+TCP_RMEM = "net.ipv4.tcp_rmem"
+"""Three numbers [bytes]: least, initial, most (Documentation/networking/ip-sysctl.rst)."""
+
+_LEAST, _MOST = 4096, (1 << 31) - 1
+
+
+def _canonical(text: str) -> str | None:
+    initial, slash, most = text.partition("/")
+    if not slash or not all(part.isascii() and part.isdecimal() and len(part) < 12 for part in (initial, most)):
+        return None
+    if not _LEAST <= int(initial) <= int(most) <= _MOST:
+        return None
+    return f"{int(initial)}/{int(most)}"
+
+
+def _settings(level: str) -> tuple[Setting, ...]:
+    initial, _, most = level.partition("/")
+    return (Sysctl(name=TCP_RMEM, field=1, value=initial), Sysctl(name=TCP_RMEM, field=2, value=most))
+
+
+def _proof(level: str, handshake: Handshake) -> str | None:
+    # The maximum never shows in a handshake. The initial buffer does, as the SYN's window: half of the buffer, as the
+    # other half is the kernel's bookkeeping (tcp_adv_win_scale, later the scaling ratio), at most 65,535 bytes
+    # (RFC 7323: the window of a SYN is not scaled), rounded down to whole segments.
+    initial = int(level.partition("/")[0])
+    most = min(initial, 65_535)
+    least = min(initial // 2, 65_535) - (handshake.syn_mss or 1460)
+    if handshake.syn_window > most:
+        return f"the first SYN's window of {handshake.syn_window} bytes is larger than the initial buffer allows"
+    if handshake.syn_window < least:
+        return f"the first SYN's window of {handshake.syn_window} bytes is smaller than the initial buffer gives"
+    return None
+
+
+RMEM = Factor(
+    name="rmem",
+    label="RMEM",
+    help="TCP receive buffer (tcp_rmem): initial/maximum size in bytes.",
+    levels=("131072/6291456",),
+    default="131072/6291456",
+    settings=_settings,
+    proof=_proof,
+    canonical=_canonical,
+    accepts="initial/maximum in bytes, such as 131072/6291456 (at least 4096, at most 2147483647)",
+)

@@ -1,0 +1,27 @@
+"""TCP timestamps (RFC 7323): round-trip times from every packet. On in all of the paper's configurations."""
+
+from __future__ import annotations
+
+from downloader.factor import ON_OFF, Factor, option_proof
+from upshift.domain import Handshake, Setting, Sysctl
+
+
+def _settings(level: str) -> tuple[Setting, ...]:
+    return (Sysctl(name="net.ipv4.tcp_timestamps", value="1" if level == "on" else "0"),)
+
+
+def _proof(level: str, handshake: Handshake) -> str | None:
+    return option_proof(
+        "timestamps", asked=level == "on", syn=handshake.syn_timestamps, synack=handshake.synack_timestamps
+    )
+
+
+TIMESTAMPS = Factor(
+    name="timestamps",
+    label="TS",
+    help="TCP timestamps (RFC 7323): 10 to 12 bytes per packet that let both ends measure the round-trip time.",
+    levels=ON_OFF,
+    default="on",
+    settings=_settings,
+    proof=_proof,
+)

@@ -1,0 +1,371 @@
+"""One HTTP/3 download over QUIC by aioquic, to a forced address: arguments in, one JSON document out.
+
+aioquic's protocol engine has no I/O of its own, so this is a plain loop around a connected UDP socket: take all
+datagrams that wait, let the engine answer once, sleep until the next datagram or timer. It saves asyncio's work per
+datagram, which matters because this client is limited by its processor time. No qlog is written while time is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import select
+import socket
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from aioquic._buffer import Buffer
+from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection
+from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
+from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
+
+from downloader.programs.common import (
+    Document,
+    Options,
+    WrongUseError,
+    argument_parser,
+    classify_os_error,
+    options_from,
+)
+from upshift.domain import Failure, Outcome
+
+WINDOW_BYTES = 1 << 26
+"""Default of both flow-control windows; the reason is in `downloader.clients._windows`."""
+
+RECEIVE_BUFFER_BYTES = 1 << 24
+"""Asked of the socket; the kernel grants at most net.core.rmem_max. The same as h3get asks."""
+
+_DATAGRAMS_PER_TURN = 64
+"""Most datagrams that are taken before the engine may answer: acknowledgements must not wait for a long burst."""
+
+_CRYPTO_ERROR = 0x100
+"""QUIC reports a TLS alert as this number plus the alert (RFC 9001, section 4.8)."""
+
+_CERTIFICATE_ALERTS = frozenset({42, 43, 44, 45, 46, 48})
+"""bad_certificate to certificate_unknown, and unknown_ca (RFC 8446, section 6)."""
+
+
+class _Connection(QuicConnection):
+    """aioquic's connection, which also remembers both sides' transport parameters and who closed."""
+
+    peer_parameters: dict[str, Any] | None = None
+    local_parameters: dict[str, Any] | None = None
+    closed_here: tuple[int, int | None, str] | None = None
+
+    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
+        super()._parse_transport_parameters(data, from_session_ticket)
+        self.peer_parameters = _parameters(data)
+
+    def _serialize_transport_parameters(self) -> bytes:
+        data = super()._serialize_transport_parameters()
+        self.local_parameters = _parameters(data)
+        return data
+
+    def close(self, error_code: int = 0, frame_type: int | None = None, reason_phrase: str = "") -> None:
+        if self.closed_here is None:
+            self.closed_here = (error_code, frame_type, reason_phrase)
+        super().close(error_code=error_code, frame_type=frame_type, reason_phrase=reason_phrase)
+
+
+def _parameters(data: bytes) -> dict[str, Any]:
+    """The transport parameters that bear on speed: RFC 9000, section 18.2, times in ms, sizes in bytes."""
+    parsed = vars(pull_quic_transport_parameters(Buffer(data=data)))
+    return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
+
+
+class _Download:
+    """State of one download."""
+
+    def __init__(self, document: Document, sock: socket.socket, configuration: QuicConfiguration) -> None:
+        self.document = document
+        self.sock = sock
+        self.quic = _Connection(configuration=configuration)
+        self.http: H3Connection | None = None
+        self.stream: int | None = None
+        self.digest = hashlib.sha256()
+        self.received = 0
+        self.done = False
+
+    def run(self) -> None:
+        """From the first packet to the last byte, a failure, or the end of the budget."""
+        address = self.sock.getpeername()
+        self.quic.connect(address, now=time.monotonic())
+        self._send()
+        while not self.done:
+            timer = self.quic.get_timer()
+            wake = self.document.deadline if timer is None else min(timer, self.document.deadline)
+            self._wait(max(wake - time.monotonic(), 0.0))
+            if time.monotonic() >= self.document.deadline:
+                self.document.spent()
+                break
+            self._take(address)
+            now = time.monotonic()
+            if timer is not None and now >= timer:
+                self.quic.handle_timer(now=now)
+            while (event := self.quic.next_event()) is not None:
+                self._on_quic(event)
+            if not self.done:
+                self._check_closed()
+            self._send()
+        self.quic.close(error_code=ErrorCode.H3_NO_ERROR)
+        with contextlib.suppress(OSError):  # the result is known; a good-bye that cannot be sent changes nothing
+            self._send()
+
+    def _wait(self, timeout_s: float) -> None:
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        # Rounded up: poll counts whole milliseconds, and a timer that fires too early spins.
+        poll.poll(int(timeout_s * 1000) + 1)
+
+    def _take(self, address: Any) -> None:
+        for _ in range(_DATAGRAMS_PER_TURN):
+            try:
+                data = self.sock.recv(65535)
+            except BlockingIOError:
+                return
+            self.received += 1
+            self.quic.receive_datagram(data, address, now=time.monotonic())
+
+    def _send(self) -> None:
+        for data, _ in self.quic.datagrams_to_send(now=time.monotonic()):
+            # A full send buffer loses the datagram, as any path may; QUIC sends its content again.
+            with contextlib.suppress(BlockingIOError):
+                self.sock.send(data)
+
+    def _on_quic(self, event: QuicEvent) -> None:
+        if isinstance(event, HandshakeCompleted):
+            self.document.mark("connect_s")
+            self.document.values["alpn"] = event.alpn_protocol
+            self._request()
+        elif isinstance(event, StreamReset) and event.stream_id == self.stream:
+            self._fail(Failure.CONNECTION_RESET, f"the server reset the stream (error {event.error_code:#x})")
+        if self.http is not None and not self.done:
+            for answer in self.http.handle_event(event):
+                self._on_http(answer)
+
+    def _request(self) -> None:
+        options = self.document.options
+        self.http = H3Connection(self.quic)
+        self.stream = self.quic.get_next_available_stream_id()
+        name = f"[{options.host}]" if ":" in options.host else options.host
+        authority = name if options.port == 443 else f"{name}:{options.port}"
+        headers = {
+            ":method": "GET",
+            ":scheme": "https",
+            ":authority": authority,
+            ":path": options.path,
+            "user-agent": options.user_agent,
+            "accept-encoding": "identity",
+            "accept": "*/*",
+        }
+        fields = [(key.encode(), value.encode("utf-8", "replace")) for key, value in headers.items()]
+        self.http.send_headers(self.stream, fields, end_stream=True)
+
+    def _on_http(self, event: H3Event) -> None:
+        if self.done:
+            return
+        if isinstance(event, HeadersReceived | DataReceived) and event.stream_id == self.stream:
+            if isinstance(event, HeadersReceived):
+                self._on_headers(event)
+            else:
+                self._on_data(event.data)
+            if event.stream_ended and not self._is_done():
+                self._on_end()
+
+    def _is_done(self) -> bool:
+        return self.done  # asked through a call, as mypy takes the attribute for unchanged
+
+    def _on_headers(self, event: HeadersReceived) -> None:
+        fields = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in event.headers]
+        status = dict(fields).get(":status", "")
+        if self.document.values["http_status"] is not None or (len(status) == 3 and status.startswith("1")):
+            return None  # trailers, or an interim response
+        if not (len(status) == 3 and status.isascii() and status.isdecimal()):
+            return self._fail(Failure.PROTOCOL_ERROR, "a response without a valid :status")
+        self.document.mark("headers_s")
+        self.document.values["http_version"] = "3"
+        self.document.take_headers(int(status), fields)
+        if status != "200":
+            return self._fail(Failure.HTTP_STATUS, f"status {status}")
+        return None
+
+    def _on_data(self, data: bytes) -> None:
+        values, options = self.document.values, self.document.options
+        if not data:
+            return
+        self.document.mark("last_byte_s")
+        if values["first_byte_s"] is None:
+            values["first_byte_s"] = values["last_byte_s"]
+        self.digest.update(data)
+        values["body_bytes"] += len(data)
+        if options.max_bytes is not None and values["body_bytes"] > options.max_bytes:
+            self.document.end(Outcome.CENSORED, Failure.BYTE_BUDGET, f"more than {options.max_bytes} bytes")
+            self.done = True
+
+    def _on_end(self) -> None:
+        values = self.document.values
+        got, length = values["body_bytes"], values["content_length"]
+        if values["http_status"] is None:
+            return self._fail(Failure.PROTOCOL_ERROR, "the stream ended without a response")
+        if length is not None and got != length:
+            failure = Failure.TRUNCATED_BODY if got < length else Failure.LENGTH_MISMATCH
+            return self._fail(failure, f"{got} of {length} bytes")
+        if values["last_byte_s"] is None:  # an empty body is complete with its headers
+            values["first_byte_s"] = values["last_byte_s"] = values["headers_s"]
+        values["body_sha256"] = self.digest.hexdigest()
+        self.document.end(Outcome.OK)
+        self.done = True
+        return None
+
+    def _fail(self, failure: Failure, detail: str) -> None:
+        self.document.fail(failure, detail)
+        self.done = True
+
+    def _check_closed(self) -> None:
+        """Whether either side has closed before the body was complete."""
+        here, event = self.quic.closed_here, self.quic._close_event
+        values = self.document.values
+        if here is not None:
+            self._fail(*_closed_here(*here, got=values["body_bytes"], length=values["content_length"]))
+        elif event is not None:
+            by_application = event.frame_type is None
+            if event.reason_phrase == "Idle timeout":
+                if values["connect_s"] is None:
+                    self._fail(Failure.CONNECT_TIMEOUT, "idle timeout before the handshake completed")
+                else:
+                    self.document.end(Outcome.CENSORED, Failure.STALLED, "idle timeout: the peer fell silent")
+                    self.done = True
+                return
+            established = values["connect_s"] is not None
+            self._fail(*_closed_there(event.error_code, by_application, event.reason_phrase, established))
+
+
+def _closed_here(
+    code: int, frame_type: int | None, reason: str, *, got: int, length: int | None
+) -> tuple[Failure, str]:
+    """Cause and detail where we closed because of what the peer sent."""
+    if _CRYPTO_ERROR <= code < _CRYPTO_ERROR + 0x100 and frame_type is not None:
+        alert = code - _CRYPTO_ERROR
+        failure = Failure.TLS_CERTIFICATE if alert in _CERTIFICATE_ALERTS else Failure.TLS_ERROR
+        return failure, f"TLS alert {alert}: {reason}"
+    if code == ErrorCode.H3_MESSAGE_ERROR and length is not None and got != length:
+        # aioquic itself checks content-length against the body (RFC 9114, section 4.1.2).
+        return (Failure.TRUNCATED_BODY if got < length else Failure.LENGTH_MISMATCH), f"{got} of {length} bytes"
+    return Failure.PROTOCOL_ERROR, f"the peer broke the protocol: error {code:#x} {reason}"
+
+
+def _closed_there(code: int, by_application: bool, reason: str, established: bool) -> tuple[Failure, str]:
+    """Cause and detail where the peer closed before the body was complete."""
+    shown = f"the peer closed the connection: {'HTTP/3' if by_application else 'QUIC'} error {code:#x} {reason}"
+    if not by_application and _CRYPTO_ERROR <= code < _CRYPTO_ERROR + 0x100:
+        return Failure.TLS_ERROR, shown
+    if not by_application and code == QuicErrorCode.CONNECTION_REFUSED and not established:
+        return Failure.CONNECTION_REFUSED, shown
+    if not by_application and code in {QuicErrorCode.VERSION_NEGOTIATION_ERROR, QuicErrorCode.INTERNAL_ERROR}:
+        return (Failure.CONNECTION_RESET if established else Failure.PROTOCOL_ERROR), shown
+    return Failure.CONNECTION_RESET, shown
+
+
+def _open_socket(options: Options) -> socket.socket:
+    """A connected, non-blocking UDP socket with a large receive buffer. Nothing is sent yet."""
+    family = socket.AF_INET6 if ":" in options.address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    sock.connect((options.address, options.port))
+    return sock
+
+
+def _configuration(options: Options, max_data: int, max_stream_data: int) -> QuicConfiguration:
+    configuration = QuicConfiguration(
+        alpn_protocols=H3_ALPN,
+        is_client=True,
+        idle_timeout=options.budget_s + 5,  # the budget decides, not the idle timer
+        max_data=max_data,
+        max_stream_data=max_stream_data,
+        server_name=options.host,
+        verify_mode=ssl.CERT_REQUIRED,
+    )
+    if options.ca:
+        configuration.load_verify_locations(cafile=options.ca)
+    return configuration
+
+
+_SO_MEMINFO, _DROPS = 55, 8
+"""include/uapi/asm-generic/socket.h; SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h."""
+
+
+def _facts(download: _Download) -> dict[str, Any]:
+    """The connection's own account, shaped like h3get's."""
+    quic = download.quic
+    version = quic._version
+    return {
+        "version": {1: "1", 0x6B3343CF: "2"}.get(version or 0, f"{version:#x}" if version else None),
+        "transport_parameters": {"local": quic.local_parameters, "peer": quic.peer_parameters},
+        "packets_received": download.received,
+        "rtt_ms": round(quic._loss._rtt_smoothed * 1000, 3) if quic._loss._rtt_initialized else None,
+        "min_rtt_ms": round(quic._loss._rtt_min * 1000, 3) if quic._loss._rtt_initialized else None,
+        "rcvbuf_bytes": download.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
+        "congestion_control": quic.configuration.congestion_control_algorithm,
+        "gro": False,
+    }
+
+
+def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data: int = WINDOW_BYTES) -> Document:
+    """One download; whatever happens is in the document."""
+    document = Document("aioquic", "aioquic", options)
+    if document.refused():
+        return document
+    configuration = _configuration(options, max_data, max_stream_data)
+    document.start()
+    try:
+        sock = _open_socket(options)
+    except OSError as error:
+        document.fail(classify_os_error(error, connected=False) or Failure.UNKNOWN, str(error))
+        return document
+    with sock:
+        values = document.values
+        values["local_ip"], values["local_port"] = sock.getsockname()[:2]
+        state = _Download(document, sock, configuration)
+        try:
+            state.run()
+        except OSError as error:
+            cause = classify_os_error(error, connected=values["connect_s"] is not None)
+            document.fail(cause or Failure.UNKNOWN, str(error))
+        except Exception as error:
+            document.fail(Failure.UNKNOWN, f"{type(error).__name__}: {error}")
+        if values["connect_s"] is not None:
+            values["tls_version"] = "TLSv1.3"  # RFC 9001, section 4.2: nothing older
+            suite = state.quic.tls.key_schedule
+            values["tls_cipher"] = f"TLS_{suite.cipher_suite.name}" if suite is not None else None
+        with contextlib.suppress(OSError, struct.error):
+            memory = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
+            values["socket_drops"] = struct.unpack_from("=9I", memory)[_DROPS]
+        values["quic"] = _facts(state)
+    return document
+
+
+def main(argv: Sequence[str]) -> int:
+    """One download. Exit code 0 when a document was printed, 2 for wrong use."""
+    parser = argument_parser("aioquic_get", "One HTTP/3 download by aioquic, one JSON document on standard output.")
+    parser.add_argument("--max-data", type=int, default=WINDOW_BYTES, help="connection window [bytes]")
+    parser.add_argument("--max-stream-data", type=int, default=WINDOW_BYTES, help="stream window [bytes]")
+    arguments = parser.parse_args(argv)
+    try:
+        options = options_from(arguments)
+    except WrongUseError as error:
+        sys.stderr.write(f"aioquic_get: {error}\n")
+        return 2
+    download(options, max_data=arguments.max_data, max_stream_data=arguments.max_stream_data).print()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,239 @@
+"""What our client programs share: arguments, the JSON document, the time budget, causes of failure."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import ipaddress
+import json
+import math
+import resource
+import ssl
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from downloader.scrub import scrub
+from upshift.domain import Failure, Outcome
+from upshift.errors import UpshiftError
+from upshift.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+
+KEPT_HEADERS = frozenset(
+    {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}
+    | {"content-encoding", "etag", "last-modified", "x-amz-cf-pop", "cf-ray", "x-amzn-waf-action"}
+)
+"""Response headers worth keeping: who answered, from which cache, and whether the object is the same."""
+
+_UNKNOWN_AT_FIRST = (
+    *("http_status", "http_version", "content_length", "content_type", "body_sha256", "alpn", "tcp", "quic"),
+    *("dns_s", "connect_s", "tls_s", "headers_s", "first_byte_s", "last_byte_s", "tls_version", "tls_cipher"),
+    *("local_ip", "local_port", "socket_drops"),
+)
+
+_NETWORK_ERRORS = frozenset(
+    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
+    | {errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM, errno.EMSGSIZE}
+)
+_RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+
+
+class WrongUseError(Exception):
+    """Arguments that no download can be made of; exit code 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The arguments that all programs share."""
+
+    url: str
+    host: str
+    path: str
+    address: str
+    port: int
+    ca: str | None
+    budget_s: float
+    max_bytes: int | None
+    user_agent: str
+    allowed: tuple[IPNetwork, ...]
+
+
+def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
+    """The parser of the shared arguments."""
+    parser = argparse.ArgumentParser(prog=prog, description=description, allow_abbrev=False)
+    parser.add_argument("--url", required=True, help="https URL; its host is checked against the certificate")
+    parser.add_argument("--address", required=True, help="IP address to get it from; nothing is looked up")
+    parser.add_argument("--port", type=int, help="port (default: the URL's, else 443)")
+    parser.add_argument("--ca", help="PEM file with the trusted CA certificates (default: the system's)")
+    parser.add_argument("--budget-s", type=float, default=30.0, help="time from the start of connecting [s]")
+    parser.add_argument("--max-bytes", type=int, help="body bytes after which the download is censored")
+    parser.add_argument("--user-agent", default="upshift")
+    parser.add_argument("--allow", action="append", metavar="PREFIX", help="may be repeated; others get no packet")
+    return parser
+
+
+def options_from(arguments: argparse.Namespace) -> Options:
+    """The shared arguments, checked. Raises WrongUseError."""
+    try:
+        parts = urlsplit(arguments.url)
+        port = arguments.port or parts.port or 443
+        host = parts.hostname
+        address = str(ipaddress.ip_address(arguments.address))
+        allowed = parse_prefixes(",".join(arguments.allow), where="--allow") if arguments.allow else ANYWHERE
+    except (ValueError, UpshiftError) as error:
+        raise WrongUseError(str(error)) from None
+    if parts.scheme != "https" or not host:
+        raise WrongUseError("--url must be https://HOST/PATH")
+    if arguments.ca and not Path(arguments.ca).is_file():
+        raise WrongUseError(f"there is no file of certificates {scrub(arguments.ca)}")
+    if not 0 < arguments.budget_s < 1e6 or not 0 < port < 65536:
+        raise WrongUseError("--budget-s and --port must be positive")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Options(
+        url=arguments.url,
+        host=host,
+        path=path,
+        address=address,
+        port=port,
+        ca=arguments.ca,
+        budget_s=arguments.budget_s,
+        max_bytes=arguments.max_bytes,
+        user_agent=arguments.user_agent,
+        allowed=allowed,
+    )
+
+
+class Document:
+    """The JSON document while it comes into being. Times count from `start`, which the first packet follows."""
+
+    def __init__(self, client: str, package: str, options: Options) -> None:
+        self.options = options
+        self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
+        try:
+            package_version: str | None = version(package)
+        except PackageNotFoundError:
+            package_version = None
+        self.values |= {
+            "schema": 1,
+            "client": client,
+            "client_version": package_version,
+            "outcome": Outcome.FAILED,
+            "failure": Failure.UNKNOWN,
+            "failure_detail": None,
+            "url": options.url,
+            "response_headers": {},
+            "body_bytes": 0,
+            "server_ip": options.address,
+            "server_port": options.port,
+            "client_cpu_s": None,
+        }
+        self.start()
+
+    def start(self) -> None:
+        """The start of connecting: all times count from here."""
+        self.values["started_at"] = time.time()
+        self._start = time.monotonic()
+        self._cpu = _cpu_s()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the start of connecting."""
+        return time.monotonic() - self._start
+
+    @property
+    def deadline(self) -> float:
+        """Monotonic clock's reading at which the time budget ends."""
+        return self._start + self.options.budget_s
+
+    def mark(self, name: str) -> None:
+        """Sets a time to now."""
+        self.values[name] = round(self.elapsed_s, 6)
+
+    def end(self, outcome: Outcome, failure: Failure | None = None, detail: str | None = None) -> None:
+        """Says how it ended."""
+        self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
+        if self.values["client_cpu_s"] is None:
+            self.values["client_cpu_s"] = round(_cpu_s() - self._cpu, 6)
+
+    def fail(self, failure: Failure, detail: str | None = None) -> None:
+        """It failed, with this cause."""
+        self.end(Outcome.FAILED, failure, detail)
+
+    def take_headers(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Takes over the status and the few headers that are kept."""
+        lowered = {name.lower(): value for name, value in headers}
+        self.values["http_status"] = status
+        length = lowered.get("content-length", "")
+        if length.isascii() and length.isdecimal() and len(length) < 16:
+            self.values["content_length"] = int(length)
+        kind = lowered.get("content-type")
+        self.values["content_type"] = None if kind is None else scrub(kind)
+        self.values["response_headers"] = {
+            name: scrub(value, most=200) for name, value in sorted(lowered.items()) if name in KEPT_HEADERS
+        }
+
+    def spent(self) -> None:
+        """The time budget is spent: says whether data was still arriving (design, section 5, rule 5)."""
+        budget_s, latest_s = self.options.budget_s, self.values["last_byte_s"]
+        if self.values["connect_s"] is None:
+            self.fail(Failure.CONNECT_TIMEOUT, f"no connection within {budget_s:g} s")
+        elif latest_s is not None and latest_s >= budget_s / 2:
+            self.end(Outcome.CENSORED, Failure.TIME_BUDGET, f"not complete within {budget_s:g} s")
+        else:
+            seen = "no byte of a body" if latest_s is None else f"no byte after {latest_s:.3f} s"
+            self.end(Outcome.CENSORED, Failure.STALLED, f"{seen} within {budget_s:g} s")
+
+    def refused(self) -> bool:
+        """Whether the address may not be contacted; then that is the result."""
+        try:
+            check_address(self.options.address, self.options.allowed)
+        except UpshiftError as error:
+            self.fail(Failure.ADDRESS_REFUSED, error.what)
+            return True
+        return False
+
+    def print(self) -> None:
+        """Writes the document on standard output."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in self.values.items()}
+        sys.stdout.write(json.dumps(finite) + "\n")
+        sys.stdout.flush()
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what lies behind it: causes, contexts, and errors that libraries keep in arguments."""
+    queue, seen = [error], set()
+    while queue:
+        current = queue.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        behind = (current.__cause__, current.__context__, getattr(current, "reason", None), *current.args)
+        queue += [part for part in behind if isinstance(part, BaseException)]
+
+
+def classify_os_error(error: OSError, *, connected: bool) -> Failure | None:
+    """The cause behind an error of the system or of TLS; None where it tells nothing. Specific before generic."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return Failure.TLS_CERTIFICATE
+        case ssl.SSLError():
+            return Failure.TLS_ERROR
+        case TimeoutError():
+            return Failure.CONNECTION_RESET if connected else Failure.CONNECT_TIMEOUT  # the kernel gave up on it
+        case ConnectionRefusedError():
+            return Failure.CONNECTION_RESET if connected else Failure.CONNECTION_REFUSED
+        case ConnectionError():
+            return Failure.CONNECTION_RESET
+    if error.errno in _NETWORK_ERRORS:
+        return Failure.NETWORK_UNREACHABLE
+    return Failure.CONNECTION_RESET if error.errno in _RESET_ERRORS else None
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,320 @@
+"""One HTTPS download over TCP by requests, to a forced address: arguments in, one JSON document out.
+
+Certificate and SNI are those of the URL's host (forcediphttpsadapter). One new connection, HTTP/1.1, no redirects, no
+TLS resumption, no proxies from the environment. The body is hashed and thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import http.client
+import select
+import signal
+import socket
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import requests
+import urllib3
+from forcediphttpsadapter.adapters import (
+    ForcedIPHTTPSAdapter,
+    ForcedIPHTTPSConnection,
+    ForcedIPHTTPSConnectionPool,
+    ForcedIPHTTPSPoolManager,
+)
+from urllib3.connectionpool import HTTPSConnectionPool
+from urllib3.util.ssl_ import create_urllib3_context
+
+from downloader.programs.common import (
+    Document,
+    Options,
+    WrongUseError,
+    argument_parser,
+    causes,
+    classify_os_error,
+    options_from,
+)
+from upshift.domain import Failure, Outcome
+
+CHUNK = 1 << 18
+"""Most bytes of one read; a TLS record gives at most 2^14 at a time."""
+
+DRAIN_S = 2.0
+"""How long to wait, after the last byte, for the server's FIN, so that it is in the capture. Not part of any time."""
+
+
+class BudgetSpentError(BaseException):
+    """The time budget is over. No `Exception`, so that no library on the way takes it for an error of the network."""
+
+
+class _Socket(ssl.SSLSocket):
+    """Tells a reset from an end of the stream: Python's ssl gives nothing for both (seen: 3.11 with OpenSSL 3.0).
+
+    Asking afterwards is too late, as OpenSSL answers an unexpected end with an alert, which then provokes a reset. So
+    the state is asked before each read that may sleep: after RST the kernel says POLLERR, after FIN it does not.
+    """
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:
+        was_reset = False
+        if self.gettimeout() != 0 and not self.pending():
+            poll = select.poll()
+            poll.register(self, select.POLLIN)
+            was_reset = any(events & select.POLLERR for _, events in poll.poll())
+        data = super().read(len, buffer)
+        if not data and was_reset:
+            raise ConnectionResetError(errno.ECONNRESET, "the server reset the connection")
+        return data
+
+
+class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library ships no types
+    """A connection that tells when TCP and when TLS was ready."""
+
+    document: Document
+    observer: socket.socket | None = None
+    """A second handle on the connection, on which the kernel can be asked after the libraries have closed theirs."""
+    kept: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        sock: socket.socket = super()._new_conn()
+        self.observer = sock.dup()
+        # urllib3 sets TCP_NODELAY by default; a library that stops doing so must not change what is measured.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        values = self.document.values
+        self.document.mark("connect_s")
+        values["local_ip"], values["local_port"] = sock.getsockname()[:2]
+        values["server_ip"], values["server_port"] = sock.getpeername()[:2]
+        return sock
+
+    def connect(self) -> None:
+        super().connect()
+        self.document.mark("tls_s")
+        sock, values = self.sock, self.document.values
+        values["tls_version"], values["alpn"] = sock.version(), sock.selected_alpn_protocol()
+        values["tls_cipher"] = (sock.cipher() or (None,))[0]
+        # http.client closes the socket with the response. One reference more keeps it open until we have looked for
+        # bytes behind the body.
+        self.kept = sock
+        self.keeper = sock.makefile("rb", buffering=0)
+
+
+class _Pool(ForcedIPHTTPSConnectionPool):  # type: ignore[misc]  # the library ships no types
+    def _new_conn(self) -> _Connection:
+        self.ConnectionCls = _Connection
+        connection: _Connection = HTTPSConnectionPool._new_conn(self)  # type: ignore[assignment]
+        connection.dest_ip = self.dest_ip
+        connection.document = self.document
+        self.connections.append(connection)
+        return connection
+
+
+class _Manager(ForcedIPHTTPSPoolManager):  # type: ignore[misc]  # the library ships no types
+    document: Document
+    connections: list[_Connection]
+
+    def _new_pool(self, scheme: str, host: str, port: int, request_context: Any = None) -> _Pool:  # noqa: ARG002
+        pool = _Pool(host, port, dest_ip=self.dest_ip, **self.connection_pool_kw)
+        pool.document, pool.connections = self.document, self.connections
+        return pool
+
+
+class _Adapter(ForcedIPHTTPSAdapter):  # type: ignore[misc]  # the library ships no types
+    """Requests to one address, on connections that keep time."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.connections: list[_Connection] = []
+        super().__init__(dest_ip=document.options.address, max_retries=0)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **kwargs: Any) -> None:
+        context = create_urllib3_context()  # no tickets, no compression; a new one, so nothing can be resumed
+        context.sslsocket_class = _Socket
+        self.poolmanager = _Manager(
+            num_pools=connections, maxsize=maxsize, block=block, dest_ip=self.dest_ip, ssl_context=context, **kwargs
+        )
+        self.poolmanager.document, self.poolmanager.connections = self.document, self.connections
+
+
+@contextlib.contextmanager
+def time_budget(document: Document) -> Iterator[None]:
+    """Raises BudgetSpentError in the block when the budget ends, even out of a blocking system call."""
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise BudgetSpentError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    # Repeated, because an exception is lost when the alarm rings inside a destructor.
+    signal.setitimer(signal.ITIMER_REAL, max(document.deadline - time.monotonic(), 1e-6), 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def download(options: Options) -> Document:
+    """One download; whatever happens is in the document."""
+    document = Document("requests", "requests", options)
+    if document.refused():
+        return document
+    adapter = _Adapter(document)
+    session = requests.Session()
+    session.trust_env = False  # no proxies, no CA bundle, no .netrc of the environment
+    session.mount("https://", adapter)
+    document.start()
+    try:
+        with time_budget(document):
+            _get(session, document)
+    except BudgetSpentError:
+        if document.values["outcome"] != Outcome.OK:  # it rang on the way out
+            document.spent()
+    except Exception as error:
+        document.fail(*classify(error, document))
+    for connection in adapter.connections:
+        _finish(connection, document)
+    session.close()
+    return document
+
+
+def _get(session: requests.Session, document: Document) -> None:
+    options, values = document.options, document.values
+    port = "" if options.port == 443 else f":{options.port}"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    response = session.get(
+        f"https://{host}{port}{options.path}",
+        headers={"User-Agent": options.user_agent, "Accept-Encoding": "identity", "Accept": "*/*"},
+        stream=True,
+        allow_redirects=False,
+        verify=options.ca or True,
+    )
+    document.mark("headers_s")
+    values["http_version"] = {10: "1.0", 11: "1.1"}.get(response.raw.version, str(response.raw.version))
+    document.take_headers(response.status_code, response.headers.items())
+    if response.status_code != 200:
+        return document.fail(Failure.HTTP_STATUS, f"status {response.status_code}")
+    digest = hashlib.sha256()
+    while data := response.raw.read1(CHUNK, decode_content=False):
+        document.mark("last_byte_s")
+        if values["first_byte_s"] is None:
+            values["first_byte_s"] = values["last_byte_s"]
+        digest.update(data)
+        values["body_bytes"] += len(data)
+        if options.max_bytes is not None and values["body_bytes"] > options.max_bytes:
+            return document.end(Outcome.CENSORED, Failure.BYTE_BUDGET, f"more than {options.max_bytes} bytes")
+        if values["body_bytes"] == values["content_length"]:
+            break  # the last byte is here; waiting for the end of the connection is no part of the download
+    length = values["content_length"]
+    if length is not None and values["body_bytes"] < length:
+        return document.fail(Failure.TRUNCATED_BODY, f"{values['body_bytes']} of {length} bytes")
+    if values["last_byte_s"] is None:  # an empty body is complete with its headers
+        values["first_byte_s"] = values["last_byte_s"] = values["headers_s"]
+    values["body_sha256"] = digest.hexdigest()
+    return document.end(Outcome.OK)
+
+
+def classify(error: BaseException, document: Document) -> tuple[Failure, str]:
+    """Cause and detail of an exception of requests, urllib3, http.client, ssl or the system. Specific first."""
+    chain = list(causes(error))
+    connected = document.values["connect_s"] is not None
+    got, length = document.values["body_bytes"], document.values["content_length"]
+    for part in chain:
+        match part:
+            case http.client.IncompleteRead() | urllib3.exceptions.IncompleteRead():
+                return Failure.TRUNCATED_BODY, f"{got} of {'unknown' if length is None else length} bytes"
+            case http.client.RemoteDisconnected():
+                return Failure.CONNECTION_RESET, "the server closed the connection without a response"
+            case ssl.SSLEOFError():
+                return Failure.TLS_ERROR, "the server closed the connection during the TLS handshake"
+    for part in chain:
+        failure = classify_os_error(part, connected=connected) if isinstance(part, OSError) else None
+        # requests' own exceptions are OSErrors without a number: what is behind them tells more.
+        if failure is not None:
+            return failure, str(part)
+    if any(isinstance(part, http.client.HTTPException | urllib3.exceptions.HTTPError) for part in chain) and connected:
+        return Failure.PROTOCOL_ERROR, str(chain[-1])
+    return Failure.UNKNOWN, f"{type(error).__name__}: {error}"
+
+
+def _finish(connection: _Connection, document: Document) -> None:
+    """Reads TCP_INFO, says good-bye, waits for the server's FIN."""
+    observer, sock = connection.observer, connection.kept
+    if observer is None:
+        return
+    with observer, contextlib.suppress(OSError, ValueError):  # the server may have closed in any way it likes by now
+        document.values["tcp"] = tcp_info(observer)
+        if document.values["outcome"] == Outcome.OK and sock is not None:
+            if _more_than_asked(sock):
+                document.fail(Failure.LENGTH_MISMATCH, "the server sent more than its Content-Length")
+                document.values["body_sha256"] = None
+            observer.shutdown(socket.SHUT_WR)
+            until = time.monotonic() + DRAIN_S
+            while (left := until - time.monotonic()) > 0:
+                observer.settimeout(left)
+                if not observer.recv(CHUNK):
+                    break
+    if sock is not None:
+        connection.keeper.close()
+        sock.close()
+
+
+def _more_than_asked(sock: socket.socket) -> bool:
+    """Whether application data is waiting behind the body."""
+    sock.setblocking(False)
+    try:
+        return bool(sock.recv(1))
+    except (ssl.SSLWantReadError, BlockingIOError):
+        return False
+
+
+_TCP_INFO = struct.Struct("=8B24L4Q6L")
+"""The first 160 bytes of struct tcp_info (include/uapi/linux/tcp.h), which have been the same since Linux 4.6."""
+
+_OPTION_BITS = ((1, "timestamps"), (2, "sack"), (4, "window_scaling"), (8, "ecn"), (16, "ecn_seen"))
+"""TCPI_OPT_*: what was negotiated, as the kernel itself says."""
+
+
+def tcp_info(sock: socket.socket) -> dict[str, Any]:
+    """What the kernel knows of the connection at this moment, from the client's side."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    facts = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))
+    options, scales, numbers, later = facts[5], facts[6], facts[8:32], facts[36:]
+    name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return {
+        "congestion_control": name.split(b"\0", 1)[0].decode("ascii", "replace"),
+        "options": [word for bit, word in _OPTION_BITS if options & bit],
+        "snd_wscale": scales & 15,  # a bit field: the peer's count in the low bits, as both byte orders have it here
+        "rcv_wscale": scales >> 4,
+        "snd_mss": numbers[2],
+        "rcv_mss": numbers[3],
+        "rtt_us": numbers[15],
+        "min_rtt_us": later[3],
+        "rttvar_us": numbers[16],
+        "advmss": numbers[19],
+        "pmtu": numbers[13],
+        "rcv_rtt_us": numbers[21],
+        "rcv_space": numbers[22],
+        "total_retrans": numbers[23],
+        "data_segs_in": later[4],
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """One download. Exit code 0 when a document was printed, 2 for wrong use."""
+    parser = argument_parser("requests_get", "One HTTPS download over TCP, one JSON document on standard output.")
+    try:
+        options = options_from(parser.parse_args(argv))
+    except WrongUseError as error:
+        sys.stderr.write(f"requests_get: {error}\n")
+        return 2
+    download(options).print()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""Real servers on loopback for the contract tests: Caddy as it should be, and one that misbehaves on purpose."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+
+from upshift import process
+
+HOST = "files.example"
+SIZE = 3_000_000
+
+
+@dataclass(frozen=True)
+class Server:
+    host: str
+    port: int
+    ca: Path
+    other_ca: Path
+    sha256: str = ""
+
+    def url(self, path: str) -> str:
+        return f"https://{self.host}:{self.port}{path}"
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `ca.pem`, `other.pem` (a CA that signed nothing), `server.pem` and `server.key`."""
+    folder = tmp_path_factory.mktemp("certificates")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(folder / "other.pem")
+    server = ca.issue_cert(HOST)
+    server.private_key_pem.write_to_path(folder / "server.key")
+    for blob in server.cert_chain_pems:
+        blob.write_to_path(folder / "server.pem", append=True)
+    return folder
+
+
+def free_port() -> int:
+    """A port that is free for TCP and UDP on 127.0.0.1 at this moment."""
+    for _ in range(50):
+        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+            tcp.bind(("127.0.0.1", 0))
+            port: int = tcp.getsockname()[1]
+            try:
+                udp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
+
+
+@pytest.fixture(scope="session")
+def caddy(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Debian's Caddy with HTTP/1.1, 2 and 3; serves `/file` of `SIZE` bytes."""
+    program = process.require("caddy", package="caddy")
+    folder = tmp_path_factory.mktemp("caddy")
+    (folder / "www").mkdir()
+    body = os.urandom(SIZE)
+    (folder / "www" / "file").write_bytes(body)
+    port = free_port()
+    (folder / "Caddyfile").write_text(
+        "{\n admin off\n auto_https off\n servers {\n protocols h1 h2 h3\n }\n}\n"
+        f"https://{HOST}:{port} {{\n bind 127.0.0.1\n tls {certificates}/server.pem {certificates}/server.key\n"
+        f" root * {folder}/www\n file_server\n}}\n"
+    )
+    env = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    command = [program, "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    with process.start(command, stderr=folder / "log", env=env) as child:
+        until = time.monotonic() + 20
+        while True:
+            assert child.returncode is None, (folder / "log").read_text()
+            assert time.monotonic() < until, (folder / "log").read_text()
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield Server(HOST, port, certificates / "ca.pem", certificates / "other.pem", hashlib.sha256(body).hexdigest())
+
+
+@pytest.fixture(scope="session")
+def faulty(certificates: Path) -> Iterator[Server]:
+    """The server of `_fault_server.py`."""
+    script = Path(__file__).with_name("_fault_server.py")
+    command = [sys.executable, str(script), str(certificates / "server.pem"), str(certificates / "server.key")]
+    with process.start(command, stdin=True, stdout=True) as child:
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        yield Server(HOST, port, certificates / "ca.pem", certificates / "other.pem")
+
+
+def h3get() -> str | None:
+    """Our QUIC client in Rust: beside the interpreter, on PATH, or a developer's build."""
+    beside = Path(sys.executable).parent / "h3get"
+    development = Path.home() / ".cache/upshift/dev-h3get/release/h3get"
+    found = shutil.which("h3get")
+    for candidate in (beside, Path(found) if found else None, development):
+        if candidate is not None and candidate.is_file():
+            return str(candidate)
+    return None
+
+
+@pytest.fixture(scope="session")
+def binaries() -> dict[str, str]:
+    """Paths of the client programs that are no Python modules."""
+    path = h3get()
+    if path is None and os.environ.get("CI"):
+        pytest.fail("h3get is not built, and CI must not skip it")
+    return {} if path is None else {"h3get": path}

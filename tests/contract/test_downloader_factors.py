@@ -1,0 +1,86 @@
+"""What every factor of the registry owes: levels, settings that repeat, and a proof that can say yes and no."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from downloader import factors
+from downloader.apply import complete_levels, settings_for
+from downloader.factor import Factor
+from upshift.domain import Handshake
+from upshift.errors import UsageError
+
+
+@pytest.fixture(params=list(factors.ALL.values()), ids=lambda factor: factor.name)
+def factor(request: pytest.FixtureRequest) -> Factor:
+    found: Factor = request.param
+    return found
+
+
+def handshakes() -> Iterator[Handshake]:
+    """A grid of what a wire can carry."""
+    bools = (False, True)
+    answers = (None, False, True)
+    for offered, answered, scale, fell_back, window in itertools.product(
+        bools, answers, (None, 0, 7, 14), bools, (1000, 32_120, 64_240)
+    ):
+        yield Handshake(
+            syn_ecn=offered,
+            synack_ecn=answered,
+            syn_sack=offered,
+            synack_sack=answered,
+            syn_window_scale=scale,
+            synack_window_scale=7 if answered else None,
+            synack_seen=answered is not None,
+            syn_timestamps=offered,
+            synack_timestamps=answered,
+            syn_mss=1460,
+            synack_mss=1460,
+            syn_window=window,
+            syn_count=2 if fell_back else 1,
+            later_syn_without_ecn=fell_back and offered,
+        )
+
+
+def test_is_described(factor: Factor) -> None:
+    assert factor.default in factor.levels
+    assert factor.help.endswith(".") and factor.label and factor.accepted
+
+
+def test_levels_are_canonical(factor: Factor) -> None:
+    for level in factor.levels:
+        assert factor.parse(level) == factor.parse(f" {level.upper()} ") == level
+
+
+def test_unknown_levels_are_told(factor: Factor) -> None:
+    for wrong in ("", "nonsense", "-1", "99", "on off", "²", "1" * 5000):
+        with pytest.raises(UsageError, match="accepted are"):
+            factor.parse(wrong, where="file.toml")
+
+
+def test_settings_repeat_and_cover_the_same_things(factor: Factor) -> None:
+    for level in factor.levels:
+        assert factor.settings(level) == factor.settings(level)
+    names = {frozenset((type(s).__name__, s.name) for s in settings_for({factor.name: lv})) for lv in factor.levels}
+    assert len(names) == 1, "a level that leaves a setting out inherits it from the download before"
+
+
+def test_proof_accepts_what_fits_and_tells_what_does_not(factor: Factor) -> None:
+    for level in factor.levels:
+        reasons = [factor.proof(level, handshake) for handshake in handshakes()]
+        assert None in reasons, "no handshake proves this level"
+        assert any(reasons), "no handshake contradicts this level"
+        assert all(reason is None or reason for reason in reasons)
+
+
+def test_levels_exclude_each_other(factor: Factor) -> None:
+    for handshake in handshakes():
+        proven = [level for level in factor.levels if factor.proof(level, handshake) is None]
+        assert len(proven) <= 1
+
+
+def test_completing_names_every_factor() -> None:
+    assert set(complete_levels({})) == set(factors.ALL)

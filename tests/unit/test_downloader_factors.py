@@ -1,0 +1,121 @@
+"""The factors' settings and proofs, number by number, and who wins where two own one setting."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from downloader import factors
+from downloader.apply import complete_levels, settings_for
+from upshift.domain import Handshake, RouteAttribute, Sysctl
+from upshift.errors import UsageError
+
+PLAIN = Handshake(
+    syn_ecn=False,
+    synack_ecn=False,
+    syn_sack=False,
+    synack_sack=False,
+    syn_window_scale=None,
+    synack_window_scale=None,
+    synack_seen=True,
+    syn_timestamps=True,
+    synack_timestamps=True,
+    syn_mss=1460,
+    synack_mss=1460,
+    syn_window=64_240,
+    syn_count=1,
+    later_syn_without_ecn=False,
+)
+
+
+def like(**changes: object) -> Handshake:
+    return dataclasses.replace(PLAIN, **changes)  # type: ignore[arg-type]
+
+
+def rmem(levels: dict[str, str]) -> dict[int | None, str]:
+    return {s.field: s.value for s in settings_for(levels) if isinstance(s, Sysctl) and s.name == "net.ipv4.tcp_rmem"}
+
+
+def window(levels: dict[str, str]) -> str | None:
+    [found] = [s for s in settings_for(levels) if isinstance(s, RouteAttribute)]
+    return found.value
+
+
+def test_baseline_is_complete_and_sorted() -> None:
+    settings = settings_for({"ecn": "off", "sack": "off", "window_scaling": "off"})
+    assert settings == (
+        RouteAttribute(name="window", value=None),
+        Sysctl(name="net.ipv4.tcp_ecn", value="0"),
+        Sysctl(name="net.ipv4.tcp_rmem", field=1, value="131072"),
+        Sysctl(name="net.ipv4.tcp_rmem", field=2, value="6291456"),
+        Sysctl(name="net.ipv4.tcp_sack", value="0"),
+        Sysctl(name="net.ipv4.tcp_timestamps", value="1"),
+        Sysctl(name="net.ipv4.tcp_window_scaling", value="0"),
+    )
+
+
+def test_scale_14_comes_from_the_maximum_alone() -> None:
+    assert rmem({"window_scaling": "14"}) == {1: "131072", 2: str(1 << 29)}
+    assert window({"window_scaling": "14"}) is None
+
+
+@given(st.integers(0, 14), st.integers(212_992, 4 << 20))
+def test_the_kernel_would_choose_the_scale(scale: int, rmem_max: int) -> None:
+    """tcp_select_initial_window, for hosts whose rmem_max lies between Debian's default and 4 MiB."""
+    level = {"window_scaling": str(scale)}
+    space = max(int(rmem(level)[2]), rmem_max)
+    limit = window(level)
+    if limit is not None:
+        space = min(space, int(limit))
+    assert min(max(space.bit_length() - 1 - 15, 0), 14) == scale
+
+
+def test_scaling_wins_over_the_default_buffer_only() -> None:
+    assert rmem({"window_scaling": "14"})[2] == str(1 << 29)
+    assert rmem({"window_scaling": "off", "rmem": "65536/1000000"}) == {1: "65536", 2: "1000000"}
+    assert rmem({"window_scaling": "14", "rmem": f"65536/{1 << 29}"}) == {1: "65536", 2: str(1 << 29)}
+    with pytest.raises(UsageError, match=r"rmem and window_scaling want different values of net.ipv4.tcp_rmem\[2\]"):
+        settings_for({"window_scaling": "14", "rmem": "131072/6291456"}, where="a.toml")
+
+
+def test_unknown_factor_and_level() -> None:
+    with pytest.raises(UsageError, match=r"a\.toml: there is no factor 'sak'; known are: ecn, "):
+        complete_levels({"sak": "on"}, where="a.toml")
+    with pytest.raises(UsageError, match=r"window_scaling has no level '15'; accepted are: off, 0 to 14"):
+        complete_levels({"window_scaling": "15"})
+
+
+@pytest.mark.parametrize(
+    ("factor", "level", "handshake", "reason"),
+    [
+        ("ecn", "on", like(syn_ecn=True, synack_ecn=True), None),
+        ("ecn", "on", like(syn_ecn=True, synack_ecn=False), "the server did not agree"),
+        ("ecn", "on", like(syn_ecn=True, synack_ecn=None, synack_seen=False), "no SYN-ACK"),
+        ("ecn", "on", like(), "did not offer"),
+        ("ecn", "on", like(syn_ecn=True, synack_ecn=False, syn_count=2, later_syn_without_ecn=True), "fell back"),
+        ("ecn", "off", like(), None),
+        ("ecn", "off", like(syn_ecn=True), "against what was asked"),
+        ("sack", "on", like(syn_sack=True, synack_sack=True), None),
+        ("sack", "on", like(syn_sack=True), "the server did not agree"),
+        ("sack", "off", like(syn_sack=True), "offered SACK"),
+        ("window_scaling", "14", like(syn_window_scale=14, synack_window_scale=0), None),
+        ("window_scaling", "14", like(syn_window_scale=7, synack_window_scale=7), "scale 7, 14 was asked"),
+        ("window_scaling", "14", like(syn_window_scale=14), "the server did not agree"),
+        ("window_scaling", "14", like(), "no window scale"),
+        ("window_scaling", "off", like(syn_window_scale=7), "none was asked"),
+        ("window_scaling", "off", like(), None),
+        ("timestamps", "on", like(), None),
+        ("timestamps", "on", like(synack_timestamps=False), "the server did not agree"),
+        ("timestamps", "off", like(), "against what was asked"),
+        ("rmem", "131072/6291456", like(), None),
+        ("rmem", "131072/6291456", like(syn_window=29_200), "smaller"),
+        ("rmem", "16384/6291456", like(syn_window=64_240), "larger"),
+        ("rmem", "16384/6291456", like(syn_window=8_192), None),
+    ],
+)
+def test_proofs(factor: str, level: str, handshake: Handshake, reason: str | None) -> None:
+    said = factors.ALL[factor].proof(level, handshake)
+    assert said is None if reason is None else said is not None and reason in said
