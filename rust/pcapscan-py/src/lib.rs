@@ -1,11 +1,163 @@
-//! Python module `upshift_native._native`.
+//! Python module `upshift_native._native`: the capture engine for Python.
 
+use pcapscan::engine::Skipped;
+use pcapscan::record::{Fields, Value, visit};
+use pcapscan::{Engine, Rules, Settings, scan as scan_file};
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+use std::path::PathBuf;
+
+mod packets;
+
+pyo3::create_exception!(
+    _native,
+    CaptureError,
+    pyo3::exceptions::PyException,
+    "A file that is no capture which the engine can read: the message is one clause, what is wrong with it."
+);
+
+/// What a capture file holds.
+#[pyclass(frozen, get_all, module = "upshift_native")]
+struct ScanResult {
+    /// One record per connection, in order of first packets; the keys are the fields of `analysis.connection.Connection`.
+    connections: Py<PyList>,
+    /// Frames, as Wireshark counts them.
+    packets: u64,
+    /// Whether the file is cut or damaged; what came before is in the records.
+    truncated: bool,
+    /// Sentences that a user should read.
+    warnings: Vec<String>,
+    /// Packets outside connections: not IP (or cut), fragments, other transports, unknown link types.
+    skipped: Py<PyDict>,
+}
+
+struct Record<'py> {
+    py: Python<'py>,
+    dict: Bound<'py, PyDict>,
+    failed: Option<PyErr>,
+}
+
+impl Fields for Record<'_> {
+    fn field(&mut self, name: &'static str, value: Value) {
+        let name = PyString::intern(self.py, name);
+        let done = match value {
+            Value::None => self.dict.set_item(name, self.py.None()),
+            Value::Bool(value) => self.dict.set_item(name, value),
+            Value::Int(value) => self.dict.set_item(name, value),
+            Value::Float(value) => self.dict.set_item(name, value),
+            Value::Text(value) => self.dict.set_item(name, value),
+        };
+        if let Err(error) = done {
+            self.failed = Some(error);
+        }
+    }
+}
+
+pub(crate) fn parse_rules(rules: &str) -> PyResult<Rules> {
+    match rules {
+        "4.0" => Ok(Rules::V4_0),
+        "4.4" => Ok(Rules::V4_4),
+        other => Err(PyValueError::new_err(format!(
+            "rules are '4.0' or '4.4', not {other:?}"
+        ))),
+    }
+}
+
+fn series_dict<'py>(
+    py: Python<'py>,
+    engine: &Engine,
+    number: usize,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let Some(connection) = engine.connections().nth(number) else {
+        return Ok(None);
+    };
+    let Some(series) = &connection.series else {
+        return Ok(None);
+    };
+    let from_client = |direction: u8| usize::from(direction) == connection.client;
+    let dict = PyDict::new(py);
+    dict.set_item("start_ns", series.start_ns())?;
+    dict.set_item("bin_ns", pcapscan::series::BIN_NS)?;
+    let bins = |side: usize| series.bins.iter().map(|bin| bin[side]).collect::<Vec<_>>();
+    dict.set_item("client_bytes", bins(connection.client))?;
+    dict.set_item("server_bytes", bins(connection.client ^ 1))?;
+    // A sample is named after the side whose packet began it, which is not the one whose packet ended it.
+    let rtt: Vec<_> = series
+        .rtt
+        .iter()
+        .map(|&(at, direction, rtt)| (at, !from_client(direction), rtt))
+        .collect();
+    dict.set_item("rtt", rtt)?;
+    let sequence: Vec<_> = series
+        .sequence
+        .iter()
+        .map(|&(at, direction, end, class)| {
+            (
+                at,
+                from_client(direction),
+                end,
+                pcapscan::truth::TrueClass::ALL[usize::from(class)].name(),
+            )
+        })
+        .collect();
+    dict.set_item("sequence", sequence)?;
+    Ok(Some(dict))
+}
+
+fn skipped_dict(py: Python<'_>, skipped: Skipped) -> PyResult<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("not_ip", skipped.not_ip)?;
+    dict.set_item("fragments", skipped.fragments)?;
+    dict.set_item("other", skipped.other)?;
+    dict.set_item("unknown_link", skipped.unknown_link)?;
+    Ok(dict.unbind())
+}
+
+/// Scans a capture file: one pass, the GIL released.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 passes values")]
+#[pyo3(signature = (path, *, series = false, rules = "4.0"))]
+fn scan(py: Python<'_>, path: PathBuf, series: bool, rules: &str) -> PyResult<ScanResult> {
+    let settings = Settings {
+        rules: parse_rules(rules)?,
+        series,
+    };
+    let engine = py
+        .detach(|| scan_file(&path, settings))
+        .map_err(|error| CaptureError::new_err(error.to_string()))?;
+    let connections = PyList::empty(py);
+    for (number, connection) in engine.connections().enumerate() {
+        let mut fields = Record {
+            py,
+            dict: PyDict::new(py),
+            failed: None,
+        };
+        visit(connection, engine.cut.is_some(), &mut fields);
+        if let Some(error) = fields.failed {
+            return Err(error);
+        }
+        if let Some(dict) = series_dict(py, &engine, number)? {
+            fields.dict.set_item(intern!(py, "series"), dict)?;
+        }
+        connections.append(fields.dict)?;
+    }
+    Ok(ScanResult {
+        connections: connections.unbind(),
+        packets: engine.frames,
+        truncated: engine.cut.is_some(),
+        warnings: engine.warnings(),
+        skipped: skipped_dict(py, engine.skipped)?,
+    })
+}
 
 /// The capture engine for Python.
 #[pymodule]
 mod _native {
-    use super::*;
+    #[pymodule_export]
+    use super::{CaptureError, ScanResult, packets::PacketReader, packets::write_packets, scan};
+    use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

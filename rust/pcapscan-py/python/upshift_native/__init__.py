@@ -1,3 +1,5 @@
-from ._native import __version__
+"""The capture engine of Upshift: capture file in, one record per connection out (see docs/design/kpi-engine.md)."""
 
-__all__ = ["__version__"]
+from ._native import CaptureError, PacketReader, ScanResult, __version__, scan, write_packets
+
+__all__ = ["CaptureError", "PacketReader", "ScanResult", "__version__", "scan", "write_packets"]

@@ -1,0 +1,129 @@
+//! Capture files as streams of raw packets.
+
+pub mod pcap;
+pub mod pcapng;
+pub mod window;
+
+use crate::error::ScanError;
+use crate::link::LinkType;
+use pcap::Pcap;
+use pcapng::Pcapng;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use window::Window;
+
+/// One packet as the file has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Raw<'a> {
+    /// Capture time, ns since the Unix epoch.
+    pub time_ns: i64,
+    /// Length on the wire, B.
+    pub original: u32,
+    /// How `data` begins.
+    pub link: LinkType,
+    /// The captured bytes.
+    pub data: &'a [u8],
+}
+
+/// What comes next in a capture file.
+#[derive(Debug)]
+pub enum Next<'a> {
+    /// A packet.
+    Packet(Raw<'a>),
+    /// A record without a packet that Wireshark numbers as a frame.
+    Other,
+    /// The regular end.
+    End,
+    /// The file is cut or damaged here; what came before is good.
+    Cut(String),
+}
+
+enum Format {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+}
+
+/// A capture file of any supported format.
+pub struct Capture {
+    window: Window,
+    format: Format,
+}
+
+impl Capture {
+    /// Opens a file: pcap or pcapng, plain or compressed by gzip or zstd, told apart by their first bytes.
+    ///
+    /// # Errors
+    /// The file cannot be read, is empty, or is no capture.
+    pub fn open(path: &Path) -> Result<Self, ScanError> {
+        Self::from_reader(Box::new(File::open(path)?))
+    }
+
+    /// Reads a capture from a stream.
+    ///
+    /// # Errors
+    /// As for [`Capture::open`].
+    pub fn from_reader(mut source: Box<dyn Read + Send + Sync>) -> Result<Self, ScanError> {
+        let mut head = [0; 4];
+        let got = read_up_to(&mut source, &mut head)?;
+        if got == 0 {
+            return Err(ScanError::Empty);
+        }
+        let whole = io::Cursor::new(head[..got].to_vec()).chain(source);
+        let window = match head {
+            [0x1f, 0x8b, ..] => Window::new(Box::new(flate2::read::MultiGzDecoder::new(whole))),
+            [0x28, 0xb5, 0x2f, 0xfd] => Window::new(Box::new(zstd::Decoder::new(whole)?)),
+            _ => Window::new(Box::new(whole)),
+        };
+        Self::from_window(window)
+    }
+
+    fn from_window(mut window: Window) -> Result<Self, ScanError> {
+        // A compressed stream that is garbage fails here.
+        window.ensure(12).map_err(|_| ScanError::NotACapture)?;
+        let head = window.bytes();
+        if head.is_empty() {
+            return Err(ScanError::Empty);
+        }
+        let format = if Pcapng::recognises(head) {
+            Format::Pcapng(Pcapng::default())
+        } else if Pcap::recognises(head) {
+            let pcap = Pcap::open(&mut window)?.ok_or(ScanError::NotACapture)?;
+            if !pcap.link.is_known() {
+                return Err(ScanError::LinkType(pcap.link.0));
+            }
+            Format::Pcap(pcap)
+        } else {
+            return Err(ScanError::NotACapture);
+        };
+        Ok(Self { window, format })
+    }
+
+    /// The next record.
+    #[inline]
+    pub fn next_record(&mut self) -> Next<'_> {
+        match &mut self.format {
+            Format::Pcap(pcap) => pcap.next_record(&mut self.window),
+            Format::Pcapng(pcapng) => pcapng.next_record(&mut self.window),
+        }
+    }
+
+    /// Bytes of the (decompressed) file that were passed so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.window.consumed()
+    }
+}
+
+fn read_up_to(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match source.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}

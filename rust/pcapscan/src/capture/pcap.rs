@@ -1,0 +1,112 @@
+//! The classic pcap format: microseconds or nanoseconds, both byte orders.
+//!
+//! Source: draft-ietf-opsawg-pcap; `wiretap/libpcap.c` of Wireshark 4.0 for the limit on record lengths.
+
+use super::{Next, Raw};
+use crate::capture::window::Window;
+use crate::link::LinkType;
+
+const FILE_HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+/// Wireshark's `WTAP_MAX_PACKET_SIZE_STANDARD`: a longer record means that the file is broken.
+pub const LARGEST_RECORD: u32 = 262_144;
+
+/// What a pcap file's header says.
+#[derive(Debug, Clone, Copy)]
+pub struct Pcap {
+    big_endian: bool,
+    /// Nanoseconds per unit of the fraction field.
+    fraction_ns: i64,
+    /// The link type of all packets.
+    pub link: LinkType,
+    largest: u32,
+}
+
+impl Pcap {
+    /// Whether these first bytes begin a pcap file.
+    #[must_use]
+    pub fn recognises(head: &[u8]) -> bool {
+        head.len() >= 4 && Self::magic(head).is_some()
+    }
+
+    fn magic(head: &[u8]) -> Option<(bool, i64)> {
+        match [head[0], head[1], head[2], head[3]] {
+            [0xa1, 0xb2, 0xc3, 0xd4] => Some((true, 1000)),
+            [0xd4, 0xc3, 0xb2, 0xa1] => Some((false, 1000)),
+            [0xa1, 0xb2, 0x3c, 0x4d] => Some((true, 1)),
+            [0x4d, 0x3c, 0xb2, 0xa1] => Some((false, 1)),
+            _ => None,
+        }
+    }
+
+    /// Parses the file header and moves past it; `None` where it is cut.
+    ///
+    /// # Errors
+    /// The stream cannot be read.
+    pub fn open(window: &mut Window) -> std::io::Result<Option<Self>> {
+        if !window.ensure(FILE_HEADER)? {
+            return Ok(None);
+        }
+        let head = window.take(FILE_HEADER);
+        let Some((big_endian, fraction_ns)) = Self::magic(head) else {
+            return Ok(None);
+        };
+        let number = |at: usize| {
+            let word = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+            if big_endian {
+                u32::from_be_bytes(word)
+            } else {
+                u32::from_le_bytes(word)
+            }
+        };
+        // The upper bits tell about the frame check sequence.
+        let link = LinkType(number(20) & 0x03ff_ffff);
+        Ok(Some(Self {
+            big_endian,
+            fraction_ns,
+            link,
+            largest: LARGEST_RECORD.max(number(16).min(1 << 24)),
+        }))
+    }
+
+    /// The next record.
+    #[inline]
+    pub fn next_record<'w>(&self, window: &'w mut Window) -> Next<'w> {
+        match window.ensure(RECORD_HEADER) {
+            Ok(true) => {}
+            Ok(false) if window.bytes().is_empty() => return Next::End,
+            Ok(false) => return Next::Cut("the file ends inside a record header".into()),
+            Err(error) => return Next::Cut(error.to_string()),
+        }
+        let head: &[u8; RECORD_HEADER] = window.bytes()[..RECORD_HEADER]
+            .try_into()
+            .unwrap_or(&[0; RECORD_HEADER]);
+        let number = |at: usize| {
+            let word = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+            if self.big_endian {
+                u32::from_be_bytes(word)
+            } else {
+                u32::from_le_bytes(word)
+            }
+        };
+        let (seconds, fraction, captured, original) = (number(0), number(4), number(8), number(12));
+        if captured > self.largest {
+            return Next::Cut(format!(
+                "a record claims {captured} bytes, so the file is damaged"
+            ));
+        }
+        let total = RECORD_HEADER + captured as usize;
+        match window.ensure(total) {
+            Ok(true) => {}
+            Ok(false) => return Next::Cut("the file ends inside a record".into()),
+            Err(error) => return Next::Cut(error.to_string()),
+        }
+        Next::Packet(Raw {
+            time_ns: i64::from(seconds) * 1_000_000_000 + i64::from(fraction) * self.fraction_ns,
+            // Some writers leave the original length 0 or too small.
+            original: original.max(captured),
+            link: self.link,
+            data: &window.take(total)[RECORD_HEADER..],
+        })
+    }
+}

@@ -1,0 +1,482 @@
+//! State of one connection: everything that is remembered while its packets pass.
+
+use crate::ip::Datagram;
+use crate::quic;
+use crate::seq::{after, distance};
+use crate::series::Series;
+use crate::side::Side;
+use crate::tcp::{Segment, flag};
+use crate::truth::TrueClass;
+use crate::wireshark::{Conversation, Rules, WsClass};
+
+/// Two endpoints and a protocol. Direction 0 of a connection is from the greater endpoint to the lesser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The greater endpoint's address, IPv4 in the low 32 bits.
+    pub greater: u128,
+    /// The lesser endpoint's address.
+    pub lesser: u128,
+    /// The ports, the greater endpoint's in the high half.
+    pub ports: u32,
+    /// IP version in the high half, transport protocol in the low.
+    pub kind: u16,
+}
+
+impl Key {
+    /// The key of a packet, and the packet's direction.
+    #[inline]
+    #[must_use]
+    pub fn of(datagram: &Datagram<'_>, source_port: u16, destination_port: u16) -> (Self, usize) {
+        let from_greater =
+            (datagram.source, source_port) > (datagram.destination, destination_port);
+        let ports = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let kind = u16::from(datagram.version) << 8 | u16::from(datagram.protocol);
+        if from_greater {
+            let ports = ports(source_port, destination_port);
+            (
+                Self {
+                    greater: datagram.source,
+                    lesser: datagram.destination,
+                    ports,
+                    kind,
+                },
+                0,
+            )
+        } else {
+            let ports = ports(destination_port, source_port);
+            (
+                Self {
+                    greater: datagram.destination,
+                    lesser: datagram.source,
+                    ports,
+                    kind,
+                },
+                1,
+            )
+        }
+    }
+
+    /// Port of the sender of this direction's packets.
+    #[must_use]
+    pub fn port(&self, direction: usize) -> u16 {
+        let [a, b, c, d] = self.ports.to_be_bytes();
+        if direction == 0 {
+            u16::from_be_bytes([a, b])
+        } else {
+            u16::from_be_bytes([c, d])
+        }
+    }
+
+    /// Address of the sender of this direction's packets.
+    #[must_use]
+    pub fn address(&self, direction: usize) -> std::net::IpAddr {
+        let value = if direction == 0 {
+            self.greater
+        } else {
+            self.lesser
+        };
+        if self.kind >> 8 == 6 {
+            std::net::IpAddr::V6(value.into())
+        } else {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "an IPv4 address is in the low 32 bits"
+            )]
+            std::net::IpAddr::V4((value as u32).into())
+        }
+    }
+
+    /// Which direction is the client's where no handshake tells: the server has the lower port below 1024 or one of
+    /// the usual ones, else the lower port.
+    fn guess_client(&self) -> usize {
+        const USUAL: [u16; 6] = [3128, 4433, 5001, 8000, 8080, 8443];
+        let rank = |port: u16| (port >= 1024 && !USUAL.contains(&port), port);
+        usize::from(rank(self.port(0)) < rank(self.port(1)))
+    }
+}
+
+/// How the client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleSource {
+    /// The sender of a SYN, or the receiver of a SYN-ACK; for QUIC the sender of an Initial.
+    Handshake,
+    /// The port numbers.
+    Ports,
+}
+
+/// A stretch of server data that answers a request: it begins after client data and a silence of the server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Response {
+    /// First data packet, ns.
+    pub first_ns: i64,
+    /// Last data packet, ns.
+    pub last_ns: i64,
+    /// New payload, B.
+    pub bytes: u64,
+    /// Payload of the first packet, B: it was on its way before the clock of a delivery rate starts.
+    pub first_bytes: u64,
+    /// The request's last packet, ns.
+    pub request_ns: i64,
+}
+
+/// Handshake of a TCP connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Handshake {
+    /// First SYN, ns.
+    pub syn_ns: Option<i64>,
+    /// Last SYN before the first SYN-ACK, ns.
+    pub last_syn_ns: Option<i64>,
+    /// First SYN-ACK, ns.
+    pub syn_ack_ns: Option<i64>,
+    /// First segment of the client with ACK, ns.
+    pub ack_ns: Option<i64>,
+    /// Flags of the first SYN.
+    pub syn_flags: u16,
+    /// Flags of the first SYN-ACK.
+    pub syn_ack_flags: u16,
+    /// Flags of the last SYN before the first SYN-ACK.
+    pub last_syn_flags: u16,
+    /// TSval of SYNs, to tell which one a SYN-ACK answers.
+    first_syn_tsval: Option<u32>,
+    /// Whether the SYN-ACK answers the first SYN, as TSecr tells.
+    pub answers_first: Option<bool>,
+}
+
+/// What happened to one packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PacketVerdict {
+    /// Sequence number relative to the connection's first; none for QUIC.
+    pub relative_seq: Option<u32>,
+    /// Payload, B.
+    pub len: u32,
+    /// Wireshark's class.
+    pub ws: WsClass,
+    /// What really happened.
+    pub truth: TrueClass,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its endpoints.
+    pub key: Key,
+    /// Index in order of first packets.
+    pub number: u32,
+    /// Direction of the client's packets.
+    pub client: usize,
+    /// How that was told.
+    pub role_source: RoleSource,
+    /// Both directions.
+    pub sides: [Side; 2],
+    /// Earliest packet, ns.
+    pub first_ns: i64,
+    /// Latest packet, ns.
+    pub last_ns: i64,
+    previous_ns: i64,
+    /// Packets earlier than the one before.
+    pub backwards: u64,
+    /// TCP handshake.
+    pub handshake: Handshake,
+    /// Wireshark's view; TCP only.
+    pub wireshark: Conversation,
+    /// QUIC state; none for TCP.
+    pub quic: Option<Box<quic::State>>,
+    /// The server's answer with the most bytes.
+    pub best_response: Response,
+    response: Response,
+    last_client_data_ns: Option<i64>,
+    /// Series, on request.
+    pub series: Option<Box<Series>>,
+}
+
+impl Connection {
+    /// An empty connection whose first packet has this direction.
+    #[must_use]
+    pub fn new(key: Key, number: u32, now_ns: i64, with_series: bool) -> Self {
+        Self {
+            key,
+            number,
+            client: key.guess_client(),
+            role_source: RoleSource::Ports,
+            sides: [Side::default(), Side::default()],
+            first_ns: now_ns,
+            last_ns: now_ns,
+            previous_ns: now_ns,
+            backwards: 0,
+            handshake: Handshake::default(),
+            wireshark: Conversation::default(),
+            quic: None,
+            best_response: Response::default(),
+            response: Response::default(),
+            last_client_data_ns: None,
+            series: with_series.then(Box::default),
+        }
+    }
+
+    #[inline]
+    fn time(&mut self, now_ns: i64) {
+        if now_ns < self.previous_ns {
+            self.backwards += 1;
+        }
+        self.previous_ns = now_ns;
+        self.first_ns = self.first_ns.min(now_ns);
+        self.last_ns = self.last_ns.max(now_ns);
+    }
+
+    /// Takes a TCP segment.
+    #[inline]
+    pub fn segment(
+        &mut self,
+        rules: Rules,
+        direction: usize,
+        datagram: &Datagram<'_>,
+        segment: &Segment,
+        now_ns: i64,
+    ) -> PacketVerdict {
+        self.time(now_ns);
+        if segment.any(flag::SYN) || self.handshake.ack_ns.is_none() {
+            self.note_handshake(direction, segment, now_ns);
+        }
+        let verdict = self.wireshark.segment(rules, direction, segment, now_ns);
+        let side = &mut self.sides[direction];
+        side.count(datagram.ip_bytes, segment.len, datagram.ecn, now_ns);
+        side.count_flags(segment);
+        let ws = side.count_marks(verdict.flags);
+        let truth = side.truth.segment(
+            segment,
+            datagram.id,
+            now_ns,
+            self.wireshark.initial_rtt_ns(),
+        );
+        side.truth_counts[truth.class as usize] += 1;
+        if truth.class == TrueClass::Retransmission {
+            side.retransmitted_bytes += u64::from(truth.again);
+            side.last_retransmission_ns = now_ns;
+        }
+        if segment.len > 0 {
+            self.note_response(
+                direction,
+                segment.len - truth.again.min(segment.len),
+                now_ns,
+            );
+        }
+        if let Some(rtt_ns) = verdict.ack_rtt_ns {
+            let other = &mut self.sides[direction ^ 1];
+            // An ACK that was held back by a gap says nothing about the path.
+            if other.last_retransmission_ns < now_ns.saturating_sub(rtt_ns) {
+                other.rtt_ack.add(rtt_ns);
+            }
+        }
+        let rtt = if segment.options.timestamps.is_some() {
+            self.match_timestamps(direction, segment, now_ns)
+        } else {
+            None
+        };
+        if let Some(series) = &mut self.series {
+            let end = verdict.relative_seq.wrapping_add(segment.len);
+            note_series(series, direction, datagram.ip_bytes, now_ns, rtt);
+            if segment.len > 0 {
+                series
+                    .sequence
+                    .push((now_ns, u8::from(direction == 1), end, truth.class as u8));
+            }
+        }
+        PacketVerdict {
+            relative_seq: Some(verdict.relative_seq),
+            len: segment.len,
+            ws,
+            truth: truth.class,
+        }
+    }
+
+    #[cold]
+    fn note_handshake(&mut self, direction: usize, segment: &Segment, now_ns: i64) {
+        let handshake = &mut self.handshake;
+        let timestamps = segment.options.timestamps;
+        match (segment.any(flag::SYN), segment.any(flag::ACK)) {
+            (true, false) => {
+                if handshake.syn_ns.is_none() && handshake.syn_ack_ns.is_none()
+                    || self.role_source == RoleSource::Ports
+                {
+                    self.client = direction;
+                    self.role_source = RoleSource::Handshake;
+                }
+                if handshake.syn_ns.is_none() {
+                    handshake.syn_ns = Some(now_ns);
+                    handshake.syn_flags = segment.flags;
+                    handshake.first_syn_tsval = timestamps.map(|(value, _)| value);
+                }
+                if handshake.syn_ack_ns.is_none() {
+                    handshake.last_syn_ns = Some(now_ns);
+                    handshake.last_syn_flags = segment.flags;
+                }
+            }
+            (true, true) => {
+                if self.role_source == RoleSource::Ports {
+                    self.client = direction ^ 1;
+                    self.role_source = RoleSource::Handshake;
+                }
+                if handshake.syn_ack_ns.is_none() {
+                    handshake.syn_ack_ns = Some(now_ns);
+                    handshake.syn_ack_flags = segment.flags;
+                    handshake.answers_first = match (timestamps, handshake.first_syn_tsval) {
+                        (Some((_, echo)), Some(first)) => Some(echo == first),
+                        _ => None,
+                    };
+                }
+            }
+            (false, true)
+                if direction == self.client
+                    && handshake.syn_ack_ns.is_some()
+                    && !segment.any(flag::RST) =>
+            {
+                handshake.ack_ns = Some(now_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Finds the server's answers.
+    #[inline]
+    fn note_response(&mut self, direction: usize, new_bytes: u32, now_ns: i64) {
+        if direction == self.client {
+            self.last_client_data_ns = Some(now_ns);
+            return;
+        }
+        if let Some(request_ns) = self.last_client_data_ns.take() {
+            // An answer comes a round trip after its request at the earliest; data that flows on is no answer.
+            let silent_ns = now_ns.saturating_sub(self.response.last_ns);
+            let rtt_ns = self.wireshark.initial_rtt_ns();
+            if self.response.bytes == 0 || silent_ns >= rtt_ns - rtt_ns / 8 {
+                self.response = Response {
+                    first_ns: now_ns,
+                    last_ns: now_ns,
+                    bytes: 0,
+                    first_bytes: u64::from(new_bytes),
+                    request_ns,
+                };
+            }
+        }
+        if self.response.first_ns == 0 {
+            self.response.first_ns = now_ns;
+            self.response.first_bytes = u64::from(new_bytes);
+        }
+        self.response.last_ns = now_ns;
+        self.response.bytes += u64::from(new_bytes);
+        if self.response.bytes >= self.best_response.bytes {
+            self.best_response = self.response;
+        }
+    }
+
+    /// Round-trip times and bounds of the data in flight from TSval and TSecr.
+    #[inline]
+    fn match_timestamps(
+        &mut self,
+        direction: usize,
+        segment: &Segment,
+        now_ns: i64,
+    ) -> Option<i64> {
+        let (tsval, tsecr) = segment.options.timestamps?;
+        if segment.any(flag::SYN | flag::RST) || !segment.any(flag::ACK) {
+            return None;
+        }
+        let (this, other) = two(&mut self.sides, direction);
+        let has_data = segment.len > 0;
+        let echo = other.timestamps.echoed(tsecr, has_data, now_ns);
+        if has_data {
+            this.last_data_tsval = Some(tsval);
+        }
+        // The other side's data, this side's ACK of it, the other side's next data: a sample of this side.
+        let starts = other.last_data_tsval == Some(tsecr);
+        this.timestamps.sent(
+            tsval,
+            segment.ack,
+            u32::from(segment.window),
+            starts,
+            now_ns,
+        );
+        let echo = echo?;
+        if has_data {
+            let end = segment.seq.wrapping_add(segment.len);
+            let flight = |ack: u32| distance(end, ack).max(0).cast_unsigned();
+            let (upper, lower) = (flight(echo.acks.0), flight(echo.acks.1));
+            let bounds = &mut this.flight;
+            bounds.count += 1;
+            bounds.lower_max = bounds.lower_max.max(lower);
+            bounds.upper_max = bounds.upper_max.max(upper);
+            bounds.lower_sum += u64::from(lower);
+            bounds.upper_sum += u64::from(upper);
+            let shift = match (this.options.window_scale, other.options.window_scale) {
+                (Some(_), Some(shift)) => shift,
+                _ => 0,
+            };
+            let window = u64::from(echo.window) << shift;
+            let mss = u64::from(this.largest_payload);
+            bounds.window_limited += u64::from(u64::from(upper) + 2 * mss > window);
+        }
+        // With nothing in flight before it, this packet waited for the application or a timer, not for the ACK.
+        let rtt_ns = echo.rtt_ns.filter(|_| after(segment.seq, echo.acks.1))?;
+        other.rtt_timestamps.add(rtt_ns);
+        Some(rtt_ns)
+    }
+
+    /// Takes a UDP datagram of a QUIC connection.
+    pub fn quic_datagram(
+        &mut self,
+        direction: usize,
+        datagram: &Datagram<'_>,
+        payload: &[u8],
+        now_ns: i64,
+    ) -> PacketVerdict {
+        self.time(now_ns);
+        let len = datagram.length.saturating_sub(8);
+        self.sides[direction].count(datagram.ip_bytes, len, datagram.ecn, now_ns);
+        let role = usize::from(direction != self.client);
+        let sample = self
+            .quic
+            .as_mut()
+            .and_then(|state| state.datagram(role, payload, now_ns));
+        if let Some(series) = &mut self.series {
+            note_series(series, direction, datagram.ip_bytes, now_ns, sample);
+        }
+        PacketVerdict {
+            relative_seq: None,
+            len,
+            ..PacketVerdict::default()
+        }
+    }
+
+    /// Makes this a QUIC connection.
+    pub fn begin_quic(&mut self, direction: usize, header: &quic::LongHeader) {
+        self.quic = Some(Box::default());
+        // A connection begins with the client's Initial. Where its beginning is missing, ports have to tell.
+        let from_server = self.key.port(direction) < 1024 && self.key.port(direction ^ 1) >= 1024;
+        if matches!(header.kind, quic::Kind::Initial | quic::Kind::ZeroRtt) && !from_server {
+            self.client = direction;
+            self.role_source = RoleSource::Handshake;
+        }
+    }
+}
+
+fn note_series(
+    series: &mut Series,
+    direction: usize,
+    ip_bytes: u32,
+    now_ns: i64,
+    rtt: Option<i64>,
+) {
+    series.packet(now_ns, direction, ip_bytes);
+    if let Some(rtt_ns) = rtt {
+        series.rtt.push((now_ns, u8::from(direction == 1), rtt_ns));
+    }
+}
+
+#[inline]
+fn two(sides: &mut [Side; 2], direction: usize) -> (&mut Side, &mut Side) {
+    let [zero, one] = sides;
+    if direction == 0 {
+        (zero, one)
+    } else {
+        (one, zero)
+    }
+}

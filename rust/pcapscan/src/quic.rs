@@ -1,0 +1,328 @@
+//! QUIC as an observer sees it: long headers, then only the spin bit (RFC 8999, RFC 9000 sections 17.2 to 17.4).
+
+use crate::rtt::Summary;
+
+/// Kinds of packets that an observer can tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Initial.
+    Initial,
+    /// 0-RTT.
+    ZeroRtt,
+    /// Handshake.
+    Handshake,
+    /// Retry.
+    Retry,
+    /// Version negotiation.
+    Negotiation,
+    /// 1-RTT (short header).
+    Short,
+}
+
+/// A connection ID of at most 20 bytes (RFC 9000, section 17.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionId {
+    bytes: [u8; 20],
+    length: u8,
+}
+
+impl ConnectionId {
+    /// At most 20 bytes.
+    fn new(bytes: &[u8]) -> Self {
+        let mut id = Self {
+            bytes: [0; 20],
+            length: u8::try_from(bytes.len()).unwrap_or(0),
+        };
+        id.bytes[..bytes.len()].copy_from_slice(bytes);
+        id
+    }
+
+    /// Lower-case hexadecimal digits.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        use std::fmt::Write;
+        self.bytes[..usize::from(self.length)]
+            .iter()
+            .fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
+    }
+}
+
+/// A long header.
+#[derive(Debug, Clone, Copy)]
+pub struct LongHeader {
+    /// Packet type.
+    pub kind: Kind,
+    /// Version; 0 is version negotiation.
+    pub version: u32,
+    /// Destination connection ID.
+    pub destination: ConnectionId,
+    /// Source connection ID.
+    pub source: ConnectionId,
+    /// Offset of the next coalesced packet, where the header tells one.
+    pub next: Option<usize>,
+}
+
+/// RFC 9369.
+const VERSION_2: u32 = 0x6b33_43cf;
+
+fn is_known(version: u32) -> bool {
+    matches!(version, 1 | VERSION_2)
+        || version >> 8 == 0x00ff_0000
+        || version & 0x0f0f_0f0f == 0x0a0a_0a0a
+        || matches!(version >> 16, 0x5130 | 0x5430) // Google's Q0.. and T0..
+        || version & 0xffff_ff00 == 0xface_b000
+}
+
+/// Whether a UDP payload of `length` bytes with this header begins a connection: a version that we know, or an Initial
+/// as RFC 9000 (sections 7.2 and 14.1) wants it from a client, so that experimental versions are found too.
+#[must_use]
+pub fn begins_connection(header: &LongHeader, length: u32) -> bool {
+    is_known(header.version)
+        || (header.kind == Kind::Initial && header.destination.length >= 8 && length >= 1200)
+}
+
+/// Parses the long header at the start of `bytes`; `None` where this is none. An unknown version is read as version 1.
+#[must_use]
+pub fn long_header(bytes: &[u8]) -> Option<LongHeader> {
+    let first = *bytes.first()?;
+    if first & 0x80 == 0 {
+        return None;
+    }
+    let version = u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?);
+    if version != 0 && first & 0x40 == 0 {
+        return None;
+    }
+    let (destination, at) = connection_id(bytes, 5)?;
+    let (source, mut at) = connection_id(bytes, at)?;
+    let kind = match (version, (first >> 4) & 3) {
+        (0, _) => Kind::Negotiation,
+        (VERSION_2, number) => {
+            [Kind::Retry, Kind::Initial, Kind::ZeroRtt, Kind::Handshake][usize::from(number)]
+        }
+        (_, number) => {
+            [Kind::Initial, Kind::ZeroRtt, Kind::Handshake, Kind::Retry][usize::from(number)]
+        }
+    };
+    let mut header = LongHeader {
+        kind,
+        version,
+        destination,
+        source,
+        next: None,
+    };
+    if kind == Kind::Initial {
+        let Some((length, after)) = variable(bytes, at) else {
+            return Some(header);
+        };
+        at = after.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+    }
+    if !matches!(kind, Kind::Negotiation | Kind::Retry)
+        && let Some((length, after)) = variable(bytes, at)
+    {
+        header.next = after.checked_add(usize::try_from(length).unwrap_or(usize::MAX));
+    }
+    Some(header)
+}
+
+fn connection_id(bytes: &[u8], at: usize) -> Option<(ConnectionId, usize)> {
+    let length = usize::from(*bytes.get(at)?);
+    if length > 20 {
+        return None;
+    }
+    let end = at + 1 + length;
+    Some((ConnectionId::new(bytes.get(at + 1..end)?), end))
+}
+
+/// A variable-length integer (RFC 9000, section 16) and where it ends.
+fn variable(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let first = *bytes.get(at)?;
+    let length = 1usize << (first >> 6);
+    let mut value = u64::from(first & 0x3f);
+    for &byte in bytes.get(at + 1..at + length)? {
+        value = value << 8 | u64::from(byte);
+    }
+    Some((value, at + length))
+}
+
+/// The spin bit of one direction (RFC 9000, section 17.4): its edges are a round trip apart, where it spins.
+#[derive(Debug, Default)]
+pub struct Spin {
+    last: Option<bool>,
+    last_edge_ns: Option<i64>,
+    packets: u64,
+    edges: u64,
+    rtt: Summary,
+}
+
+impl Spin {
+    fn packet(&mut self, bit: bool, now_ns: i64) -> Option<i64> {
+        self.packets += 1;
+        let flips = self.last.is_some_and(|last| last != bit);
+        self.last = Some(bit);
+        if !flips {
+            return None;
+        }
+        self.edges += 1;
+        let sample = self
+            .last_edge_ns
+            .map(|before| now_ns.saturating_sub(before));
+        self.last_edge_ns = Some(now_ns);
+        if let Some(rtt_ns) = sample {
+            self.rtt.add(rtt_ns);
+        }
+        sample
+    }
+
+    /// Times between edges, where the bit spins. An endpoint that opts out leaves it alone, or sets it at random
+    /// (RFC 9000, section 17.4), which flips it on every second packet.
+    #[must_use]
+    pub fn rtt(&self) -> Option<&Summary> {
+        (self.rtt.count >= 2 && self.edges * 4 <= self.packets).then_some(&self.rtt)
+    }
+}
+
+/// What the packets of a connection tell beside their size.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Version of the last long header that named one.
+    pub version: Option<u32>,
+    /// Destination connection ID of the client's first Initial.
+    pub original_destination: Option<ConnectionId>,
+    /// The client's connection ID.
+    pub client_id: Option<ConnectionId>,
+    /// The server's connection ID.
+    pub server_id: Option<ConnectionId>,
+    server_ids: Vec<ConnectionId>,
+    /// Retry packets.
+    pub retries: u64,
+    /// Version negotiation packets.
+    pub negotiations: u64,
+    /// 0-RTT packets.
+    pub zero_rtt: u64,
+    /// First Initial by the client and by the server, ns.
+    pub initial_ns: [Option<i64>; 2],
+    /// Last Initial of the client before the server's first, ns, and how many there were.
+    pub last_client_initial_ns: Option<i64>,
+    /// Initials of the client before the server's first answer.
+    pub client_initials: u64,
+    /// First 1-RTT packet by the client and by the server, ns.
+    pub short_ns: [Option<i64>; 2],
+    /// Spin bits of the client's and of the server's packets.
+    pub spin: [Spin; 2],
+}
+
+impl State {
+    /// Whether a client's Initial belongs to another connection on the same 4-tuple.
+    #[must_use]
+    pub fn is_new_connection(&self, header: &LongHeader) -> bool {
+        let (Some(client), Some(original)) = (self.client_id, self.original_destination) else {
+            return false;
+        };
+        header.kind == Kind::Initial
+            && (header.source != client
+                || (header.destination != original
+                    && !self.server_ids.contains(&header.destination)))
+            && self.short_ns.iter().any(Option::is_some)
+    }
+
+    /// Takes a datagram; `role` is 0 for the client's. Returns a spin-bit sample, ns.
+    pub fn datagram(&mut self, role: usize, bytes: &[u8], now_ns: i64) -> Option<i64> {
+        let mut at = 0;
+        // A datagram holds few coalesced packets; each step moves on.
+        for _ in 0..8 {
+            let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+            if rest[0] & 0x80 == 0 {
+                if rest[0] & 0x40 == 0 {
+                    return None; // padding, or not QUIC
+                }
+                self.short_ns[role].get_or_insert(now_ns);
+                return self.spin[role].packet(rest[0] & 0x20 != 0, now_ns);
+            }
+            let header = long_header(rest)?;
+            self.long(role, &header, now_ns);
+            at = at.checked_add(header.next?)?;
+        }
+        None
+    }
+
+    fn long(&mut self, role: usize, header: &LongHeader, now_ns: i64) {
+        if header.version != 0 {
+            self.version = Some(header.version);
+        }
+        match header.kind {
+            Kind::Retry => self.retries += 1,
+            Kind::Negotiation => self.negotiations += 1,
+            Kind::ZeroRtt => self.zero_rtt += 1,
+            Kind::Initial => {
+                self.initial_ns[role].get_or_insert(now_ns);
+                if role == 0 && self.initial_ns[1].is_none() {
+                    self.last_client_initial_ns = Some(now_ns);
+                    self.client_initials += 1;
+                }
+            }
+            Kind::Handshake | Kind::Short => {}
+        }
+        if role == 0 {
+            self.original_destination.get_or_insert(header.destination);
+            self.client_id = Some(header.source);
+        } else if header.kind != Kind::Negotiation {
+            self.server_id = Some(header.source);
+            if !self.server_ids.contains(&header.source) && self.server_ids.len() < 4 {
+                self.server_ids.push(header.source);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn initial(destination: &[u8], source: &[u8], rest: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0xc3, 0, 0, 0, 1, u8::try_from(destination.len()).unwrap()];
+        bytes.extend(destination);
+        bytes.push(u8::try_from(source.len()).unwrap());
+        bytes.extend(source);
+        bytes.extend(rest);
+        bytes
+    }
+
+    #[test]
+    fn coalesced_packets_are_walked() {
+        let mut bytes = initial(&[1; 8], &[2, 3], &[0, 2, 9, 9]);
+        bytes.extend([0x60, 1, 2, 3]);
+        let header = long_header(&bytes).unwrap();
+        assert_eq!(
+            (header.kind, header.version, header.next),
+            (Kind::Initial, 1, Some(bytes.len() - 4))
+        );
+        assert_eq!(header.source.hex(), "0203");
+        let mut state = State::default();
+        state.datagram(0, &bytes, 7);
+        assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), Some(7)));
+    }
+
+    #[test]
+    fn cuts_are_harmless() {
+        let bytes = initial(&[1; 8], &[2, 3], &[0, 0x80, 0, 0, 4, 1, 2, 3, 4]);
+        for length in 0..bytes.len() {
+            let _ = long_header(&bytes[..length]);
+            State::default().datagram(0, &bytes[..length], 1);
+        }
+    }
+
+    #[test]
+    fn a_spinning_bit_gives_round_trips_and_a_random_one_none() {
+        let (mut spinning, mut random) = (Spin::default(), Spin::default());
+        for n in 0..1000i64 {
+            spinning.packet(n / 50 % 2 == 1, n * 1_000_000);
+            random.packet(n * n % 7 < 3, n * 1_000_000);
+        }
+        let rtt = spinning.rtt().unwrap();
+        assert_eq!((rtt.min_ns, rtt.max_ns), (50_000_000, 50_000_000));
+        assert!(random.rtt().is_none());
+    }
+}

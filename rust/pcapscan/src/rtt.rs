@@ -1,0 +1,218 @@
+//! Round-trip times: summaries in bounded memory, and matching of TCP timestamps.
+
+use crate::seq::{after, at_most};
+use std::collections::VecDeque;
+
+/// Buckets grow by this factor, so a percentile is within 0.5 % of the sample it stands for.
+const GROWTH: f64 = 1.01;
+
+/// Count, minimum, mean, maximum and percentiles of durations.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Number of samples.
+    pub count: u64,
+    /// Smallest, ns.
+    pub min_ns: i64,
+    /// Largest, ns.
+    pub max_ns: i64,
+    sum_ns: i128,
+    /// Logarithmic histogram: (bucket, count), sorted by bucket. A path needs few dozens.
+    buckets: Vec<(u16, u32)>,
+}
+
+impl Summary {
+    /// Adds a sample; those below 0 (a clock that went back) are dropped.
+    pub fn add(&mut self, duration_ns: i64) {
+        if duration_ns < 0 {
+            return;
+        }
+        self.min_ns = if self.count == 0 {
+            duration_ns
+        } else {
+            self.min_ns.min(duration_ns)
+        };
+        self.max_ns = self.max_ns.max(duration_ns);
+        self.count += 1;
+        self.sum_ns += i128::from(duration_ns);
+        let bucket = Self::bucket(duration_ns);
+        match self.buckets.binary_search_by_key(&bucket, |&(at, _)| at) {
+            Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(1),
+            Err(at) => self.buckets.insert(at, (bucket, 1)),
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "ln(i64::MAX) / ln(1.01) < 4400"
+    )]
+    fn bucket(duration_ns: i64) -> u16 {
+        ((duration_ns.max(1) as f64).ln() / GROWTH.ln()) as u16
+    }
+
+    /// Arithmetic mean, ns.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64)
+    }
+
+    /// A quantile between 0 and 1, ns, by nearest rank; the middle of its bucket.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> Option<f64> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = (quantile * self.count as f64).ceil().max(1.0);
+        let mut below = 0.0;
+        for &(bucket, count) in &self.buckets {
+            below += f64::from(count);
+            if below >= rank {
+                let middle = GROWTH.powf(f64::from(bucket) + 0.5);
+                return Some(middle.clamp(self.min_ns as f64, self.max_ns as f64));
+            }
+        }
+        Some(self.max_ns as f64)
+    }
+}
+
+/// TSvals remembered per direction. A tick is 1 ms or more, so this is seconds of unanswered sending.
+const MOST_PENDING: usize = 4096;
+
+/// The first packet of one direction that carried a TSval.
+#[derive(Debug, Clone, Copy)]
+pub struct Pending {
+    tsval: u32,
+    /// When it was seen, ns.
+    pub sent_ns: i64,
+    /// Whether it may start a sample: it echoes a TSval of a data packet.
+    starts: bool,
+    /// Its ACK number.
+    pub first_ack: u32,
+    /// The ACK number of the last packet with the same TSval.
+    pub last_ack: u32,
+    /// The window of that last packet, B.
+    pub last_window: u32,
+}
+
+/// TSvals that one side sent and the other did not echo yet, in order.
+#[derive(Debug, Default)]
+pub struct Timestamps {
+    pending: VecDeque<Pending>,
+}
+
+/// What a TSecr tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Echo {
+    /// The sample that it ends, ns.
+    pub rtt_ns: Option<i64>,
+    /// The ACK numbers that the sender of this packet can have seen last: at least, at most.
+    pub acks: (u32, u32),
+    /// The window that it can have seen last, B.
+    pub window: u32,
+}
+
+impl Timestamps {
+    /// Notes a packet of this side. `starts` says whether its TSecr is the TSval of a data packet of the other side.
+    #[inline]
+    pub fn sent(&mut self, tsval: u32, ack: u32, window: u32, starts: bool, now_ns: i64) {
+        if let Some(last) = self.pending.back_mut() {
+            if last.tsval == tsval {
+                last.last_ack = ack;
+                last.last_window = window;
+                return;
+            }
+            // Only forward: an old TSval is a retransmission or was reordered.
+            if !after(tsval, last.tsval) {
+                return;
+            }
+        }
+        if self.pending.len() == MOST_PENDING {
+            self.pending.pop_front();
+        }
+        self.pending.push_back(Pending {
+            tsval,
+            sent_ns: now_ns,
+            starts,
+            first_ack: ack,
+            last_ack: ack,
+            last_window: window,
+        });
+    }
+
+    /// Matches the TSecr of a packet of the other side. Only the first data packet that echoes a TSval ends a sample.
+    #[inline]
+    pub fn echoed(&mut self, tsecr: u32, has_data: bool, now_ns: i64) -> Option<Echo> {
+        while let Some(second) = self.pending.get(1)
+            && at_most(second.tsval, tsecr)
+        {
+            self.pending.pop_front();
+        }
+        let first = self.pending.front_mut()?;
+        if first.tsval != tsecr {
+            return None;
+        }
+        let is_sample = first.starts && has_data;
+        if has_data {
+            first.starts = false;
+        }
+        Some(Echo {
+            rtt_ns: is_sample.then(|| now_ns.saturating_sub(first.sent_ns)),
+            acks: (first.first_ack, first.last_ack),
+            window: first.last_window,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_half_a_percent() {
+        let mut summary = Summary::default();
+        for n in 1..=1000 {
+            summary.add(n * 1_000_000);
+        }
+        for quantile in [0.05, 0.5, 0.95, 0.99] {
+            let exact = quantile * 1e9;
+            let got = summary.quantile_ns(quantile).unwrap();
+            assert!((got / exact - 1.0).abs() < 0.006, "{quantile}: {got}");
+        }
+        assert_eq!(summary.mean_ns(), Some(500_500_000.0));
+        assert_eq!(
+            (summary.min_ns, summary.max_ns, summary.count),
+            (1_000_000, 1_000_000_000, 1000)
+        );
+    }
+
+    #[test]
+    fn first_use_of_a_tsval_starts_and_first_data_echo_ends() {
+        let mut timestamps = Timestamps::default();
+        timestamps.sent(u32::MAX, 100, 50, true, 1_000);
+        timestamps.sent(u32::MAX, 200, 60, true, 1_500);
+        timestamps.sent(0, 300, 70, true, 2_000);
+        assert!(timestamps.echoed(u32::MAX - 1, true, 2_500).is_none());
+        let echo = timestamps.echoed(u32::MAX, true, 3_000).unwrap();
+        assert_eq!(
+            (echo.rtt_ns, echo.acks, echo.window),
+            (Some(2_000), (100, 200), 60)
+        );
+        assert_eq!(
+            timestamps.echoed(u32::MAX, true, 3_100).unwrap().rtt_ns,
+            None
+        );
+        assert_eq!(
+            timestamps.echoed(0, true, 3_200).unwrap().rtt_ns,
+            Some(1_200)
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut timestamps = Timestamps::default();
+        for n in 0..100_000 {
+            timestamps.sent(n, 0, 0, true, 0);
+        }
+        assert_eq!(timestamps.pending.len(), MOST_PENDING);
+    }
+}

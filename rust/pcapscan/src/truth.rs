@@ -1,0 +1,469 @@
+//! What really happened to a segment: the order of sending as IP-ID or TSval tell it, not a guess from arrival times.
+//!
+//! A segment that arrives behind the highest sequence number either overtook nothing and was sent again, or was
+//! overtaken. The packet that opened the gap was sent right after the original of the missing bytes. So a filler sent
+//! *after* the opener is a retransmission, one sent *before* it was reordered. IPv4 identification counts the packets
+//! of a connection on Linux and many other systems; where it does not (random or zero), TSval tells, to a tick. A tie
+//! goes by time: a retransmission cannot come sooner than a round trip after its gap opened.
+
+use crate::seq::{after, at_most, before, distance};
+use crate::tcp::{Segment, flag};
+
+/// Gaps remembered per direction; beyond that the oldest is forgotten (its fill then counts as seen before).
+const MOST_HOLES: usize = 256;
+/// No window is larger (RFC 7323, section 2.3): what lies further off is not of this connection's data.
+const LARGEST_WINDOW: i32 = 1 << 30;
+/// A counter of a connection or a host moves by a small step from packet to packet.
+const LARGEST_ID_STEP: u16 = 1024;
+/// Beyond this many packets a 16-bit counter may have wrapped, so the newest packet is the reference instead.
+const ID_HORIZON: u64 = 20_000;
+/// A retransmission needs a round trip after its gap opened; the clock of the capture is not perfect.
+const RTT_SHARE: f64 = 0.9;
+const DEFAULT_RTT_NS: i64 = 3_000_000;
+
+/// What really happened to a segment that takes sequence space. The set is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum TrueClass {
+    /// Takes no sequence space, so there is nothing to say.
+    #[default]
+    None,
+    /// Data (or SYN, FIN) that was not sent before, in order or beyond a gap.
+    New,
+    /// Sent again, wholly or in part.
+    Retransmission,
+    /// Sent once, overtaken on the way.
+    Reordered,
+    /// The same packet again: a network or capture duplicate.
+    Duplicate,
+    /// A keep-alive with one byte: that byte is a probe, not data.
+    KeepAlive,
+    /// Further than any window from the connection's data.
+    OutOfWindow,
+}
+
+/// Number of true classes.
+pub const TRUE_CLASSES: usize = 7;
+
+impl TrueClass {
+    /// All classes in the order of their numbers.
+    pub const ALL: [Self; TRUE_CLASSES] = [
+        Self::None,
+        Self::New,
+        Self::Retransmission,
+        Self::Reordered,
+        Self::Duplicate,
+        Self::KeepAlive,
+        Self::OutOfWindow,
+    ];
+
+    /// The name in the `true_class` column.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::New => "new",
+            Self::Retransmission => "retransmission",
+            Self::Reordered => "reordered",
+            Self::Duplicate => "duplicate",
+            Self::KeepAlive => "keep_alive",
+            Self::OutOfWindow => "out_of_window",
+        }
+    }
+}
+
+/// When a packet was sent, relative to others of its direction.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stamp {
+    id: u16,
+    has_id: bool,
+    has_ts: bool,
+    ts: u32,
+    packet: u64,
+}
+
+/// Missing bytes below the highest that was seen.
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    start: u32,
+    end: u32,
+    opened_ns: i64,
+    opener: Stamp,
+}
+
+/// Which evidence verdicts on behind segments rest on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// IP-ID order.
+    pub ip_id: u32,
+    /// TSval order.
+    pub tsval: u32,
+    /// The bytes were seen before.
+    pub seen: u32,
+    /// The time since the gap opened.
+    pub time: u32,
+}
+
+/// State of one direction.
+#[derive(Debug, Default)]
+pub struct Truth {
+    high: u32,
+    has_high: bool,
+    newest: Stamp,
+    last_seq: u32,
+    last_len: u32,
+    last_id: u16,
+    has_last_id: bool,
+    /// The last packet had this direction's `last_*`.
+    id_steps: u32,
+    id_jumps: u32,
+    packets: u64,
+    holes: Vec<Hole>,
+    /// Counts of verdicts by evidence.
+    pub evidence: Evidence,
+}
+
+/// A verdict and how many payload bytes were sent before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verdict {
+    /// The class.
+    pub class: TrueClass,
+    /// Payload bytes that were sent before, B.
+    pub again: u32,
+}
+
+impl Truth {
+    /// Takes the next segment of this direction. `rtt_ns` is 0 where unknown.
+    #[inline]
+    pub fn segment(
+        &mut self,
+        segment: &Segment,
+        id: Option<u16>,
+        now_ns: i64,
+        rtt_ns: i64,
+    ) -> Verdict {
+        self.packets += 1;
+        let space = segment.space();
+        if space == 0 {
+            // Even a packet without data moves the counter. RSTs and SYNs come from another place in the kernel.
+            if !segment.any(flag::RST) {
+                self.note_id(id);
+            }
+            return Verdict::default();
+        }
+        let stamp = Stamp {
+            id: id.unwrap_or(0),
+            has_id: id.is_some(),
+            has_ts: segment.options.timestamps.is_some(),
+            ts: segment.options.timestamps.map_or(0, |(value, _)| value),
+            packet: self.packets,
+        };
+        let (start, end) = (segment.seq, segment.seq.wrapping_add(space));
+        let is_repeat = self.has_last_id && id == Some(self.last_id) && stamp.id != 0;
+        let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
+            self.advance(end, stamp);
+            Verdict {
+                class: TrueClass::New,
+                again: 0,
+            }
+        } else if is_repeat && (start, segment.len) == (self.last_seq, self.last_len) {
+            Verdict {
+                class: TrueClass::Duplicate,
+                again: 0,
+            }
+        } else {
+            self.off_order(segment, start, end, stamp, now_ns, rtt_ns)
+        };
+        (self.last_seq, self.last_len) = (start, segment.len);
+        if !segment.any(flag::SYN) {
+            self.note_id(id);
+        }
+        verdict
+    }
+
+    #[inline]
+    fn advance(&mut self, end: u32, stamp: Stamp) {
+        self.high = end;
+        self.has_high = true;
+        self.newest = stamp;
+    }
+
+    #[inline]
+    fn note_id(&mut self, id: Option<u16>) {
+        let Some(id) = id else { return };
+        if self.has_last_id {
+            // Small steps back are reordering, not another kind of number.
+            let step = id.wrapping_sub(self.last_id).cast_signed().unsigned_abs();
+            if (1..=LARGEST_ID_STEP).contains(&step) {
+                self.id_steps += 1;
+            } else {
+                self.id_jumps += 1;
+            }
+        }
+        self.last_id = id;
+        self.has_last_id = true;
+    }
+
+    /// Whether identification numbers count this direction's packets.
+    fn ids_count(&self) -> bool {
+        self.id_steps >= 3 && u64::from(self.id_steps) >= 8 * u64::from(self.id_jumps)
+    }
+
+    #[cold]
+    fn off_order(
+        &mut self,
+        segment: &Segment,
+        start: u32,
+        end: u32,
+        stamp: Stamp,
+        now_ns: i64,
+        rtt_ns: i64,
+    ) -> Verdict {
+        let far = distance(start, self.high);
+        if !(-LARGEST_WINDOW..=LARGEST_WINDOW).contains(&far) {
+            return Verdict {
+                class: TrueClass::OutOfWindow,
+                again: 0,
+            };
+        }
+        if far > 0 {
+            self.open_hole(Hole {
+                start: self.high,
+                end: start,
+                opened_ns: now_ns,
+                opener: stamp,
+            });
+            self.advance(end, stamp);
+            return Verdict {
+                class: TrueClass::New,
+                again: 0,
+            };
+        }
+        if segment.len == 1 && far == -1 && !segment.any(flag::SYN | flag::FIN) {
+            return Verdict {
+                class: TrueClass::KeepAlive,
+                again: 0,
+            };
+        }
+        if after(end, self.high) {
+            // The tail is new, so the packet was built now and its head is sent again.
+            let again = self.high.wrapping_sub(start).min(segment.len);
+            self.fill(start, end);
+            self.advance(end, stamp);
+            return Verdict {
+                class: TrueClass::Retransmission,
+                again,
+            };
+        }
+        let hole = self
+            .holes
+            .iter()
+            .find(|hole| before(hole.start, end) && before(start, hole.end))
+            .copied();
+        let class = self.judge(hole, stamp, now_ns, rtt_ns);
+        self.fill(start, end);
+        Verdict {
+            class,
+            again: if class == TrueClass::Retransmission {
+                segment.len
+            } else {
+                0
+            },
+        }
+    }
+
+    fn judge(&mut self, hole: Option<Hole>, stamp: Stamp, now_ns: i64, rtt_ns: i64) -> TrueClass {
+        let sent_again = |is_later| {
+            if is_later {
+                TrueClass::Retransmission
+            } else {
+                TrueClass::Reordered
+            }
+        };
+        let opener = hole.map_or(self.newest, |hole| hole.opener);
+        if self.ids_count() && stamp.has_id {
+            let aged = self.packets - opener.packet > ID_HORIZON;
+            let reference = if aged { self.newest } else { opener };
+            let later = stamp.id.wrapping_sub(reference.id).cast_signed();
+            if later != 0 {
+                self.evidence.ip_id += 1;
+                return sent_again(later > 0);
+            }
+        }
+        if stamp.has_ts && opener.has_ts && stamp.ts != opener.ts {
+            self.evidence.tsval += 1;
+            return sent_again(after(stamp.ts, opener.ts));
+        }
+        let Some(hole) = hole else {
+            self.evidence.seen += 1;
+            return TrueClass::Retransmission;
+        };
+        self.evidence.time += 1;
+        let rtt_ns = if rtt_ns > 0 { rtt_ns } else { DEFAULT_RTT_NS };
+        let age_ns = now_ns.saturating_sub(hole.opened_ns);
+        sent_again(age_ns < 0 || age_ns as f64 >= rtt_ns as f64 * RTT_SHARE)
+    }
+
+    fn open_hole(&mut self, hole: Hole) {
+        if self.holes.len() == MOST_HOLES {
+            self.holes.remove(0);
+        }
+        self.holes.push(hole);
+    }
+
+    /// Takes `start..end` out of the holes.
+    fn fill(&mut self, start: u32, end: u32) {
+        let mut at = 0;
+        while at < self.holes.len() {
+            let hole = self.holes[at];
+            if !before(hole.start, end) || !before(start, hole.end) {
+                at += 1;
+                continue;
+            }
+            let keeps_left = before(hole.start, start);
+            let keeps_right = after(hole.end, end);
+            match (keeps_left, keeps_right) {
+                (false, false) => {
+                    self.holes.remove(at);
+                    continue;
+                }
+                (true, false) => self.holes[at].end = start,
+                (false, true) => self.holes[at].start = end,
+                (true, true) => {
+                    self.holes[at].end = start;
+                    if self.holes.len() < MOST_HOLES {
+                        at += 1;
+                        self.holes.insert(at, Hole { start: end, ..hole });
+                    }
+                }
+            }
+            at += 1;
+        }
+        debug_assert!(self.holes.iter().all(|hole| at_most(hole.start, hole.end)));
+    }
+
+    /// Bytes that are still missing below the highest that was seen.
+    #[must_use]
+    pub fn missing_bytes(&self) -> u64 {
+        self.holes
+            .iter()
+            .map(|hole| u64::from(hole.end.wrapping_sub(hole.start)))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(seq: u32, len: u32, tsval: u32) -> Segment {
+        let mut segment = Segment {
+            seq,
+            len,
+            has_len: true,
+            has_options: true,
+            ..Segment::default()
+        };
+        segment.options.timestamps = Some((tsval, 0));
+        segment
+    }
+
+    fn feed(packets: &[(u32, Option<u16>, u32)]) -> Vec<TrueClass> {
+        let mut truth = Truth::default();
+        packets
+            .iter()
+            .zip(0i64..)
+            .map(|(&(seq, id, ts), at)| truth.segment(&data(seq, 10, ts), id, at * 1000, 0).class)
+            .collect()
+    }
+
+    #[test]
+    fn ip_id_tells_reordering_from_resending() {
+        use TrueClass::{New, Reordered, Retransmission};
+        let start = u32::MAX - 35;
+        let at = |n: u32| start.wrapping_add(n * 10);
+        let packets = [
+            (0, 1),
+            (1, 2),
+            (2, 3),
+            (3, 4),
+            (5, 6),
+            (4, 5),
+            (7, 8),
+            (8, 9),
+            (6, 10),
+            (6, 11),
+        ];
+        let packets: Vec<_> = packets
+            .iter()
+            .map(|&(n, id)| (at(n), Some(id), 7))
+            .collect();
+        let expected = [
+            New,
+            New,
+            New,
+            New,
+            New,
+            Reordered,
+            New,
+            New,
+            Retransmission,
+            Retransmission,
+        ];
+        assert_eq!(feed(&packets), expected);
+    }
+
+    #[test]
+    fn tsval_where_ids_are_zero_or_missing() {
+        use TrueClass::{New, Reordered, Retransmission};
+        for id in [None, Some(0)] {
+            let packets = [
+                (0, id, 1),
+                (20, id, 2),
+                (10, id, 1),
+                (40, id, 3),
+                (30, id, 9),
+                (30, id, 9),
+            ];
+            assert_eq!(
+                feed(&packets),
+                [New, New, Reordered, New, Retransmission, Retransmission]
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_sent_again_are_counted_once_each() {
+        let mut truth = Truth::default();
+        truth.segment(&data(0, 100, 1), None, 0, 0);
+        assert_eq!(
+            truth.segment(&data(50, 100, 5), None, 1, 0),
+            Verdict {
+                class: TrueClass::Retransmission,
+                again: 50
+            }
+        );
+        assert_eq!(truth.segment(&data(0, 150, 6), None, 2, 0).again, 150);
+        assert_eq!(
+            truth.segment(&data(149, 1, 6), None, 2, 0).class,
+            TrueClass::KeepAlive
+        );
+        assert_eq!(
+            truth.segment(&data(0x7000_0000, 1, 6), None, 2, 0).class,
+            TrueClass::OutOfWindow
+        );
+    }
+
+    #[test]
+    fn holes_split_and_stay_bounded() {
+        let mut truth = Truth::default();
+        truth.segment(&data(0, 10, 1), None, 0, 0);
+        truth.segment(&data(100, 10, 1), None, 0, 0);
+        truth.segment(&data(40, 10, 1), None, 0, 0);
+        assert_eq!(truth.missing_bytes(), 80);
+        for n in 0..2000 {
+            truth.segment(&data(200 + n * 20, 10, 1), None, 0, 0);
+        }
+        assert_eq!(truth.holes.len(), MOST_HOLES);
+    }
+}
