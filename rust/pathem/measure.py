@@ -44,7 +44,7 @@ def inside(netns: str, work: Callable[[], T]) -> T:
     answers: list[T] = []
 
     def enter() -> None:
-        with open(f"/run/netns/{netns}") as file:
+        with Path("/run/netns", netns).open() as file:
             if LIBC.setns(file.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "setns")
         answers.append(work())
@@ -87,8 +87,10 @@ def lab(pathem: list[str]) -> Iterator[tuple[dict[str, str], Peer]]:
             config, control = Path(folder, "net.json"), Path(folder, "control")
             config.write_text(json.dumps({"schema": 1, "nodes": nodes, "pairs": pairs}))
             command = [*pathem, "--config", str(config), "--control", str(control), "--ready-fd", "1"]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
-            assert process.stdout and process.stdout.readline() == b"ready\n"
+            # No thread exists yet, so preexec_fn is safe.
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_parent)  # noqa: PLW1509
+            if process.stdout is None or process.stdout.readline() != b"ready\n":
+                raise SystemExit("pathem did not start")
             for end, name in names.items():
                 ip("-n", name, "address", "add", f"{ADDRESSES[end]}/32", "dev", "tun0")
                 ip("-n", name, "route", "add", "198.18.0.0/15", "dev", "tun0", "congctl", "cubic")
@@ -104,7 +106,8 @@ def lab(pathem: list[str]) -> Iterator[tuple[dict[str, str], Peer]]:
 def set_both(peer: Peer, **fields: object) -> None:
     for x, y in ("ab", "ba"):
         answer = peer.ask(op="set_pair", **{"from": x, "to": y, **fields})
-        assert "error" not in answer, answer
+        if "error" in answer:
+            raise SystemExit(answer["error"])
 
 
 def checksum(data: bytes) -> int:
@@ -236,7 +239,7 @@ def main() -> None:
     now_steal, now_total = steal_and_total()
     result["steal_percent"] = round(100 * (now_steal - steal) / max(1, now_total - total), 1)
     json.dump(result, sys.stdout, indent=1)
-    print()
+    sys.stdout.write("\n")
 
 
 if __name__ == "__main__":
