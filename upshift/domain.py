@@ -107,6 +107,8 @@ class Configuration:
     client: str
     levels: Mapping[str, str] = field(default_factory=dict)
     """Factor name -> level. Factors that are not named have their default level."""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """Numbers for the client, e.g. `max_data`; those that are not named have the client's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

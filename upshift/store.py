@@ -25,10 +25,10 @@ if typing.TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-SCHEMA_VERSIONS: Mapping[str, int] = {"targets": 1, "downloads": 1, "kpis": 1}
+SCHEMA_VERSIONS: Mapping[str, int] = {"targets": 1, "downloads": 1, "superseded": 1, "kpis": 1}
 """Kind of table -> newest schema version. Raise the number when a column changes meaning, and convert in `_convert`."""
 
-_ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download}
+_ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Download}
 
 DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
 """The columns that name a download; `kpis` has them too."""
