@@ -82,7 +82,7 @@ def describe(run: Run, interface: str) -> dict[str, Any]:
         "upshift": upshift.__version__,
         "distribution": distribution(),
         "cpu": cpu(),
-        "clock_source": read(_CLOCK),
+        "clock_source": clock_source(),
         "interface": interface,
         "devices": [link_record(name) for name in physical_interfaces()],
         "qdisc": (run(("tc", "qdisc", "show")).stdout.strip().splitlines() if shutil.which("tc") else None),
@@ -148,6 +148,11 @@ def host_sysctls() -> dict[str, str]:
     """Settings that the kernel has once, by their dotted names; those that it hides from us are left out."""
     found = {name.replace("/", "."): read(f"/proc/sys/{name}") for name in HOST_SYSCTLS}
     return {name: " ".join(value.split()) for name, value in found.items() if value is not None}
+
+
+def clock_source() -> str | None:
+    """The clock that the kernel reads the time from."""
+    return read(_CLOCK)
 
 
 def module_parameters(folder: Path) -> dict[str, str]:

@@ -1,0 +1,86 @@
+"""The checks of `upshift doctor`: pure functions of gathered facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vantage.doctor import OUR_BINARIES, PACKAGES, Facts, Status, examine, lab_can_run, smallest_window_scale
+
+GOOD = Facts(
+    python=(3, 11, 7),
+    kernel="6.1.0-18-amd64",
+    root=True,
+    namespaces=None,
+    tun=None,
+    nat=None,
+    capture=None,
+    native=None,
+    trustme=None,
+    cubic_by_route=None,
+    programs=dict.fromkeys((*PACKAGES, *OUR_BINARIES), "1.0"),
+    available_congestion_controls=("reno", "cubic"),
+    allowed_congestion_controls=("reno", "cubic"),
+    default_congestion_control="cubic",
+    rmem_max=212992,
+    tcp_rmem_max=6291456,
+    udp_gro=True,
+    steal_share=0.0,
+    load_1m=0.2,
+    cpus=4,
+    clock="kvm-clock",
+    out="/tmp",
+    free_bytes=10**10,
+)
+
+
+def test_a_good_host_has_nothing_to_mend() -> None:
+    findings = examine(GOOD)
+    assert {finding.status for finding in findings} == {Status.OK}
+    assert lab_can_run(findings)
+    assert len({finding.name for finding in findings}) == len(findings)
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "status", "lab_runs"),
+    [
+        ({"python": (3, 9, 2)}, "Python", Status.CANNOT, False),
+        ({"kernel": "4.19.0-26-amd64"}, "kernel", Status.WARN, True),
+        ({"root": False}, "rights", Status.WARN, True),
+        ({"namespaces": "Operation not permitted"}, "namespaces", Status.CANNOT, False),
+        ({"tun": "open: No such file or directory"}, "TUN devices", Status.CANNOT, False),
+        ({"capture": "you don't have permission"}, "captures", Status.CANNOT, False),
+        ({"nat": "Could not process rule"}, "translation", Status.CANNOT, True),
+        ({"native": "No module named 'upshift_native'"}, "capture engine", Status.CANNOT, False),
+        ({"programs": {**GOOD.programs, "caddy": None}}, "caddy", Status.CANNOT, False),
+        ({"programs": {**GOOD.programs, "pathem": None}}, "pathem", Status.CANNOT, False),
+        ({"default_congestion_control": "bbr"}, "congestion control", Status.WARN, True),
+        ({"rmem_max": None}, "window scale", Status.WARN, True),
+        ({"udp_gro": False}, "UDP GRO", Status.WARN, True),
+        ({"steal_share": 0.2}, "quiet", Status.WARN, True),
+        ({"load_1m": 3.5}, "quiet", Status.WARN, True),
+        ({"cpus": 1}, "quiet", Status.WARN, True),
+        ({"clock": "acpi_pm"}, "clock", Status.WARN, True),
+        ({"free_bytes": 10**6}, "disk", Status.WARN, True),
+        ({"host_leftovers": ("MUC: sysctl x",)}, "leftovers", Status.WARN, True),
+        ({"dead_labs": ("small",)}, "leftovers", Status.WARN, True),
+    ],
+)
+def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, status: Status, lab_runs: bool) -> None:
+    findings = examine(replace(GOOD, **change))
+    found = [finding for finding in findings if finding.status is not Status.OK]
+    assert [(finding.name, finding.status) for finding in found] == [(name, status)]
+    if name not in {"window scale"}:
+        assert found[0].remedy
+    assert lab_can_run(findings) is lab_runs
+
+
+@pytest.mark.parametrize(
+    ("buffer_bytes", "scale"),
+    # The pairs that were measured are in the research notes on the lab: 4 MiB -> 7, 32 MiB -> 10, 2^29 -> 14.
+    [(65535, 0), (65536, 1), (212992, 2), (4 << 20, 7), (32 << 20, 10), (1 << 29, 14), ((1 << 31) - 1, 14)],
+)
+def test_the_scale_that_a_buffer_floors_at(buffer_bytes: int, scale: int) -> None:
+    assert smallest_window_scale(buffer_bytes) == scale

@@ -1,0 +1,106 @@
+"""Plans of what has to be undone: kept, read, shared and recovered. No network is touched."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from upshift.errors import PlaceError
+from upshift.process import start_time_ticks
+from vantage import guardian
+from vantage.guardian import Plan, Step
+
+US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
+NOBODY = (os.getpid(), 1)
+"""A process that cannot be: our number with another start time."""
+
+
+def plan(**changes: object) -> Plan:
+    base = Plan(
+        ident="aa",
+        place="MUC",
+        isolation="host",
+        boot=guardian.boot_id(),
+        namespace=guardian.own_namespace(),
+        owner=NOBODY,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = plan(owner=US, guardian=NOBODY, steps=(Step(kind="sysctl", name="a/b", value="1", shared=True),))
+    guardian.write_plan(tmp_path, written)
+    assert guardian.plans(tmp_path) == [written]
+    assert written.owner_lives and written.guarded
+    assert guardian.leftovers(tmp_path) == []
+
+
+def test_a_broken_record_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "x.json").write_text('{"schema": 1}')
+    with pytest.raises(PlaceError, match="cannot be read"):
+        guardian.plans(tmp_path)
+
+
+def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Step] = []
+    monkeypatch.setattr(guardian, "undo_step", done.append)
+    steps = (Step(kind="sysctl", name="a/b", value="1"), Step(kind="table", name="inet t"))
+    guardian.write_plan(tmp_path, plan(steps=steps))
+    (tmp_path / "host" / ".aa.json.123.part").write_text("half")
+    assert [words for words in guardian.recover(tmp_path) if "was undone (sysctl a/b, table inet t)" in words]
+    assert done == list(steps)
+    assert list((tmp_path / "host").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "stays"),
+    [({"boot": "another"}, "restarted", False), ({"namespace": "net:[1]"}, "another network namespace", True)],
+)
+def test_what_cannot_be_here_any_more_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], says: str, stays: bool
+) -> None:
+    monkeypatch.setattr(guardian, "undo_step", lambda step: pytest.fail(f"undid {step}"))
+    guardian.write_plan(tmp_path, plan(steps=(Step(kind="link", name="ups0"),), **changes))
+    assert says in guardian.recover(tmp_path)[0]
+    assert bool(guardian.plans(tmp_path)) is stays
+
+
+def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Step] = []
+    monkeypatch.setattr(guardian, "undo_step", done.append)
+    shared = Step(kind="sysctl", name="f", value="0", shared=True)
+    first, second = plan(ident="aa", owner=US, steps=(shared,)), plan(ident="bb", owner=US, steps=(shared,))
+    guardian.write_plan(tmp_path, first)
+    guardian.write_plan(tmp_path, second)
+    assert guardian.undo(tmp_path, first) == () and done == []
+    assert guardian.undo(tmp_path, second) == () and done == [shared]
+
+
+def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def undo(step: Step) -> None:
+        if step.kind == "link":
+            raise PlaceError("no permission")
+
+    monkeypatch.setattr(guardian, "undo_step", undo)
+    guardian.write_plan(tmp_path, plan(steps=(Step(kind="sysctl", name="a"), Step(kind="link", name="ups0"))))
+    assert "no permission" in guardian.recover(tmp_path)[0]
+    (left,) = guardian.plans(tmp_path)
+    assert [step.kind for step in left.steps] == ["link"] and left.faults
+
+
+@pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("default via 192.0.2.1 dev eth0 linkdown ", "default via 192.0.2.1 dev eth0"),
+        (
+            "default via fe80::1 dev eth0 proto ra metric 1024 expires 1799sec pref medium",
+            "default via fe80::1 dev eth0 proto ra metric 1024 pref medium",
+        ),
+    ],
+)
+def test_routes_are_noted_as_ip_takes_them(line: str, plain: str) -> None:
+    assert guardian.plain_route(line) == plain

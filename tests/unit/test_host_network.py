@@ -1,0 +1,162 @@
+"""What the host's network is like, from the words of `ip`, `nft` and resolv.conf; and the rules that we make."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from pathlib import Path
+
+import pytest
+
+from upshift.domain import RouteAttribute, Sysctl
+from upshift.errors import PlaceError
+from upshift.reach import ANYWHERE, parse_prefixes
+from vantage.host import undo_steps
+from vantage.host_ceilings import judge
+from vantage.isolation import sysctls
+from vantage.isolation.network import (
+    POOLS,
+    choose_link,
+    default_interface,
+    forward_blockers,
+    host_nameservers,
+    parse_uplink,
+)
+from vantage.isolation.offloads import wire_features
+from vantage.isolation.rules import host_table, inner_table, intersection
+
+
+def test_the_uplink_is_that_of_the_preferred_default_route() -> None:
+    routes = [
+        {"dst": "default", "gateway": "192.0.2.1", "dev": "wlan0", "metric": 600, "flags": []},
+        {"dst": "default", "gateway": "192.0.2.1", "dev": "eth1", "metric": 50, "flags": ["linkdown"]},
+        {"dst": "default", "gateway": "192.0.2.1", "dev": "eth0", "metric": 100, "flags": []},
+    ]
+    assert default_interface(routes) == "eth0"
+    assert default_interface([]) is None
+
+
+def test_an_uplink_counts_global_addresses_only() -> None:
+    data = {
+        "ifname": "ens4",
+        "mtu": 1460,
+        "addr_info": [{"family": "inet", "scope": "global"}, {"family": "inet6", "scope": "link"}],
+    }
+    uplink = parse_uplink(data)
+    assert (uplink.name, uplink.mtu, uplink.ipv4, uplink.ipv6) == ("ens4", 1460, True, False)
+
+
+def test_the_link_takes_no_prefix_that_the_host_uses() -> None:
+    used = [ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("0.0.0.0/0")]
+    for seed in range(50):
+        link = choose_link(used, ipv6=True, dice=random.Random(seed))
+        assert not link.host4.network.overlaps(used[0])
+        assert link.host4.network == link.inner4.network and link.host4.ip != link.inner4.ip
+        assert link.inner6 is not None and link.inner6.ip in ipaddress.ip_network("fd00::/8")
+    with pytest.raises(PlaceError, match="no free prefix"):
+        choose_link([ipaddress.ip_network(pool) for pool in POOLS], ipv6=False, dice=random.Random(0))
+
+
+@pytest.mark.parametrize(
+    ("resolv", "upstreams", "ipv6", "expected"),
+    [
+        ("nameserver 192.0.2.53\n", "", False, ("192.0.2.53",)),
+        ("# a stub\nnameserver 127.0.0.53\noptions edns0\n", "nameserver 192.0.2.1\n", False, ("192.0.2.1",)),
+        ("nameserver 2001:db8::53\nnameserver 192.0.2.53\n", "", False, ("192.0.2.53",)),
+        ("nameserver 2001:db8::53\nnameserver fe80::1%eth0\n", "", True, ("2001:db8::53",)),
+    ],
+)
+def test_nameservers_that_a_namespace_can_reach(
+    tmp_path: Path, resolv: str, upstreams: str, ipv6: bool, expected: tuple[str, ...]
+) -> None:
+    (tmp_path / "resolv").write_text(resolv)
+    (tmp_path / "upstreams").write_text(upstreams)
+    assert host_nameservers(tmp_path / "resolv", tmp_path / "upstreams", ipv6=ipv6) == expected
+
+
+def test_a_stub_without_upstreams_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "resolv").write_text("nameserver 127.0.0.1\nnameserver nonsense\nnameserver\n")
+    with pytest.raises(PlaceError, match=r"no DNS server .* \(127.0.0.1\); name some"):
+        host_nameservers(tmp_path / "resolv", tmp_path / "missing", ipv6=True)
+
+
+def test_firewalls_that_drop_forwarded_packets_are_named() -> None:
+    ruleset = {
+        "nftables": [
+            {"metainfo": {}},
+            {"chain": {"family": "ip", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}},
+            {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "hook": "input", "policy": "drop"}},
+            {"chain": {"family": "inet", "table": "x", "name": "f", "hook": "forward", "policy": "accept"}},
+            {"chain": {"family": "ip", "table": "filter", "name": "DOCKER"}},
+        ]
+    }
+    assert forward_blockers(ruleset) == ["ip filter FORWARD"]
+
+
+def test_rules_forward_nothing_else_where_forwarding_was_off() -> None:
+    link = choose_link((), ipv6=True, dice=random.Random(1))
+    ours = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=True)
+    theirs = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=False)
+    assert 'iifname "eth0" drop' in ours and 'iifname "eth0" drop' not in theirs
+    assert f'ip saddr {link.inner4.ip} oifname "eth0" masquerade' in ours
+    assert f"ip6 saddr {link.inner6.ip if link.inner6 else None} oifname" in ours
+
+
+def test_rules_inside_let_out_what_is_allowed() -> None:
+    text = inner_table(parse_prefixes("198.18.0.0/15,fd00:198:18::/48", where="test"), ["192.0.2.53"])
+    assert "policy drop" in text
+    assert "ip daddr 198.18.0.0/15 accept" in text and "ip6 daddr fd00:198:18::/48 accept" in text
+    assert "ip daddr 192.0.2.53 udp dport 53 accept" in text and "192.0.2.53 accept" not in text
+
+
+def test_limits_are_intersected() -> None:
+    lab = parse_prefixes("198.18.0.0/15,fd00:198:18::/48", where="test")
+    assert set(intersection(ANYWHERE, lab)) == set(lab)
+    assert intersection(parse_prefixes("198.18.4.0/24,10.0.0.0/8", where="test"), lab) == parse_prefixes(
+        "198.18.4.0/24", where="test"
+    )
+    assert intersection(parse_prefixes("10.0.0.0/8", where="test"), lab) == ()
+
+
+def test_offloads_that_hide_the_wire_are_switched_off() -> None:
+    names = ("tx-tcp-segmentation", "rx-gro", "rx-lro", "tx-checksum-ip-generic", "rx-checksum", "highdma")
+    wire = wire_features(dict.fromkeys(names, True))
+    assert set(wire) == {"tx-tcp-segmentation", "rx-gro", "rx-lro", "tx-checksum-ip-generic"}
+    assert not any(wire.values())
+
+
+def test_names_of_settings_stay_below_their_folder() -> None:
+    assert sysctls.path_of("net.ipv4.tcp_sack") == Path("/proc/sys/net/ipv4/tcp_sack")
+    assert sysctls.path_of("net/ipv4/conf/eth0.7/forwarding") == Path("/proc/sys/net/ipv4/conf/eth0.7/forwarding")
+    for name in ("../../etc/passwd", "/etc/passwd"):
+        with pytest.raises(PlaceError):
+            sysctls.path_of(name)
+
+
+def test_present_values_are_noted_before_a_change() -> None:
+    steps = undo_steps([Sysctl(name="net.ipv4.tcp_sack", value="0"), RouteAttribute(name="window", value="1")])
+    assert steps[0].name == "net.ipv4.tcp_sack" and steps[0].value in {"0", "1"}
+    assert {step.kind for step in steps[1:]} <= {"route"}
+    assert undo_steps([RouteAttribute(name="window", value="1")], routes=False) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "rate", "fault"),
+    [
+        (
+            {"outcome": "ok", "body_bytes": 10**6, "first_byte_s": 1.0, "last_byte_s": 2.0, "client_cpu_s": 0.1},
+            8.0,
+            None,
+        ),
+        (
+            {"outcome": "censored", "failure": "time_budget", "body_bytes": 10**6, "first_byte_s": 1, "last_byte_s": 3},
+            4.0,
+            None,
+        ),
+        ({"outcome": "failed", "failure": "tls_error", "failure_detail": "bad"}, None, "tls_error: bad"),
+        ({"outcome": "ok", "body_bytes": 0}, None, "it received nothing that could be timed"),
+    ],
+)
+def test_a_ceiling_from_a_clients_answer(answer: dict[str, object], rate: float | None, fault: str | None) -> None:
+    found = judge("requests", answer)
+    assert (found.mbit_s, found.fault) == (rate, fault)
