@@ -88,7 +88,7 @@ def median_interval(median: Median) -> str:
 def table1_wide(rows: Sequence[Table1Row]) -> Cells:
     """Heading and rows: vantage point and transport down, providers across, with sums."""
     providers = sorted({row.provider for row in rows}, key=provider_rank)
-    cells = [["vantage", "", *providers, "all ok", "of", "ok %", "failed", "censored"]]
+    cells = [["vantage", "transport", *providers, "all ok", "of", "ok %", "failed", "censored"]]
     lines = sorted({(row.vantage, row.transport) for row in rows}, key=lambda k: (k[0], transport_rank(k[1])))
     keyed = [(f"{vantage}", transport) for vantage, transport in lines]
     groups = [(v, t, [r for r in rows if (r.vantage, r.transport) == (v, t)]) for v, t in keyed]
@@ -156,18 +156,20 @@ def _per_row(rows: Iterable[SpeedupRow], count: Callable[[SpeedupRow], int]) -> 
     return ", ".join(f"{row.config}/{row.vs} {count(row)}" for row in rows if count(row)) or "none"
 
 
+def escape_markdown(text: str) -> str:
+    """Text that neither ends a cell nor starts HTML."""
+    safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return safe.replace("\\", "\\\\").replace("|", "\\|")
+
+
 def markdown(cells: Cells) -> str:
     """A Markdown table; the first row is the heading."""
 
-    def escape(text: str) -> str:
-        safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return safe.replace("\\", "\\\\").replace("|", "\\|")
-
     def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(escape(cell) for cell in cells) + " |\n"
+        return "| " + " | ".join(escape_markdown(cell) for cell in cells) + " |\n"
 
-    numeric = ["---:" if index else "---" for index in range(len(cells[0]))]
-    return line(cells[0]) + "| " + " | ".join(numeric) + " |\n" + "".join(line(row) for row in cells[1:])
+    rule = " | ".join("---:" if index else "---" for index in range(len(cells[0])))
+    return line(cells[0]) + f"| {rule} |\n" + "".join(line(row) for row in cells[1:])
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -1,0 +1,242 @@
+"""Figures and report: the same bytes each time, nothing loaded from anywhere, no hostile string that runs."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis import api, dataset, figures, findings, report, tables, targets, truth
+from tests.unit.analysis_factory import lab_path, make_download, realistic, write_campaign
+from upshift.cli import app
+from upshift.domain import Download
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>--><!--]]>{{7*7}}&#x1b;$x^2$"
+
+LOADING = {"src", "href", "xlink:href", "srcset", "action", "formaction", "poster", "data", "background", "ping"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes and texts as a browser would see them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self._open = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self._open = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self._open == "script" else self.text).append(data)
+
+
+def check_page(html: str) -> Page:
+    """Nothing is loaded, and the only script is ours."""
+    page = Page(html)
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        if name in LOADING:
+            assert value.startswith("#"), (tag, name, value)
+        if name == "style":
+            assert re.fullmatch(r"--h:\d\.\d+|[a-z-]+: ?[^;(]+(;.*)?|.*clip-path: ?url\(#.*", value), value
+    assert not {"iframe", "object", "embed", "link", "base", "form", "img", "audio", "video"} & set(page.tags)
+    ours = (Path(report.__file__).parent / "templates" / "report.js").read_text()
+    assert page.scripts == [ours]
+    policy = next(value for tag, name, value in page.attributes if tag == "meta" and "default-src" in value)
+    digest = base64.b64encode(hashlib.sha256(ours.encode()).digest()).decode()
+    assert "default-src 'none'" in policy and f"script-src 'sha256-{digest}'" in policy
+    css = "".join(re.findall(r"<style[^>]*>(.*?)</style>", html, flags=re.DOTALL))
+    assert "@import" not in css and not re.search(r"url\((?!#)", html)
+    assert not re.search(r"""(?:src|href|xmlns\S*)\s*=\s*["']?\s*(?:https?:)?//""", html)
+    return page
+
+
+def hostile_campaign(folder: Path) -> Path:
+    text_fields = [f.name for f in dataclasses.fields(Download) if str(f.type).startswith("str")]
+    keep = {"outcome", "transport", "configuration", "vantage", "domain", "levels"}
+    evil = {name: HOSTILE for name in text_fields if name not in keep}
+    downloads = [
+        make_download(
+            **evil, domain=HOSTILE, vantage=HOSTILE, configuration=name, outcome=outcome, treatment_ok=treated
+        )
+        for name, outcome, treated in (
+            ("BL", "ok", True),
+            ("WS", "ok", False),
+            ("ALL", "failed", None),
+            ("quiche", "censored", None),
+            (HOSTILE, "ok", True),
+        )
+    ]
+    texts = dict.fromkeys(("vantage", "domain", "server", "provider", "congestion_control", "note"), HOSTILE)
+    return write_campaign(
+        folder,
+        downloads,
+        lab={"schema": 1, "topology": HOSTILE, "paths": [lab_path(**texts)]},
+        environment={HOSTILE: HOSTILE, "nested": {HOSTILE: [HOSTILE]}},
+        superseded=[
+            {"vantage": HOSTILE, "iteration": 1, "domain": HOSTILE, "configuration": HOSTILE, "reason": HOSTILE}
+        ],
+    )
+
+
+def test_hostile_strings_never_run(tmp_path: Path) -> None:
+    folder = hostile_campaign(tmp_path / "<img src=x onerror=alert(3)>")
+    made = api.make_all([folder])
+    html = made.report.read_text()
+    page = check_page(html)
+    assert "<script>alert" not in html and "<img" not in html
+    shown = "".join(page.text)
+    for field in ("url", "failure_detail", "treatment_detail", "reason", "topology"):
+        assert shown.count("<script>alert(1)</script>") > 10, field
+    assert "{{7*7}}" in shown
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    downloads, lab = realistic(domains=12)
+    downloads[10] = dataclasses.replace(downloads[10], outcome="failed", failure="connect_timeout", last_byte_s=None)
+    return write_campaign(
+        tmp_path_factory.mktemp("demo"), downloads, lab=lab, environment={"kernel": "6.18", "cpu": {"cores": 2}}
+    )
+
+
+def test_report_has_everything(demo: Path) -> None:
+    data = dataset.load([demo])
+    html = report.build(data, report.Options())
+    page = check_page(html)
+    text = re.sub(r"\s+", " ", " ".join(page.text))
+    for words in (
+        "WS was faster than BL in",
+        "Noise floor: two identical configurations",
+        "Expected against measured: on clean lab paths",
+        "Table 1: successful downloads",
+        "Table 2: speed-ups",
+        "Figure 3: CDF of mean throughput and RTT per provider",
+        "connect_timeout",
+        "kernel",
+        "TCP configurations speak HTTP/1.1",
+        "no prediction: Caddy's quic-go uses Reno",
+        "This page loads nothing.",
+    ):
+        assert words in text, words
+    assert page.tags.count("figure") == 3
+    anchors = {value for tag, name, value in page.attributes if name == "id"}
+    links = {value[1:] for tag, name, value in page.attributes if tag == "a" and name == "href"}
+    assert links <= anchors
+    ids = [value for _, name, value in page.attributes if name == "id" and not value.startswith("figure")]
+    assert len(ids) == len(set(ids))
+    assert sum(name == "data-find" for _, name, _ in page.attributes) == 12
+    assert html == report.build(data, report.Options())
+
+
+def test_report_without_kpis_lab_and_environment(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download()], kpis=False)
+    api.make_all([folder])
+    html = (folder / "report" / "index.html").read_text()
+    check_page(html)
+    assert "has no kpis.parquet" in html and "No environment.json" in html
+    assert 'id="truth"' not in html and "No two configurations could be compared" in html
+
+
+def test_targets_are_limited_aloud(demo: Path) -> None:
+    data = dataset.load([demo])
+    html = report.build(data, report.Options(targets=3))
+    assert "9 more targets are not shown in detail" in html
+    shown, left = targets.views(data.records, limit=3)
+    assert left == 9
+    assert shown[0].causes == {"connect_timeout": 1}
+
+
+def test_time_line_is_the_parts_of_the_download() -> None:
+    parts = targets.time_line(make_download(), 2.0)
+    assert [part.kind for part in parts] == ["connect", "tls", "wait", "transfer"]
+    assert [part.start for part in parts] == pytest.approx([0, 10, 20, 30])
+    assert sum(part.length for part in parts) == pytest.approx(500)
+    parts = targets.time_line(make_download(configuration="quiche", first_byte_s=None), 1.0)
+    assert [part.kind for part in parts] == ["connect", "transfer"]
+    assert targets.time_line(make_download(), 0.0) == ()
+
+
+def test_figures_are_the_same_bytes_each_time(demo: Path, tmp_path: Path) -> None:
+    data = dataset.load([demo])
+    first = figures.write(data, tmp_path / "a")
+    second = figures.write(data, tmp_path / "b")
+    assert [p.name for p in first] == [
+        f"figure{n}-{what}.{kind}"
+        for n, what in ((1, "vantage"), (2, "configuration"), (3, "provider"))
+        for kind in ("svg", "png")
+    ]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert "<dc:date>" not in first[0].read_text()
+    assert first[1].read_bytes().startswith(b"\x89PNG")
+    assert not list((tmp_path / "a").glob(".*"))
+
+
+def test_figures_leave_out_warmups_and_failures(demo: Path) -> None:
+    plan = {figure.name: figure for figure in figures.plan(dataset.load([demo]))}
+    lines = plan["figure2-configuration"].lines
+    assert list(lines) == ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
+    assert sum(map(len, lines.values())) == 36 * 8 - 1
+    assert all(r.download.outcome == "ok" for records in lines.values() for r in records)
+
+
+def test_figures_command_prints_paths(demo: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["figures", str(demo), "--out", str(tmp_path)])
+    assert result.exit_code == 0
+    assert all(Path(line).is_file() for line in result.stdout.splitlines())
+    result = CliRunner().invoke(app, ["report", str(demo), "--out", str(tmp_path), "--json"])
+    assert Path(json.loads(result.stdout)["report"]).is_file()
+
+
+def test_no_ok_download_gives_figures_without_lines(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download(outcome="failed", failure="unknown", last_byte_s=None)])
+    made = api.make_all([folder])
+    assert len(made.figures) == 6
+    check_page(made.report.read_text())
+
+
+def test_verdicts_follow_the_intervals(tmp_path: Path) -> None:
+    def verdict(name: str, **times: float) -> str:
+        downloads = [
+            make_download(domain=f"d{i}", configuration=c, last_byte_s=t * (1 + (i % 5) / 100 * (c == "BL2")))
+            for i in range(12)
+            for c, t in times.items()
+        ]
+        rows = tables.table2(dataset.load([write_campaign(tmp_path / name, downloads)]))
+        return next(f.verdict for f in findings.findings(rows) if f.name == "WS / BL")
+
+    assert verdict("a", BL=2.0, WS=1.0) == "faster"
+    assert verdict("b", BL=2.0, WS=2.4) == "slower"
+    assert verdict("c", BL=2.0, WS=2.0) == "no difference shown"
+    assert verdict("d", BL=2.0, BL2=2.0, WS=2.02) == "within the noise floor"
+    assert "no A/A row" in findings.noise_sentence([])
+    assert findings.truth_sentence([]) is None
+
+
+def test_panel_follows_the_model(demo: Path) -> None:
+    data = dataset.load([demo])
+    folder = data.folders[0]
+    assert folder.lab is not None
+    rows = truth.compare(folder.lab, [record.download for record in data.records])
+    assert len(rows) == 36 * 9
+    asserted = [row for row in rows if row.asserted]
+    assert asserted and all(row.path.clean and row.transport == "tcp" for row in asserted)
+    assert sum(row.within is True for row in asserted) == len(asserted)

@@ -1,0 +1,273 @@
+"""Speed-ups: shares, bounds, medians and intervals against properties and a slow second implementation."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from analysis import speedup
+from analysis.speedup import BIN_NAMES, MINIMUM_DOMAINS, Sample, SpeedupRow, speedup_row
+
+UNHURRIED = settings(deadline=None, max_examples=60)
+"""A shared machine may stop for a second: no deadline."""
+
+BIN = {name: index for index, name in enumerate(BIN_NAMES)}
+
+
+def sample(config: str, run: object, low: float, high: float | None = None, *, excluded: str | None = None) -> Sample:
+    domain = str(run).partition("/")[0]
+    return Sample(
+        run=run, domain=domain, configuration=config, low=low, high=low if high is None else high, excluded=excluded
+    )
+
+
+def pairs(*costs: tuple[float, float]) -> list[Sample]:
+    """(cost of A, cost of B) per run, each run on its own domain."""
+    return [
+        sample(name, f"d{i}", cost) for i, ab in enumerate(costs) for name, cost in zip(("A", "B"), ab, strict=True)
+    ]
+
+
+costs = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([0.7, 0.8, 1.0, 1.1, 1.5, 2.0, math.nextafter(1.0, 2.0)]))
+
+
+@st.composite
+def campaigns(draw: st.DrawFn, *, domains: int = 0) -> list[Sample]:
+    """Runs on up to 15 domains; the first `domains` of them have a pair for sure."""
+    found: list[Sample] = []
+    for index in range(draw(st.integers(domains + 1, domains + 20))):
+        run = f"d{index if index < domains else draw(st.integers(0, 14))}/{index}"
+        kinds = ["ok", "ok", "ok", "censored", *(["excluded", "absent"] if index >= domains else [])]
+        for name in ("A", "B"):
+            kind = draw(st.sampled_from(kinds))
+            cost = draw(costs)
+            if kind == "ok":
+                found.append(sample(name, run, cost))
+            elif kind == "censored":
+                found.append(sample(name, run, cost, math.inf))
+            elif kind == "excluded":
+                found.append(sample(name, run, cost, excluded="failed"))
+    return found
+
+
+def slow(samples: list[Sample]) -> dict[str, object]:
+    """Counts and median as one would write them on paper, pair by pair."""
+    by = {(s.run, s.configuration): s for s in samples if not s.excluded}
+    runs = {s.run for s in samples}
+    edges = [0.0, *speedup.BIN_EDGES, math.inf]
+    counts: dict[str, object] = {"plus": 0, "minus": 0, "tie": 0, "undecided": 0, "n": 0, "open": 0}
+    bins = [0] * len(BIN_NAMES)
+    lows, highs = [], []
+    for run in runs:
+        a, b = by.get((run, "A")), by.get((run, "B"))
+        if a is None or b is None:
+            continue
+        counts["n"] += 1  # type: ignore[operator]
+        a_censored, b_censored = a.high == math.inf, b.high == math.inf
+        low, high = (0.0 if a_censored else b.low / a.low), (math.inf if b_censored else b.low / a.low)
+        lows.append(low)
+        highs.append(high)
+        if not a_censored and not b_censored:
+            kind = "plus" if b.low > a.low else "minus" if b.low < a.low else "tie"
+            value = b.low / a.low
+            if value == 1.0 and kind == "minus":
+                value = 0.99
+            bins[max(i for i in range(len(bins)) if edges[i] <= value)] += 1
+        else:
+            kind = "undecided"
+            if a_censored and not b_censored and a.low >= b.low:
+                kind = "minus"
+            if b_censored and not a_censored and b.low >= a.low:
+                kind = "plus"
+            inside = [i for i in range(len(bins)) if edges[i] <= low and high <= edges[i + 1]]
+            if inside:
+                bins[inside[0]] += 1
+            else:
+                counts["open"] += 1  # type: ignore[operator]
+        counts[kind] += 1  # type: ignore[operator]
+    counts["bins"] = bins
+    counts["median"] = (_log_median(lows), _log_median(highs)) if lows else (None, None)
+    return counts
+
+
+def _log_median(values: list[float]) -> float:
+    logs = [-math.inf if v == 0 else math.inf if v == math.inf else math.log(v) for v in values]
+    return math.exp(statistics.median(logs))
+
+
+@UNHURRIED
+@given(campaigns())
+def test_counts_equal_the_slow_way(samples: list[Sample]) -> None:
+    row, expected = speedup_row(samples, "A", "B"), slow(samples)
+    names = ("plus", "minus", "tie", "undecided")
+    assert {name: getattr(row, name).count for name in names} == {name: expected[name] for name in names}
+    assert [share.count for share in row.bins] == expected["bins"]
+    assert row.bin_undecided.count == expected["open"]
+    assert row.n == expected["n"]
+    least, most = expected["median"]  # type: ignore[misc]
+    assert row.median.least == pytest.approx(least)
+    assert row.median.most == pytest.approx(most)
+
+
+@UNHURRIED
+@given(campaigns())
+def test_shares_sum_to_one(samples: list[Sample]) -> None:
+    row = speedup_row(samples, "A", "B")
+    assume(row.n)
+    assert sum(s.count for s in (row.plus, row.minus, row.tie, row.undecided)) == row.n
+    assert sum(s.count for s in (*row.bins, row.bin_undecided)) == row.n
+    assert sum(s.share or 0 for s in (row.plus, row.minus, row.tie, row.undecided)) == pytest.approx(1)
+    assert sum(s.share or 0 for s in (*row.bins, row.bin_undecided)) == pytest.approx(1)
+
+
+@UNHURRIED
+@given(campaigns())
+def test_bins_agree_with_faster_and_slower(samples: list[Sample]) -> None:
+    row = speedup_row(samples, "A", "B")
+    slower = sum(share.count for share in row.bins[: BIN["1.0-1.1"]])
+    faster = sum(share.count for share in row.bins[BIN["1.0-1.1"] :])
+    assert slower <= row.minus.count
+    assert faster <= row.plus.count + row.tie.count
+    if not row.bounds:
+        assert (slower, faster) == (row.minus.count, row.plus.count + row.tie.count)
+
+
+@UNHURRIED
+@given(campaigns())
+def test_swapping_the_sides_mirrors_the_row(samples: list[Sample]) -> None:
+    one, other = speedup_row(samples, "A", "B"), speedup_row(samples, "B", "A")
+    assert (one.n, one.plus, one.minus, one.tie, one.undecided) == (
+        other.n,
+        other.minus,
+        other.plus,
+        other.tie,
+        other.undecided,
+    )
+    if one.median.value is not None:
+        assert other.median.value == pytest.approx(1 / one.median.value)
+        if one.median.low and one.median.high:
+            assert other.median.high == pytest.approx(1 / one.median.low)
+
+
+@UNHURRIED
+@given(campaigns(), st.randoms(use_true_random=False))
+def test_order_of_rows_does_not_matter(samples: list[Sample], chance: random.Random) -> None:
+    shuffled = list(samples)
+    chance.shuffle(shuffled)
+    assert speedup_row(shuffled, "A", "B") == speedup_row(samples, "A", "B")
+
+
+@UNHURRIED
+@given(st.one_of(campaigns(), campaigns(domains=10)))
+def test_intervals_cover_the_estimate(samples: list[Sample]) -> None:
+    row = speedup_row(samples, "A", "B")
+    shares = (row.plus, row.minus, row.tie, row.undecided, *row.bins, row.bin_undecided)
+    if row.domains < MINIMUM_DOMAINS:
+        assert all(share.low is None and share.high is None for share in shares)
+        assert row.median.low is None
+        return
+    for share in shares:
+        assert share.low is not None and share.high is not None and share.share is not None
+        assert 0 <= share.low <= share.share <= share.high <= 1
+    assert row.median.low is not None and row.median.high is not None
+    assert row.median.least is not None and row.median.most is not None
+    assert row.median.low <= row.median.least <= row.median.most <= row.median.high
+
+
+@UNHURRIED
+@given(campaigns(domains=10), st.integers(0, 5))
+def test_bootstrap_equals_resampling_by_hand(samples: list[Sample], seed: int) -> None:
+    found = speedup.pair(samples, "A", "B")
+    row = speedup_row(samples, "A", "B", seed=seed)
+    plus = (found.low >= 1) & ~((found.low == 1) & (found.high == 1))
+    shares, medians = [], []
+    with np.errstate(divide="ignore"):
+        logs = np.log(found.low)
+    for weights in speedup._weights(found.domains, seed)[:200]:
+        drawn = np.repeat(np.arange(len(found.low)), weights[found.domain])
+        shares.append(plus[drawn].mean())
+        medians.append(speedup._middle(logs[drawn]))
+    assert speedup._drawn_medians(logs, found, seed)[:200] == pytest.approx(medians)
+    assert row.plus.low is not None and row.plus.low <= np.median(shares) <= (row.plus.high or 0)
+
+
+def test_edges_belong_to_the_bin_above() -> None:
+    # Costs whose quotients are the edges exactly.
+    row = speedup_row(pairs((10, 7), (1, 2), (2, 3), (4, 4), (10, 8), (10, 9)), "A", "B")
+    expected = {"0.7-0.8": 1, ">2": 1, "1.5-2": 1, "1.0-1.1": 1, "0.8-0.9": 1, "0.9-1.0": 1}
+    assert {name: share.count for name, share in zip(BIN_NAMES, row.bins, strict=True) if share.count} == expected
+    assert (row.plus.count, row.minus.count, row.tie.count) == (2, 3, 1)
+
+
+def test_bins_need_nothing_but_their_names() -> None:
+    for name, low, high in zip(BIN_NAMES, (0, *speedup.BIN_EDGES), (*speedup.BIN_EDGES, 1e9), strict=True):
+        row = speedup_row(pairs((1.0, (low + min(high, low + 1)) / 2)), "A", "B")
+        assert row.bins[BIN[name]].count == 1
+
+
+def _bound(config_cost: tuple[float, float], vs_cost: tuple[float, float]) -> SpeedupRow:
+    return speedup_row([sample("A", "d", *config_cost), sample("B", "d", *vs_cost)], "A", "B")
+
+
+def test_bounds_count_where_they_decide() -> None:
+    inf = math.inf
+    row = _bound((10, inf), (6, 6))  # A took more than 10 s, B 6 s: speed-up under 0.6
+    assert (row.minus.count, row.bins[0].count, row.undecided.count) == (1, 1, 0)
+    row = _bound((10, inf), (9.5, 9.5))  # under 0.95: slower, but how much?
+    assert (row.minus.count, row.bin_undecided.count, row.bounds) == (1, 1, 1)
+    row = _bound((4, 4), (10, inf))  # over 2.5
+    assert (row.plus.count, row.bins[-1].count) == (1, 1)
+    row = _bound((10, 10), (10, inf))  # over 1, strictly: the reference had not ended yet
+    assert (row.plus.count, row.tie.count, row.bin_undecided.count) == (1, 0, 1)
+    row = _bound((5, inf), (6, 6))  # cut at fewer bytes: anything under 1.2
+    assert (row.undecided.count, row.bin_undecided.count, row.n) == (1, 1, 1)
+    row = _bound((10, inf), (10, inf))
+    assert (row.undecided.count, row.median.value, row.median.least, row.median.most) == (1, None, 0.0, inf)
+
+
+def test_median_is_known_in_spite_of_bounds_that_do_not_reach_it() -> None:
+    samples = [*pairs((1, 1.2), (1, 1.3), (1, 1.4)), sample("A", "x", 10, math.inf), sample("B", "x", 6)]
+    samples += [sample("A", "y", 4), sample("B", "y", 10, math.inf)]
+    assert speedup_row(samples, "A", "B").median.value == pytest.approx(1.3)
+
+
+def test_excluded_runs_are_counted_by_reason() -> None:
+    samples = [*pairs((1, 2)), sample("A", "x", 1), sample("A", "y", 1, excluded="failed"), sample("B", "y", 1)]
+    row = speedup_row(samples, "A", "B")
+    assert row.n == 1
+    assert row.excluded == {"A failed": 1, "B not in the run": 1}
+
+
+def test_no_pair_gives_no_share() -> None:
+    row = speedup_row([sample("A", "x", 1)], "A", "B")
+    assert (row.n, row.plus.share, row.median.value) == (0, None, None)
+
+
+def test_interval_of_a_known_distribution() -> None:
+    # 100 domains with two runs each, 60 of them faster: clusters do not make the interval narrower than 60 of 100.
+    samples = []
+    for domain in range(100):
+        for run in ("a", "b"):
+            cost = 1.0 if domain < 60 else 3.0
+            samples += [sample("A", f"d{domain}/{run}", cost), sample("B", f"d{domain}/{run}", 2.0)]
+    row = speedup_row(samples, "A", "B")
+    spread = 1.96 * math.sqrt(0.6 * 0.4 / 100)
+    assert row.plus.share == pytest.approx(0.6)
+    assert row.plus.low == pytest.approx(0.6 - spread, abs=0.015)
+    assert row.plus.high == pytest.approx(0.6 + spread, abs=0.015)
+
+
+def test_rows_are_the_papers_then_others_then_the_warmup() -> None:
+    names = ["warmup", "BL", "BL2", "WS", "ALL", "quiche", "aioquic", "mine"]
+    rows = speedup.comparisons(names)
+    assert rows[0] == ("BL2", "BL")
+    assert rows[-2:] == [("mine", "BL"), ("warmup", "BL")]
+    assert ("ALL", "WS") in rows and ("quiche", "aioquic") in rows and ("ECN", "BL") not in rows
+    assert speedup.comparisons(["X", "Y"], reference="X") == [("Y", "X")]
+    assert speedup.comparisons(["X", "Y"]) == []

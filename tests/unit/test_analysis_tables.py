@@ -1,0 +1,320 @@
+"""Campaign folders in, tables out: counts, files, widths, and the sentences for wrong input."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis import api, cli, dataset, render, tables
+from analysis.speedup import BIN_NAMES, Metric
+from analysis.tables import Grouping
+from tests.unit.analysis_factory import (
+    LEVELS,
+    make_download,
+    make_kpis,
+    realistic,
+    write_campaign,
+    write_kpis,
+    write_superseded,
+)
+from upshift.cli import app
+from upshift.domain import Download
+from upshift.errors import UsageError
+
+
+def two_configurations(**by_configuration: float) -> list[Download]:
+    """One run on each of 12 domains; the download time of each configuration."""
+    return [
+        make_download(domain=f"d{index}.example", configuration=name, last_byte_s=time_s, vantage="MUC")
+        for index in range(12)
+        for name, time_s in by_configuration.items()
+    ]
+
+
+def command(name: str, *arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [name, *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+def test_table1_counts_by_place_and_cause(tmp_path: Path) -> None:
+    downloads = [
+        make_download(),
+        make_download(configuration="warmup"),
+        make_download(configuration="WS", outcome="failed", failure="http_status", http_status=404),
+        make_download(configuration="ALL", outcome="censored", failure="time_budget"),
+        make_download(configuration="quiche", provider="akamai"),
+        make_download(vantage="SFO", provider="other"),
+        make_download(vantage="SFO", provider="google", domain="g.example", outcome="failed", failure=None),
+    ]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    rows = {(r.vantage, r.transport, r.provider): r for r in tables.table1(data)}
+    assert list(rows) == [
+        ("MUC", "tcp", "akamai"),
+        ("MUC", "quic", "akamai"),
+        ("SFO", "tcp", "google"),
+        ("SFO", "tcp", "other"),
+    ]
+    row = rows["MUC", "tcp", "akamai"]
+    assert (row.planned, row.ok, row.failed, row.censored) == (3, 1, 1, 1)
+    assert row.causes == {"http_status": 1, "time_budget": 1}
+    assert rows["SFO", "tcp", "google"].causes == {"unknown": 1}
+    wide = render.table1_wide(tables.table1(data))
+    assert wide[0][:5] == ["vantage", "transport", "akamai", "google", "other"]
+    assert wide[-2] == ["all", "TCP", "1", "0", "1", "2", "5", "40.0", "2", "1"]
+
+
+def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
+    downloads = [
+        make_download(client_cpu_s=0.8),
+        make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused"),
+        make_download(configuration="quiche"),
+    ]
+    voids = [{"vantage": "MUC", "iteration": 1, "domain": "d", "configuration": "BL", "reason": None}] * 3
+    data = dataset.load([write_campaign(tmp_path / "c", downloads, superseded=voids)])
+    rows = {row.configuration: row for row in tables.configurations(data)}
+    assert list(rows) == ["BL", "ECN", "quiche"]
+    assert (rows["BL"].void, rows["BL"].void_share, rows["BL"].cpu_bound) == (3, 0.75, 1)
+    assert (rows["ECN"].mismatched, rows["quiche"].unproven) == (1, 1)
+    assert data.voids[0].reason == "no reason recorded"
+
+
+def test_table2_knows_the_answer(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, BL2=2.0, WS=1.0, ALL=2.5, mine=1.6))
+    rows = {(row.config, row.vs): row for row in tables.table2(dataset.load([folder]))}
+    assert set(rows) == {("BL2", "BL"), ("WS", "BL"), ("ALL", "BL"), ("ALL", "WS"), ("mine", "BL")}
+    assert rows["BL2", "BL"].tie.share == 1.0
+    assert (rows["WS", "BL"].plus.share, rows["WS", "BL"].bins[-1].share) == (1.0, 1.0)
+    assert (rows["ALL", "BL"].minus.share, rows["ALL", "BL"].median.value) == (1.0, pytest.approx(0.8))
+    assert rows["WS", "BL"].median.low == pytest.approx(2.0)
+
+
+def test_mismatched_and_failed_downloads_stay_out(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=2.0, WS=1.0)
+    downloads[1] = dataclasses.replace(downloads[1], treatment_ok=False)
+    downloads[2] = dataclasses.replace(downloads[2], outcome="failed", failure="stalled")
+    downloads[5] = dataclasses.replace(downloads[5], last_byte_s=None)
+    (row,) = tables.table2(dataset.load([write_campaign(tmp_path / "c", downloads)]))
+    assert row.n == 9
+    assert row.excluded == {"BL failed": 1, "WS not treated as asked": 1, "WS without a time": 1}
+
+
+def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=9.0, WS=1.0)
+    late = {"outcome": "censored", "failure": "stalled", "last_byte_s": 0.5, "budget_s": 10.0}
+    downloads[0] = dataclasses.replace(downloads[0], **late)  # type: ignore[arg-type]
+    large = {"outcome": "censored", "failure": "byte_budget", "last_byte_s": 0.5}
+    downloads[3] = dataclasses.replace(downloads[3], **large)  # type: ignore[arg-type]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    (row,) = tables.table2(data)
+    # The stalled reference took more than 10 s: over 10. The byte budget ended WS at 0.5 s: under 18, so anything.
+    assert (row.n, row.bounds, row.plus.count, row.undecided.count) == (12, 2, 11, 1)
+    (row,) = tables.table2(data, metric=Metric.THROUGHPUT)
+    assert (row.n, row.bounds, row.undecided.count) == (12, 2, 2)
+
+
+def test_throughput_metric_is_the_papers_ratio(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=1.0, WS=1.0)
+    folder = write_campaign(
+        tmp_path / "c",
+        downloads,
+        kpis=lambda d: make_kpis(d, mean_throughput=10.0 if d.configuration == "BL" else 12.5),
+    )
+    data = dataset.load([folder])
+    (row,) = tables.table2(data, metric=Metric.THROUGHPUT)
+    assert row.median.value == pytest.approx(1.25)
+    assert row.bins[BIN_NAMES.index("1.2-1.3")].share == 1.0
+
+
+def test_without_kpis_time_works_and_throughput_says_why(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=1.0, WS=1.0), kpis=False)
+    data = dataset.load([folder])
+    assert "kpis.parquet" in data.notes[0] and "upshift run" in data.notes[0]
+    assert tables.table2(data)[0].n == 12
+    with pytest.raises(UsageError, match="mean_throughput"):
+        tables.table2(data, metric=Metric.THROUGHPUT)
+
+
+def test_groups_are_in_their_order(tmp_path: Path) -> None:
+    downloads = [
+        make_download(domain=f"d{i}", iteration=iteration, configuration=c, provider=p)
+        for i, p in enumerate(("other", "google", "akamai"))
+        for iteration in (1, 2, 10)
+        for c in ("BL", "WS")
+    ]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    assert [row.group for row in tables.table2(data, by=Grouping.ITERATION)] == ["1", "2", "10"]
+    assert [row.group for row in tables.table2(data, by=Grouping.PROVIDER)] == ["akamai", "google", "other"]
+    assert [row.n for row in tables.table2(data, by=Grouping.VANTAGE)] == [9]
+
+
+def test_folders_are_pooled_and_never_counted_twice(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=2.0, WS=1.0)
+    one = write_campaign(tmp_path / "one", downloads)
+    later = [dataclasses.replace(d, started_at=d.started_at + 1e5) for d in downloads]
+    two = write_campaign(tmp_path / "two", later)
+    copy = write_campaign(tmp_path / "copy", downloads)
+    assert tables.table2(dataset.load([one, two]))[0].n == 24
+    with pytest.raises(UsageError, match="is also in"):
+        dataset.load([one, copy])
+    with pytest.raises(UsageError, match="named twice"):
+        dataset.load([one, tmp_path / "two" / ".." / "one"])
+    with pytest.raises(UsageError, match="is there twice"):
+        dataset.load([write_campaign(tmp_path / "double", [downloads[0], downloads[0]], kpis=False)])
+
+
+def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        dataset.load([tmp_path / "none"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"no downloads\.parquet"):
+        dataset.load([tmp_path / "empty"])
+    with pytest.raises(UsageError, match="no download in it"):
+        dataset.load([write_campaign(tmp_path / "none planned", [], kpis=False)])
+    good = write_campaign(tmp_path / "good", [make_download()])
+    (good / "lab.json").write_text("{")
+    with pytest.raises(UsageError, match=r"lab\.json: this is no JSON"):
+        dataset.load([good])
+    (good / "lab.json").write_text("[]")
+    with pytest.raises(UsageError, match="no JSON object"):
+        dataset.load([good])
+    (good / "lab.json").unlink()
+    (good / "superseded.parquet").write_text("no")
+    with pytest.raises(UsageError, match="superseded downloads"):
+        dataset.load([good])
+    write_superseded(good / "superseded.parquet", [])
+    write_kpis(good / "kpis.parquet", [make_download()] * 2, [{}, {}])
+    with pytest.raises(UsageError, match="two rows"):
+        dataset.load([good])
+
+
+def test_kpis_that_do_not_match_are_told(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download(), make_download(configuration="WS")])
+    write_kpis(folder / "kpis.parquet", [make_download()], [{"mean_throughput": 1.0}])
+    assert "1 of 2 downloads" in dataset.load([folder]).notes[0]
+
+
+def test_csv_has_the_promised_columns(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, BL2=2.1, WS=1.0))
+    code, out = command("tables", folder, "--format", "csv", "--table", "2")
+    assert code == 0
+    assert out.startswith(
+        "config,vs,n,plus,minus,<=0.7,0.7-0.8,0.8-0.9,0.9-1.0,1.0-1.1,1.1-1.2,1.2-1.3,1.3-1.5,1.5-2,>2,"
+    )
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["config"], row["n"], row[">2"], row["0.9-1.0"]) for row in rows] == [
+        ("BL2", "12", "0", "1"),
+        ("WS", "12", "1", "0"),
+    ]
+    for row in rows:
+        sides = sum(float(row[name]) for name in ("plus", "minus", "tie", "undecided"))
+        bins = sum(float(row[name]) for name in (*BIN_NAMES, "bin_undecided"))
+        assert sides == bins == pytest.approx(1)
+    assert (folder / "tables" / "table2.csv").read_text() == out
+    assert sorted(p.name for p in (folder / "tables").iterdir()) == sorted(
+        f"{name}.{suffix}" for name in api.TABLES for suffix in ("csv", "md")
+    )
+
+
+def test_groups_stand_before_the_other_columns(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, WS=1.0))
+    _, out = command("tables", folder, "--format", "csv", "--table", "2", "--by", "vantage")
+    assert out.splitlines()[0].startswith("vantage,config,vs,n,plus,minus,<=0.7,")
+    assert out.splitlines()[1].startswith("MUC,WS,BL,12,1,0,")
+
+
+def test_json_is_one_document(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=2.0, WS=1.0)
+    downloads[0] = dataclasses.replace(downloads[0], outcome="censored", failure="stalled")
+    folder = write_campaign(tmp_path / "c", downloads)
+    code, out = command("tables", folder, "--json", "--seed", "3")
+    document = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (code, document["schema"], document["seed"], document["metric"]) == (0, 1, 3, "time")
+    assert document["table2"][0]["plus"] == 1.0
+    assert document["table1"][0]["causes"] == {"stalled": 1}
+
+
+def test_seed_is_all_that_changes_intervals(tmp_path: Path) -> None:
+    downloads, _ = realistic(domains=12)
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    assert tables.table2(data, seed=5) == tables.table2(data, seed=5)
+    assert tables.table2(data, seed=5) != tables.table2(data, seed=6)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_terminal_table_fits(tmp_path: Path, width: int) -> None:
+    from rich.console import Console
+
+    downloads, _ = realistic(domains=12)
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    console = Console(file=io.StringIO(), width=width)
+    rows = tables.table2(data)
+    table, detail = render.fitting_table2(rows, console, title="Table 2")
+    console.print(table)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    assert "quiche / aioquic" in "\n".join(lines)
+    assert detail == (2 if width >= 120 else 1 if width >= 100 else 0)
+
+
+def test_text_is_whole_and_has_no_control_characters(tmp_path: Path) -> None:
+    hostile = "evil\x1b[31m|<b>\r"
+    downloads = [make_download(provider=hostile, configuration=name, vantage=hostile) for name in ("BL", hostile)]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    made = api.make_tables(data, by=Grouping.PROVIDER)
+    assert not set(made.text()) & set("\x1b\r\a")
+    assert "evil" in made.text()
+    markdown = made.files("md")
+    assert "<b>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
+    assert "Table 1" in made.text() and "No interval where n comes from fewer than 10 domains" in made.text()
+
+
+def test_several_folders_write_beside_the_first(tmp_path: Path) -> None:
+    one = write_campaign(tmp_path / "one", two_configurations(BL=2.0, WS=1.0))
+    two = write_campaign(tmp_path / "two", [dataclasses.replace(d, vantage="SFO") for d in two_configurations(BL=1.0)])
+    assert command("tables", one, two)[0] == 0
+    assert (one / "combined" / "tables" / "table2.csv").is_file()
+    assert command("tables", one, two, "--out", tmp_path / "here")[0] == 0
+    assert (tmp_path / "here" / "tables" / "table1.md").is_file()
+    with pytest.raises(UsageError, match="--out"):
+        command("tables", one, "--out", one / "downloads.parquet")
+
+
+def test_medians_in_words() -> None:
+    def text(value: float | None, least: float | None, most: float | None) -> str:
+        return render.median_text(render.Median(value=value, least=least, most=most))
+
+    assert text(1.234, 1.234, 1.234) == "1.23"
+    assert text(None, None, None) == "–"
+    assert text(None, 0.0, 0.61) == "<0.61"
+    assert text(None, 2.1, math.inf) == ">2.10"
+    assert text(None, 0.0, math.inf) == "?"
+    assert text(None, 0.5, 1.5) == "0.50…1.50"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, analysis.cli;"
+        "heavy = {'numpy', 'pyarrow', 'matplotlib', 'jinja2', 'rich.table'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    for name in ("tables", "figures", "report"):
+        exit_code, out = command(name, "--help")
+        assert exit_code == 0 and "--out" in out
+    with pytest.raises(AttributeError):
+        cli.nothing  # noqa: B018
+
+
+def test_factory_has_the_papers_configurations() -> None:
+    assert {"BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche", "warmup"} == set(LEVELS)
