@@ -15,17 +15,24 @@ from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.pathem import find_pathem
 
-DEVELOPMENT = Path("~/.cache/upshift/dev-pathem/release").expanduser()
-"""Where `cargo build` puts the emulator while somebody works on it."""
+DEVELOPMENT = Path("~/.cache/upshift/dev-pathem/release/pathem").expanduser()
+"""Where somebody who works on the emulator has built it; it counts where it is newer than the installed one."""
+
+
+def newest_emulator() -> None:
+    """Makes the labs of these tests use the newest emulator that there is."""
+    try:
+        installed = Path(find_pathem()).stat().st_mtime
+    except PlaceError:
+        installed = 0.0
+    if DEVELOPMENT.exists() and DEVELOPMENT.stat().st_mtime > installed:
+        os.environ["UPSHIFT_PATHEM"] = str(DEVELOPMENT)
 
 
 @pytest.fixture(scope="session")
 def lab_host() -> Iterator[Path]:
     """A host that can hold labs, with a state folder of our own; skips the test elsewhere."""
-    try:
-        find_pathem()
-    except PlaceError:
-        os.environ["PATH"] += os.pathsep + str(DEVELOPMENT)
+    newest_emulator()
     try:
         find_pathem()
         control.check_host()

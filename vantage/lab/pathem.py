@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sys
@@ -25,7 +26,12 @@ TXQUEUELEN = 20_000
 
 
 def find_pathem() -> str:
-    """Path of the emulator: beside our interpreter, where its wheel puts it, or on PATH. Raises LabError."""
+    """Path of the emulator: `$UPSHIFT_PATHEM`, beside our interpreter, where its wheel puts it, or on PATH.
+
+    Raises LabError where there is none.
+    """
+    if given := os.environ.get("UPSHIFT_PATHEM"):
+        return given
     beside = Path(sys.executable).parent / "pathem"
     found = str(beside) if beside.is_file() else shutil.which("pathem")
     if found is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -113,7 +114,7 @@ def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
         "net.ipv4.tcp_ecn": "2",  # when the peer asks
         "net.ipv4.tcp_fastopen": "0",
         "net.ipv4.ip_unprivileged_port_start": "0",
-        "net.ipv4.ping_group_range": "0 2147483647",
+        "net.ipv4.ping_group_range": _ping_groups(),
         "net.ipv4.conf.all.rp_filter": "0",
         "net.ipv4.conf.default.rp_filter": "0",
     }
@@ -125,6 +126,11 @@ def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
             settings |= {f"{at}.accept_ra": "0", f"{at}.autoconf": "0", f"{at}.router_solicitations": "0"}
             settings |= {f"{at}.addr_gen_mode": "1", f"{at}.accept_dad": "0", f"{at}.dad_transmits": "0"}
     return settings
+
+
+def _ping_groups() -> str:
+    """Groups that may send echo requests without privilege: all, or the one that our user namespace knows."""
+    return "0 2147483647" if os.geteuid() == 0 else f"{os.getegid()} {os.getegid()}"
 
 
 def _ip_batch(own: Addresses, congestion_control: str, initcwnd: int, *, ipv6: bool) -> tuple[str, ...]:

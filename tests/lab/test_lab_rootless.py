@@ -1,0 +1,105 @@
+"""A lab of an ordinary user, in a user namespace. Run by root, this test becomes such a user for its child."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vantage.lab.pathem import find_pathem
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="all other lab tests run as an ordinary user already"),
+]
+
+UID = 54321
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+SETUP = r"""
+set -eu
+# In a mount namespace of its own: a TUN device that everybody may use, and no /run/netns.
+mkdir "$1/dev"
+mount -t tmpfs -o mode=755 none "$1/dev"
+mknod "$1/dev/tun" c 10 200
+chmod 666 "$1/dev/tun"
+mount --bind "$1/dev/tun" /dev/net/tun
+cp "$2" "$1/dev/pathem"
+# The interpreter may live below /root, which this user may not pass.
+top=$(readlink -f "$3" | cut -d/ -f3)
+case "$(readlink -f "$3")" in
+/root/*)
+    mkdir "$1/dev/root"
+    mount --rbind /root "$1/dev/root"
+    mount -t tmpfs -o mode=755 none /root
+    mkdir "/root/$top"
+    mount --rbind "$1/dev/root/$top" "/root/$top"
+    ;;
+esac
+exec setpriv --reuid "$4" --regid "$4" --clear-groups -- "$3" -B "$1/body.py"
+"""
+
+BODY = r"""
+import sys
+from upshift.domain import RouteAttribute, Sysctl
+from vantage.lab.lab import open_lab
+
+with open_lab("small") as lab:
+    assert lab.state["rootless"]
+    place = lab.place("MUC")
+    place.apply([Sysctl(name="net.ipv4.tcp_ecn", value="1"), RouteAttribute(name="window", value="65535")])
+    target = lab.targets()[0]
+    watch = place.watch(target.server_ip)
+    capture = place.start(["tcpdump", "-i", place.interface, "-n", "-w", sys.path[0] + "/state/x.pcap"], stderr=True)
+    while "listening" not in capture.stderr.readline():
+        pass
+    argv = ["curl", "-4", "-sS", "--cacert", str(place.ca_file), "-o", "/dev/null", target.url]
+    argv += ["-w", "%{size_download} %{local_port}"]
+    size, port = place.run(argv).check(doing="downloading").stdout.split()
+    watch.settle()
+    flow = watch.finish().flows["tcp", int(port)]
+    assert flow.sent == flow.received + flow.dropped > 700, flow
+    assert int(size) == target.size_bytes
+    capture.stop()
+    place.close()
+print("well")
+"""
+
+
+def test_a_lab_of_an_ordinary_user(lab_host: Path, tmp_path: Path) -> None:
+    allowed = ["setpriv", "--reuid", str(UID), "--clear-groups", "unshare", "--user", "--map-current-user", "true"]
+    if subprocess.run(allowed, capture_output=True, check=False).returncode:
+        pytest.skip("this kernel allows ordinary users no user namespaces")
+    folder = lab_host / "rootless"
+    state = folder / "state"
+    state.mkdir(parents=True)
+    lab_host.chmod(0o755)
+    os.chown(state, UID, UID)
+    (folder / "body.py").write_text(BODY)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "UPSHIFT_STATE_DIR": str(state),
+        "UPSHIFT_PATHEM": str(folder / "dev" / "pathem"),
+        "HOME": str(state),
+    }
+    script = ["bash", "-c", SETUP, "setup", str(folder), find_pathem(), sys.executable, str(UID)]
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", *script],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+            check=False,
+        )
+        assert done.stdout == "well\n", done.stderr
+        assert (state / "x.pcap").stat().st_size > 10_000
+        assert not list((state / "lab").glob("*"))
+    finally:
+        lab_host.chmod(0o700)
+        shutil.rmtree(folder)

@@ -1,0 +1,221 @@
+"""Topologies: what is shipped, what is refused, and what is made of them."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upshift.domain import Provider
+from upshift.errors import UsageError
+from upshift.reach import LAB_PREFIXES, is_allowed
+from vantage.lab import content, dns, pathem, web
+from vantage.lab.addresses import address_plan, prefixes
+from vantage.lab.topology import (
+    MINIMUM_QUEUE_BYTES,
+    PathSpec,
+    Topology,
+    find_topology,
+    load_topology,
+    parse_size,
+    shipped,
+)
+
+
+@pytest.fixture(params=shipped())
+def topology(request: pytest.FixtureRequest) -> Topology:
+    return load_topology(request.param)
+
+
+def test_every_address_is_a_lab_address_of_its_organisation(topology: Topology) -> None:
+    plan = address_plan(topology)
+    both = [address for own in plan.values() for address in (own.ipv4, own.ipv6)]
+    assert len(set(both)) == len(both)
+    assert all(is_allowed(address, LAB_PREFIXES) for address in both)
+    assert set(plan) == set(topology.node_names())
+    for server in topology.server:
+        four, six = prefixes(topology)[server.organisation]
+        assert ipaddress.ip_address(plan[server.name].ipv4) in four
+        assert ipaddress.ip_address(plan[server.name].ipv6) in six
+
+
+def test_anrw_has_the_shape_of_the_paper() -> None:
+    topology = load_topology("anrw")
+    assert [vantage.name for vantage in topology.vantage] == ["MUC", "SFO", "SGP"]
+    assert len(topology.server) >= 14
+    assert {topology.organisation_of(server).provider for server in topology.server} == set(Provider)
+    paths = [(server, path) for server in topology.server for path in server.paths.values()]
+    assert min(path.rtt_ms for _, path in paths) == 3
+    assert max(path.rtt_ms for _, path in paths) == 200
+    for vantage in topology.vantage:
+        assert sum(server.paths[vantage.name].rtt_ms > 120 for server in topology.server) <= 2
+    for server, path in paths:
+        assert path.rate_mbit <= 30
+        assert 1_000_000 <= server.files[0].size_bytes <= 2_000_000
+        if path.loss_percent:
+            assert 0.1 <= path.loss_percent <= 1
+            assert path.rtt_ms <= 40
+        if path.ecn_threshold_bytes:
+            assert path.bdp_bytes + path.ecn_threshold_bytes < 48_000
+    assert sum(path.queue_bytes < path.bdp_bytes for path in topology.server[13].paths.values()) == 3
+    assert 2 <= sum(server.edge is not None for server in topology.server) <= 4
+    assert sum(path.clean for _, path in paths) >= 20
+
+
+def test_anrw_fits_into_its_time() -> None:
+    """Nine downloads of every target by the download-time model: under 150 s per vantage point."""
+    topology = load_topology("anrw")
+    for vantage in topology.vantage:
+        total = 0.0
+        for server in topology.server:
+            path, size = server.paths[vantage.name], server.files[0].size_bytes
+            total += 5 * modelled_s(size, path, server.initcwnd, limit=45)
+            total += 4 * modelled_s(size, path, server.initcwnd, limit=10**9)
+        assert total < 155, vantage.name
+
+
+def modelled_s(size: int, path: PathSpec, window: int, *, limit: int) -> float:
+    """Three round trips, slow start by doubling up to a limit, then line rate or window rate."""
+    rtt, segments = path.rtt_ms / 1000, -(-size // 1448)
+    serial = 1500 * 8 / (path.rate_mbit * 1e6)
+    time, sent = 3 * rtt, 0
+    while True:
+        window = min(window, limit)
+        if sent + window >= segments or window * serial >= rtt:
+            return time + (segments - sent) * serial
+        sent, time, window = sent + window, time + rtt, window * 2
+
+
+MINI = """
+schema = 1
+name = "mini"
+[[vantage]]
+name = "V"
+[[organisation]]
+name = "o"
+title = "O"
+asn = 64496
+[[server]]
+name = "s"
+organisation = "o"
+domains = ["www.mini.example"]
+files = [{ path = "/a.bin", size = "10 kB" }]
+paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
+"""
+
+
+def load_text(text: str, folder: Path) -> Topology:
+    path = folder / "mini.toml"
+    path.write_text(text)
+    return load_topology(path)
+
+
+def test_the_smallest_topology(tmp_path: Path) -> None:
+    topology = load_text(MINI, tmp_path)
+    path = topology.server[0].paths["V"]
+    assert path.bdp_bytes == 12_500
+    assert path.queue_bytes == MINIMUM_QUEUE_BYTES
+    assert path.clean
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("rtt_ms = 2", "rtt_ms = 2, rtt = 2", r"field server\.0\.paths\.V\.rtt: there is no such field"),
+        ("rtt_ms = 2, ", "", r"field server\.0\.paths\.V\.rtt_ms: it is missing"),
+        ("rate_mbit = 50", "rate_mbit = 0", r"field server\.s\.paths\.V\.rate_mbit: 0 is out of range; use 0\.01 to"),
+        ("rate_mbit = 50", 'rate_mbit = 50, queue = "many"', r"server\.s\.paths\.V\.queue: 'many' is no size; use"),
+        ("rate_mbit = 50", "rate_mbit = 50, loss_percent = 101", r"loss_percent: 101 is out of range"),
+        ("paths = { V", "paths = { W", r"field server\.s\.paths\.W: there is no such vantage point; use V"),
+        ('organisation = "o"', 'organisation = "p"', r"there is no organisation 'p'; known are: o"),
+        ('name = "V"', 'name = "s"', r"two nodes are named 's'"),
+        ('name = "V"', 'name = "dns"', r"two nodes are named 'dns'"),
+        ('name = "V"', 'name = "../x"', r"'\.\./x' is no name of a node"),
+        ('name = "mini"', 'name = "a/b"', r"field name: 'a/b' is no name"),
+        ('"/a.bin"', '"/../a.bin"', r"'/\.\./a\.bin' is no path"),
+        ('"10 kB"', '"ten"', r"field server\.s\.files\.size: 'ten' is no size"),
+        ('["www.mini.example"]', '["www.mini.example", "www.mini.example"]', r"stands twice"),
+        ('["www.mini.example"]', '["$(reboot)"]', r"is no domain"),
+        ("files =", 'congestion_control = "a b"\nfiles =', r"congestion_control: 'a b' is no algorithm"),
+        ("files =", 'fault = "explode"\nfiles =', r"field server\.0\.fault: input should be 'status_404'"),
+        ("schema = 1", "schema = 2", r"field schema: input should be 1"),
+        ("[[vantage]]", "[[vantage]", r"not valid TOML"),
+    ],
+)
+def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        load_text(MINI.replace(old, new), tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/mini.toml: ")
+
+
+def test_unknown_names_list_what_is_shipped() -> None:
+    with pytest.raises(UsageError, match=r"no topology 'nope'; known are: anrw, small; or give the path"):
+        find_topology("nope")
+
+
+@given(st.floats(0.1, 1000), st.floats(0.1, 1000), st.integers(1, 8))
+def test_queues_in_bandwidth_delay_products(rtt_ms: float, rate_mbit: float, times: int) -> None:
+    path = PathSpec(rtt_ms=rtt_ms, rate_mbit=rate_mbit, queue=f"bdp x {times}")
+    assert path.queue_bytes == times * path.bdp_bytes
+    assert path.clean
+    assert PathSpec(rtt_ms=rtt_ms, rate_mbit=rate_mbit).queue_bytes >= max(4 * path.bdp_bytes, MINIMUM_QUEUE_BYTES)
+
+
+@given(st.integers(0, 10**9))
+def test_sizes(number: int) -> None:
+    assert parse_size(number) == parse_size(f"{number} B") == number
+    assert parse_size(f"{number} kB") * 1000 == parse_size(f"{number} MB")
+    assert parse_size(f"{number}KiB") == number * 1024
+
+
+def test_the_emulator_gets_both_directions_of_every_path(topology: Topology) -> None:
+    made = pathem.configuration(topology, address_plan(topology), ipv6=True)
+    pairs = {(pair["from"], pair["to"]): pair for pair in made["pairs"]}
+    assert len(pairs) == len(made["pairs"])
+    for (one, other), pair in pairs.items():
+        assert (other, one) in pairs
+        assert pair.get("rate_bps") is None or pair["queue_bytes"] >= 1500
+    for server in topology.server:
+        for name, path in server.paths.items():
+            there, back = pairs[name, server.name], pairs[server.name, name]
+            assert there["delay_us"] + back["delay_us"] == round(path.rtt_ms * 1000)
+            assert back["rate_bps"] == path.rate_mbit * 1e6
+            assert (back["loss"] is not None) == bool(path.loss_percent)
+            assert there.get("loss") is None
+
+
+def test_without_ipv6_no_node_has_such_an_address(topology: Topology) -> None:
+    made = pathem.configuration(topology, address_plan(topology), ipv6=False)
+    assert not [address for node in made["nodes"] for address in node["addresses"] if ":" in address]
+
+
+def test_every_name_resolves_in_the_zone(topology: Topology) -> None:
+    plan = address_plan(topology)
+    records = [line.split() for line in dns.zone(topology, plan).splitlines()[1:]]
+    found = {(record[0], record[2]): record[3:] for record in records}
+    for server in topology.server:
+        for domain in server.domains:
+            name = f"{domain}."
+            while (name, "CNAME") in found:
+                (name,) = found[name, "CNAME"]
+            assert found[name, "A"] == [plan[server.name].ipv4]
+            assert ((name, "HTTPS") in found) == (server.fault is None)
+
+
+def test_contents_are_the_same_everywhere(topology: Topology) -> None:
+    server = topology.server[0]
+    one, two = (content.file_bytes(topology, server, "/a", 1000) for _ in range(2))
+    assert one == two
+    assert len(one) == 1000
+    assert content.file_bytes(topology, server, "/b", 1000) != one
+
+
+def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
+    for server in topology.server:
+        made = web.server_configuration(server, content=Path("/c"), certificates=Path("/k"), data=Path("/d"))
+        assert made["admin"]["disabled"] is True
+        assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == server.quic
+        assert all(entry["automatic_https"]["disable"] for entry in made["apps"]["http"]["servers"].values())

@@ -1,0 +1,92 @@
+"""The verdict on a measurement run, and settings as text."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upshift.domain import RouteAttribute, Sysctl
+from upshift.errors import PlaceError
+from upshift.place import FlowCount
+from vantage import linux
+from vantage.lab.watch import count_flows, judge, lateness_p99_ms
+
+EDGES_US = [0, 1000, 5000, 10000]
+
+
+def snapshot(*buckets: int) -> dict[str, Any]:
+    pair = {"from": "a", "to": "b", "overflow": 0, "write_errors": 0}
+    pair["lateness"] = {"buckets": list(buckets), "max_ns": 30_000_000}
+    node = {"name": "a", "device_counters": {"tx_dropped": 0, "rx_dropped": 0}}
+    return {"lateness_edges_us": EDGES_US, "pairs": [pair], "nodes": [node]}
+
+
+def test_the_percentile_is_that_of_the_interval() -> None:
+    assert lateness_p99_ms(snapshot(5, 5, 5, 5), snapshot(5, 5, 5, 5)) is None
+    assert lateness_p99_ms(snapshot(0, 0, 9, 9), snapshot(100, 0, 9, 9)) == pytest.approx(0.99)
+    assert lateness_p99_ms(snapshot(0, 0, 0, 0), snapshot(98, 0, 2, 0)) == pytest.approx(7.5)
+    assert lateness_p99_ms(snapshot(0, 0, 0, 0), snapshot(0, 0, 0, 1)) == pytest.approx(10 + 0.99 * 20)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+def test_the_percentile_lies_in_the_bucket_that_holds_it(counts: list[int]) -> None:
+    value = lateness_p99_ms(snapshot(0, 0, 0, 0), snapshot(*counts))
+    if value is None:
+        assert not any(counts)
+        return
+    below = sum(count for count, edge in zip(counts, EDGES_US[1:], strict=False) if edge / 1000 <= value)
+    assert below <= 0.99 * sum(counts) + 1e-6
+
+
+def test_lateness_above_the_limit_voids() -> None:
+    one = snapshot(0, 0, 0, 0)
+    assert judge(one, one, 5.0, 5.0) is None
+    assert judge(one, one, None, 5.0) is None
+    assert "5.1 ms late" in str(judge(one, one, 5.1, 5.0))
+
+
+def test_unprogrammed_drops_void() -> None:
+    before = snapshot(0, 0, 0, 0)
+    after = copy.deepcopy(before)
+    after["nodes"][0]["device_counters"]["tx_dropped"] = 3
+    assert "the device of a dropped 3 packets" in str(judge(before, after, 0.0, 5.0))
+    after = copy.deepcopy(before)
+    after["pairs"][0]["write_errors"] = 2
+    assert "lost 2 packets from a to b (write_errors)" in str(judge(before, after, 0.0, 5.0))
+
+
+def test_both_directions_of_a_connection_are_one() -> None:
+    def flow(src: str, sport: int, dport: int, protocol: int, count: int, lost: int) -> dict[str, Any]:
+        found = {"src": src, "sport": sport, "dport": dport, "protocol": protocol, "marked": 1, "tail": 0, "aqm": 0}
+        return {**found, "in_packets": count, "delivered_packets": count - lost, "loss": lost}
+
+    flows = [flow("c", 5, 443, 6, 10, 0), flow("s", 443, 5, 6, 20, 3), flow("c", 5, 443, 17, 7, 0)]
+    assert count_flows([*flows, flow("c", 0, 0, 1, 4, 0)], "c") == {
+        ("tcp", 5): FlowCount(sent=30, received=27, dropped=3, marked=2),
+        ("quic", 5): FlowCount(sent=7, received=7, dropped=0, marked=1),
+    }
+
+
+def test_one_field_of_a_setting_changes() -> None:
+    wanted = [Sysctl(name="r", value="9", field=2), Sysctl(name="r", value="8", field=1), Sysctl(name="e", value="1")]
+    assert linux.new_values({"r": "1 2 3", "e": "0"}, wanted) == {"r": "1 8 9", "e": "1"}
+    with pytest.raises(PlaceError, match="r has 1 numbers, none is number 2"):
+        linux.new_values({"r": "1"}, wanted[:1])
+
+
+def test_sysctl_output_is_read() -> None:
+    assert linux.parse_sysctls("net.a = 4096\t131072\t6\nnet.b =\nwarning\n") == {"net.a": "4096 131072 6", "net.b": ""}
+
+
+def test_route_attributes_are_set_kept_and_removed() -> None:
+    route = linux.parse_route("198.18.0.0/15 dev tun0 scope link linkdown initcwnd 10 congctl cubic \\ ")
+    assert route == ("198.18.0.0/15", "dev", "tun0", "scope", "link", "initcwnd", "10", "congctl", "cubic")
+    wider = linux.with_attributes(route, [RouteAttribute(name="window", value="65535")])
+    assert wider == (*route, "window", "65535")
+    again = linux.with_attributes(wider, [RouteAttribute(name="window", value="7")])
+    assert again == (*route, "window", "7")
+    assert linux.with_attributes(again, [RouteAttribute(name="window", value=None)]) == route
