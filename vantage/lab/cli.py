@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from upshift.errors import LabError
+from upshift.errors import LabError, NoisyHostError
 from upshift.progress import show
 from vantage.lab import control
-from vantage.lab.lab import Lab
+from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import command_into
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
@@ -83,6 +84,34 @@ def status(as_json: AsJson = False) -> None:
         typer.echo(f"{line} ({entry['detail']})" if entry["detail"] else line)
     if not found:
         typer.echo("No lab is up.")
+
+
+@app.command()
+def calibrate(
+    topology: Annotated[str, typer.Argument(help="Name or path; the lab that is up, else one of its own.")] = "small",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer paths and samples: under a minute.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a lab against its topology: right (exit 0), wrong (1), or the host is too noisy to tell (3)."""
+    from vantage.lab.calibrate import Calibration
+
+    with show(as_json=as_json) as progress, open_lab(topology, progress=progress) as lab:
+        checks = Calibration(lab, own=bool(lab.state["attached"]), quick=quick).run(progress)
+    bad = [check for check in checks if not check.good]
+    noisy = [check for check in bad if check.noise]
+    verdict = "right" if not bad else "noisy" if len(noisy) == len(bad) else "wrong"
+    if as_json:
+        typer.echo(json.dumps({"verdict": verdict, "checks": [asdict(check) for check in checks]}))
+    else:
+        for check in checks:
+            mark = "ok   " if check.good else "noisy" if check.noise else "WRONG"
+            typer.echo(f"{mark} {check.what:<18} {check.where:<28} {check.programmed:>14} {check.measured:>24}")
+        typer.echo(f"The lab is {verdict}." if verdict != "noisy" else "The host is too noisy for a verdict.")
+    if verdict == "noisy":
+        reasons = "; ".join(f"{check.what} {check.where}: {check.noise}" for check in noisy)
+        raise NoisyHostError(f"the host is too noisy for a verdict ({reasons})", remedy="try again on a quiet host")
+    if verdict == "wrong":
+        raise typer.Exit(1)
 
 
 def describe(folder: LabFolder) -> dict[str, object]:

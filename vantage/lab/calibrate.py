@@ -1,0 +1,265 @@
+"""Measures a lab against its own topology: round-trip times, rates, queues, losses, and drops that nobody programmed.
+
+Every measurement runs in the lab's nodes and believes the kernel's clocks and counters, not the emulator's; only queue
+occupancy, which nobody else can see, is the emulator's word. A deviation on a host that was too busy to tell is no
+verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from upshift import process
+from upshift.errors import LabError
+from upshift.progress import Progress
+from vantage.lab.lab import Lab
+from vantage.lab.pathem import DEVICE, Emulator
+from vantage.lab.place import LabPlace
+from vantage.lab.topology import MTU, PathSpec, Server
+from vantage.lab.watch import lateness_p99_ms
+
+RTT_TOLERANCE_MS = 0.4
+"""0.2 ms for each direction."""
+
+RATE_TOLERANCE = 0.02
+OVERLOAD = 1.2
+STEAL_LIMIT = 0.02
+LATENESS_LIMIT_MS = 5.0
+WANTED_WINDOWS = 5
+PORT = 40001
+SWEEP_MBIT = (4.0, 30.0, 100.0, 300.0)
+LOSS_PACKETS = 3000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One comparison."""
+
+    what: str
+    where: str
+    programmed: str
+    measured: str
+    good: bool
+    noise: str | None = None
+    """Why the host was too busy for this comparison."""
+
+
+class Calibration:
+    """Measures one lab.
+
+    Args:
+        own: the lab is nobody else's, so that paths may be changed for a while.
+        quick: fewer paths and samples.
+    """
+
+    def __init__(self, lab: Lab, *, own: bool, quick: bool) -> None:
+        self._lab = lab
+        self._own = own
+        self._quick = quick
+        self._emulator: Emulator = lab.emulator()
+
+    def run(self, progress: Progress) -> list[Check]:
+        """All comparisons, one after the other: they would disturb each other."""
+        before = self._emulator.ask("snapshot")
+        steps = list(self._steps())
+        checks: list[Check] = []
+        try:
+            for number, (label, step) in enumerate(steps, 1):
+                checks += step()
+                bad = sum(not check.good for check in checks)
+                progress.update("calibrate", done=number, total=len(steps) + 1, failed=bad, note=label)
+            checks.append(unprogrammed(before, self._emulator.ask("snapshot")))
+            progress.update("calibrate", done=len(steps) + 1, total=len(steps) + 1, note="drops")
+        finally:
+            self._emulator.close()
+        return checks
+
+    def _steps(self) -> Iterator[tuple[str, Any]]:
+        for vantage in self._lab.vantage_points:
+            for server in self._sample([s for s in self._lab.topology.server if s.fault is None], 4):
+                yield f"round trip {vantage} {server.name}", lambda v=vantage, s=server: [self.round_trip(v, s)]
+        for vantage, server in self._sample(list(self._distinct_rates()), 2):
+            yield f"rate {vantage} {server.name}", lambda v=vantage, s=server: self.rate(v, s, s.paths[v])
+        for vantage, server in self._sample(list(self._lossy()), 1):
+            yield f"loss {vantage} {server.name}", lambda v=vantage, s=server: [self.loss(v, s)]
+        if self._own:
+            vantage, server = self._lab.vantage_points[0], self._lab.topology.server[0]
+            for rate in SWEEP_MBIT[:: 2 if self._quick else 1]:
+                path = PathSpec(rtt_ms=4, rate_mbit=rate, queue=50 * MTU)
+                yield f"sweep {rate:g} Mbit/s", lambda p=path, v=vantage, s=server: self.sweep(v, s, p)
+
+    def _sample(self, items: Sequence[Any], quick: int) -> Sequence[Any]:
+        return items[:quick] if self._quick else items
+
+    def _distinct_rates(self) -> Iterator[tuple[str, Server]]:
+        seen: set[tuple[float, int]] = set()
+        for server in self._lab.topology.server:
+            for vantage, path in server.paths.items():
+                key = (path.rate_mbit, path.queue_bytes)
+                if server.fault is None and not path.loss_percent and key not in seen:
+                    seen.add(key)
+                    yield vantage, server
+
+    def _lossy(self) -> Iterator[tuple[str, Server]]:
+        for server in self._lab.topology.server:
+            for vantage, path in server.paths.items():
+                if path.loss_percent and path.rtt_ms <= 100:
+                    yield vantage, server
+
+    def round_trip(self, vantage: str, server: Server) -> Check:
+        """Median of echo requests."""
+        address = self._lab.plan["addresses"][server.name]["ipv4"]
+        count = 15 if self._quick else 41
+        before = self._emulator.ask("snapshot")
+        answer = probe(self._lab.place(vantage), "ping", address, "--count", str(count))
+        late = lateness_p99_ms(before, self._emulator.ask("snapshot")) or 0.0
+        wanted, times = server.paths[vantage].rtt_ms, answer["rtt_ms"]
+        found = statistics.median(times) if times else float("inf")
+        good = abs(found - wanted) <= RTT_TOLERANCE_MS and (
+            len(times) == count or bool(server.paths[vantage].loss_percent)
+        )
+        return Check(
+            what="round trip",
+            where=f"{vantage} - {server.name}",
+            programmed=f"{wanted:.2f} ms",
+            measured=f"{found:.2f} ms",
+            good=good,
+            noise=f"the emulator was {late:.1f} ms late (99th percentile)" if late > LATENESS_LIMIT_MS else None,
+        )
+
+    def rate(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
+        """UDP at 1.2 times the rate; the median of five windows with little steal, and the queue's fullest moment."""
+        here, there = self._lab.place(vantage), self._lab.place(server.name)
+        windows = WANTED_WINDOWS + (2 if self._quick else 6)
+        pairs = [[server.name, vantage]]
+        # At most a quarter of the queue at once, so that it neither runs empty nor drops whole bursts.
+        burst = max(1, min(16, path.queue_bytes // MTU // 4))
+        address = self._lab.plan["addresses"][vantage]["ipv4"]
+        with start_probe(here, "count", str(PORT), "--windows", str(windows), "--device", DEVICE) as counter:
+            wait_ready(counter)
+            sent = probe(
+                there, "blast", address, str(PORT), "--rate-mbit", str(path.rate_mbit * OVERLOAD),
+                "--seconds", str(windows + 0.5), "--burst", str(burst),
+            )  # fmt: skip
+            found = read_answer(counter)["windows"]
+        after = self._emulator.ask("snapshot", pairs=pairs)["pairs"][0]
+        calm = [window["mbit"] for window in found[1:] if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
+        measured = statistics.median(calm or [window["mbit"] for window in found[1:]])
+        noise = None
+        if len(calm) < WANTED_WINDOWS:
+            noise = f"only {len(calm)} of {len(found) - 1} seconds had little steal"
+        elif sent["rate_mbit"] < path.rate_mbit * 1.05:
+            noise = f"the sender reached {sent['rate_mbit']:.1f} Mbit/s only"
+        where = f"{server.name} - {vantage}"
+        checks = [
+            Check(
+                what="rate",
+                where=where,
+                programmed=f"{path.rate_mbit:.2f} Mbit/s",
+                measured=f"{measured:.2f} Mbit/s",
+                good=abs(measured / path.rate_mbit - 1) <= RATE_TOLERANCE,
+                noise=noise,
+            )
+        ]
+        if path.ecn_threshold_bytes is None and after["tail"]:
+            peak = after["queue_peak_bytes"]
+            checks.append(
+                Check(
+                    what="queue",
+                    where=where,
+                    programmed=f"{path.queue_bytes} B",
+                    measured=f"{peak} B",
+                    good=path.queue_bytes - MTU < peak <= path.queue_bytes,
+                )
+            )
+        return checks
+
+    def loss(self, vantage: str, server: Server) -> Check:
+        """The packets lost of one connection are those that the seed says (`pathem --selftest-loss`)."""
+        path = server.paths[vantage]
+        here, there = self._lab.place(vantage), self._lab.place(server.name)
+        local, remote = (self._lab.plan["addresses"][name]["ipv4"] for name in (vantage, server.name))
+        self._emulator.ask("forget_flows", a=local, b=remote)
+        count = LOSS_PACKETS // (3 if self._quick else 1)
+        rate = min(20.0, path.rate_mbit / 2)
+        with start_probe(here, "collect", str(PORT)) as collector:
+            wait_ready(collector)
+            probe(there, "blast", local, str(PORT), "--rate-mbit", str(rate), "--count", str(count), "--seconds", "60")
+            came = set(read_answer(collector)["numbers"])
+        seed = self._lab.topology.seed_of("loss", server.name, vantage)
+        argv = [self._lab.plan["emulator"][0], "--selftest-loss", str(seed), str(path.loss_percent / 100), str(count)]
+        wanted = set(json.loads(process.run(argv).check(doing="computing losses").stdout))
+        lost = set(range(count)) - came
+        return Check(
+            what="loss pattern",
+            where=f"{server.name} - {vantage}",
+            programmed=f"{len(wanted)} of {count}",
+            measured=f"{len(lost)}, {len(lost ^ wanted)} of them others",
+            good=lost == wanted,
+        )
+
+    def sweep(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
+        """The rate check on a path that is given this rate for a while."""
+        pair = {"from": server.name, "to": vantage, "delay_us": round(path.rtt_ms * 500)}
+        law: dict[str, object] = {"loss": None, "ecn_threshold_bytes": None}
+        law |= {"rate_bps": round(path.rate_mbit * 1e6), "queue_bytes": path.queue_bytes}
+        self._emulator.ask("set_pair", **pair, **law)
+        # The peak of the queue is that of all times: on a path that had a longer queue it says nothing.
+        return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
+
+
+def unprogrammed(before: dict[str, Any], after: dict[str, Any]) -> Check:
+    """Whether any packet was lost that the topology did not want lost."""
+    lost = sum(new[what] - old[what] for old, new in zip(before["pairs"], after["pairs"], strict=True)
+               for what in ("overflow", "write_errors"))  # fmt: skip
+    for old, new in zip(before["nodes"], after["nodes"], strict=True):
+        if old["device_counters"] and new["device_counters"]:
+            lost += new["device_counters"]["tx_dropped"] - old["device_counters"]["tx_dropped"]
+    carried = sum(
+        new["in_packets"] - old["in_packets"] for old, new in zip(before["pairs"], after["pairs"], strict=True)
+    )
+    return Check(
+        what="unprogrammed drops",
+        where="all paths",
+        programmed="0",
+        measured=f"{lost} of {carried} packets",
+        good=lost == 0,
+    )
+
+
+def _argv(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("probe.py")), *arguments]
+
+
+def probe(place: LabPlace, *arguments: str) -> dict[str, Any]:
+    """Runs a probe to its end."""
+    done = place.run(_argv(arguments), timeout_s=150).check(doing=f"measuring in {place.name}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def start_probe(place: LabPlace, *arguments: str) -> process.Child:
+    """Starts a probe that says when it is ready."""
+    return place.start(_argv(arguments), stdout=True, stderr=True)
+
+
+def wait_ready(child: process.Child) -> None:
+    """Waits for the word of a probe. Raises LabError where it ends instead."""
+    if child.stdout is None or child.stderr is None or child.stdout.readline() != "ready\n":
+        said = child.stderr.read().strip().splitlines() if child.stderr else []
+        raise LabError(f"a measuring program failed ({said[-1] if said else 'without a word'})")
+
+
+def read_answer(child: process.Child) -> dict[str, Any]:
+    """The document of a probe."""
+    line = child.stdout.readline() if child.stdout else ""
+    if not line:
+        raise LabError("a measuring program ended without an answer")
+    found: dict[str, Any] = json.loads(line)
+    return found

@@ -1,0 +1,185 @@
+"""Small measuring programs for nodes of the lab. Standard library only; each prints one JSON document.
+
+    probe.py ping ADDRESS --count N --interval-ms N       round-trip times by ICMP echo [ms]
+    probe.py blast ADDRESS PORT --rate-mbit R --seconds S --burst N [--count N]
+                                                          numbered UDP packets of 1500 bytes (with IP header)
+    probe.py count PORT --windows N --device DEV          bytes that came in per one-second window, and steal
+    probe.py collect PORT --idle-s S                      which numbers came
+
+Only addresses of the lab (or loopback) are accepted; all loops are bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+ALLOWED = [ipaddress.ip_network(text) for text in ("198.18.0.0/15", "fd00:198:18::/48", "127.0.0.0/8", "::1/128")]
+PACKET_BYTES = 1500
+HEADER_BYTES = 28
+SO_TIMESTAMPNS = 35
+LONGEST_S = 120.0
+FIRST_PORT = 40000
+READY = "ready\n"
+
+
+def check(address: str) -> str:
+    """The address, or the end of the program where it is not the lab's."""
+    ip = ipaddress.ip_address(address)
+    if not any(ip.version == network.version and ip in network for network in ALLOWED):
+        raise SystemExit(f"{address} is no address of the lab")
+    return address
+
+
+def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
+    """Round-trip times; arrival is the kernel's own time stamp, so that our waking up does not count."""
+    times: list[float] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as echo:
+        echo.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        echo.settimeout(2.0)
+        echo.connect((check(address), 0))
+        for number in range(count):
+            packet = struct.pack("!BBHHH", 8, 0, 0, 0, number) + bytes(24)  # the kernel fills in sum and identifier
+            sent = time.time_ns()
+            echo.send(packet)
+            try:
+                answer, ancillary, _, _ = echo.recvmsg(2048, 256)
+            except TimeoutError:
+                continue
+            if struct.unpack("!BBHHH", answer[:8])[4] != number:
+                continue
+            for level, kind, data in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+                    seconds, nanoseconds = struct.unpack("@ll", data[:16])
+                    times.append((seconds * 10**9 + nanoseconds - sent) / 1e6)
+            time.sleep(interval_s)
+    return {"rtt_ms": times, "sent": count}
+
+
+def blast(address: str, port: int, rate_mbit: float, seconds: float, burst: int, count: int) -> dict[str, object]:
+    """Sends at this rate of IP bytes, in bursts of some packets, until the time or the number is reached."""
+    payload = bytearray(PACKET_BYTES - HEADER_BYTES)
+    gap_ns = burst * PACKET_BYTES * 8 * 1000 / rate_mbit
+    sent = 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        out.bind(("", FIRST_PORT))
+        out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
+        out.connect((check(address), port))
+        start = time.monotonic_ns()
+        end = start + int(min(seconds, LONGEST_S) * 1e9)
+        due = float(start)
+        while sent < count and (now := time.monotonic_ns()) < end:
+            if now < due:
+                time.sleep((due - now) / 1e9)
+                continue
+            # After a pause of the host, do not send all that was missed at once.
+            due = max(due, now - 20e6) + gap_ns
+            for _ in range(min(burst, count - sent)):
+                struct.pack_into("!I", payload, 0, sent)
+                try:
+                    out.send(payload)
+                except ConnectionRefusedError:
+                    continue
+                sent += 1
+        took = (time.monotonic_ns() - start) / 1e9
+    return {"sent": sent, "seconds": took, "rate_mbit": sent * PACKET_BYTES * 8 / took / 1e6}
+
+
+def count_windows(port: int, windows: int, device: str) -> dict[str, object]:
+    """Bytes that the device received in windows of one second, and the share of CPU time stolen in each.
+
+    The socket only keeps the kernel from answering that the port is closed; nobody has to read it.
+    """
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("", port))
+        announce()
+        before = reading(device)
+        for _ in range(windows):
+            time.sleep(1.0)
+            after = reading(device)
+            ticks = after[3] - before[3]
+            found.append(
+                {
+                    "mbit": (after[1] - before[1]) * 8 / (after[0] - before[0]) * 1e3,
+                    "steal": (after[2] - before[2]) / ticks if ticks else 0.0,
+                }
+            )
+            before = after
+    return {"windows": found}
+
+
+def reading(device: str) -> tuple[int, int, int, int]:
+    """Time [ns], received bytes, stolen and all CPU ticks."""
+    fields = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+    table = Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
+    now = time.monotonic_ns()
+    (line,) = [line for line in table.splitlines() if line.strip().startswith(f"{device}:")]
+    return now, int(line.partition(":")[2].split()[0]), fields[7], sum(fields)
+
+
+def collect(port: int, idle_s: float) -> dict[str, object]:
+    """Numbers of the packets that came until none came for a while."""
+    numbers: list[int] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_000_000)
+        sink.bind(("", port))
+        announce()
+        deadline = time.monotonic() + LONGEST_S
+        while time.monotonic() < deadline and select.select([sink], [], [], idle_s if numbers else 10.0)[0]:
+            numbers.append(struct.unpack_from("!I", sink.recv(2048))[0])
+    return {"numbers": numbers}
+
+
+def announce() -> None:
+    """Says that packets may come now."""
+    sys.stdout.write(READY)
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Runs one of the programs."""
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("ping")
+    one.add_argument("address")
+    one.add_argument("--count", type=int, default=20)
+    one.add_argument("--interval-ms", type=float, default=20.0)
+    one = commands.add_parser("blast")
+    one.add_argument("address")
+    one.add_argument("port", type=int)
+    one.add_argument("--rate-mbit", type=float, required=True)
+    one.add_argument("--seconds", type=float, default=10.0)
+    one.add_argument("--burst", type=int, default=1)
+    one.add_argument("--count", type=int, default=10**9)
+    one = commands.add_parser("count")
+    one.add_argument("port", type=int)
+    one.add_argument("--windows", type=int, default=5)
+    one.add_argument("--device", default="tun0")
+    one = commands.add_parser("collect")
+    one.add_argument("port", type=int)
+    one.add_argument("--idle-s", type=float, default=1.0)
+    options = parser.parse_args()
+    if options.command == "ping":
+        found = ping(options.address, min(options.count, 10_000), options.interval_ms / 1000)
+    elif options.command == "blast":
+        found = blast(options.address, options.port, options.rate_mbit, options.seconds, options.burst, options.count)
+    elif options.command == "count":
+        found = count_windows(options.port, min(options.windows, 60), options.device)
+    else:
+        found = collect(options.port, options.idle_s)
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
