@@ -1,0 +1,274 @@
+"""Which organisation holds an AS number.
+
+Reads CAIDA's as-org2info in both forms and as2org+ sibling lists, plain or compressed:
+
+- txt: two tables separated by `|`, each announced by a header line `# format:org_id|...` or `# format:aut|...`; old
+  files lack the column opaque_id.
+- jsonl: one object per line of `type` `Organization` or `ASN`; the ASN is a string, `name` and `changed` may be
+  missing.
+- as2org+ (NU-AquaLab): a JSON list of lists of ASNs without names; each list is one organisation, which is named by
+  the vote of CAIDA's names.
+
+The name in an ASN record is the network's, not the organisation's, and is not used.
+Source: https://publicdata.caida.org/datasets/as-organizations/README.txt
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cdn_mapping.inflate import Inflated
+from upshift.errors import UsageError
+
+MAX_ASN = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Organisation:
+    """A holder of AS numbers."""
+
+    org_id: str
+    name: str | None
+    """None where the file has AS numbers of an organisation that it does not describe."""
+    country: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Organisations:
+    """AS number -> organisation, and back."""
+
+    of_asn: dict[int, str] = field(default_factory=dict)
+    """AS number -> organisation id."""
+    by_id: dict[str, Organisation] = field(default_factory=dict)
+    sources: list[str] = field(default_factory=list)
+    _members: dict[str, list[int]] = field(default_factory=dict)
+
+    def get(self, asn: int | None) -> Organisation | None:
+        """The organisation of an AS, None where nobody says."""
+        org_id = None if asn is None else self.of_asn.get(asn)
+        return None if org_id is None else self.by_id.get(org_id, Organisation(org_id=org_id, name=None))
+
+    def members(self, org_id: str) -> list[int]:
+        """All AS numbers of an organisation, sorted."""
+        if not self._members and self.of_asn:
+            grouped: dict[str, list[int]] = defaultdict(list)
+            for asn in sorted(self.of_asn):
+                grouped[self.of_asn[asn]].append(asn)
+            self._members = dict(grouped)
+        return self._members.get(org_id, [])
+
+    def merge_siblings(self, groups: Iterable[Iterable[int]], *, source: str) -> None:
+        """Makes each group of ASNs one organisation; groups that overlap become one.
+
+        The organisation with most members in the group gives id and name (of a tie, the lowest id); a group without
+        any known member is called `siblings-` and its lowest ASN.
+        """
+        parent: dict[int, int] = {}
+
+        def root(asn: int) -> int:
+            while parent.setdefault(asn, asn) != asn:
+                parent[asn] = parent[parent[asn]]
+                asn = parent[asn]
+            return asn
+
+        for group in groups:
+            members = list(group)
+            for asn in members:
+                low, high = sorted((root(members[0]), root(asn)))
+                parent[high] = low
+        clusters: dict[int, list[int]] = defaultdict(list)
+        for asn in parent:
+            clusters[root(asn)].append(asn)
+        for lowest, members in clusters.items():
+            votes = Counter(self.of_asn[asn] for asn in members if asn in self.of_asn)
+            winner = min(votes, key=lambda o: (-votes[o], o)) if votes else f"siblings-{lowest}"
+            self.by_id.setdefault(winner, Organisation(org_id=winner, name=None))
+            for asn in members:
+                self.of_asn[asn] = winner
+        self._members = {}
+        self.sources.append(source)
+
+
+def read(path: Path, *, into: Organisations | None = None) -> Organisations:
+    """Reads one file of any of the three forms; a sibling list is merged into what is already known.
+
+    Raises:
+        UsageError: the file is missing, cut, or malformed; with the line.
+    """
+    organisations = into if into is not None else Organisations()
+    first, lines = _peek(_lines(path))
+    match first[:1]:
+        case "":
+            raise UsageError("the file is empty", where=str(path), remedy="fetch it again: upshift map fetch")
+        case "[":
+            organisations.merge_siblings(_read_siblings(path, lines), source=str(path))
+            return organisations
+        case "{":
+            _read_jsonl(path, lines, organisations)
+        case "#":
+            _read_txt(path, lines, organisations)
+        case _:
+            raise UsageError(
+                "line 1 is neither a comment, a JSON object nor a JSON list",
+                where=str(path),
+                remedy="give CAIDA's as-org2info (txt or jsonl) or an as2org+ sibling list",
+            )
+    if not organisations.of_asn:
+        raise UsageError(
+            "the file names no AS number", where=str(path), remedy="give CAIDA's as-org2info, not another file"
+        )
+    organisations.sources.append(str(path))
+    organisations._members = {}
+    return organisations
+
+
+def _lines(path: Path) -> Iterator[str]:
+    source = Inflated(path)
+    rest = b""
+    number = 0
+    for chunk in source:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            yield _decode(line)
+    if source.cut:
+        raise UsageError(
+            f"the compressed file ends too early, after line {number}",
+            where=str(path),
+            remedy="fetch it again: upshift map fetch",
+        )
+    if rest:
+        yield _decode(rest)
+
+
+def _decode(line: bytes) -> str:
+    text = line.rstrip(b"\r").removeprefix(b"\xef\xbb\xbf")
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
+
+
+def _peek(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
+    first = next(lines, "")
+
+    def all_lines() -> Iterator[str]:
+        if first:
+            yield first
+        yield from lines
+
+    return first, all_lines()
+
+
+def mended(name: str) -> str:
+    """UTF-8 that was once read as Latin-1 and written again (`Ã©` for `é`), put right; other names unchanged."""
+    try:
+        return name.encode("latin-1").decode("utf-8")
+    except (UnicodeEncodeError, UnicodeDecodeError):
+        return name
+
+
+def _asn(text: object, path: Path, line: int) -> int:
+    if isinstance(text, int | str) and not isinstance(text, bool) and str(text).isascii() and str(text).isdigit():
+        asn = int(text)
+        if asn <= MAX_ASN:
+            return asn
+    raise UsageError(f"line {line}: {text!r} is no AS number", where=str(path), remedy="mend or remove that line")
+
+
+def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
+    columns: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#"):
+            _, found, names = line.partition("format:")
+            if found:
+                columns = [name.strip() for name in names.split("|")]
+            continue
+        if not line.strip():
+            continue
+        values = line.split("|")
+        if not columns or len(values) != len(columns):
+            expected = f"{len(columns)} fields" if columns else "a line `# format:...` before the first record"
+            raise UsageError(
+                f"line {number}: {expected} expected, {len(values)} fields found",
+                where=str(path),
+                remedy="mend that line, or fetch the file again: upshift map fetch",
+            )
+        row = dict(zip(columns, values, strict=True))
+        if columns[0] == "aut":
+            into.of_asn[_asn(row["aut"], path, number)] = row.get("org_id", "")
+        elif columns[0] == "org_id":
+            into.by_id[row["org_id"]] = Organisation(
+                org_id=row["org_id"], name=mended(row.get("org_name", "")) or None, country=row.get("country") or None
+            )
+        else:
+            raise UsageError(
+                f"line {number}: a table of {columns[0]!r} is unknown",
+                where=str(path),
+                remedy="give CAIDA's as-org2info (tables org_id and aut)",
+            )
+
+
+def _read_jsonl(path: Path, lines: Iterable[str], into: Organisations) -> None:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"line {number} is not JSON ({error})", where=str(path), remedy="mend that line, or fetch it again"
+            ) from None
+        kind = row.get("type") if isinstance(row, dict) else None
+        org_id = row.get("organizationId") if isinstance(row, dict) else None
+        if kind not in ("ASN", "Organization") or not isinstance(org_id, str):
+            raise UsageError(
+                f"line {number} is no record of type ASN or Organization with an organizationId",
+                where=str(path),
+                remedy="give CAIDA's as-org2info.jsonl",
+            )
+        if kind == "ASN":
+            into.of_asn[_asn(row.get("asn"), path, number)] = org_id
+        else:
+            into.by_id[org_id] = Organisation(
+                org_id=org_id, name=_text(row, "name", mend=True), country=_text(row, "country")
+            )
+
+
+def _text(row: Mapping[str, Any], key: str, *, mend: bool = False) -> str | None:
+    value = row.get(key)
+    if not isinstance(value, str) or not value:
+        return None
+    return mended(value) if mend else value
+
+
+def _read_siblings(path: Path, lines: Iterable[str]) -> list[list[int]]:
+    text = "\n".join(lines)
+    try:
+        groups = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"this is not JSON ({error})", where=str(path), remedy="mend that line") from None
+    found = []
+    for number, group in enumerate(groups, 1):
+        if not isinstance(group, list) or not group:
+            raise UsageError(
+                f"element {number} of the list is no list of AS numbers",
+                where=str(path),
+                remedy="give an as2org+ sibling list: [[15169, 36040], ...]",
+            )
+        found.append([_sibling(asn, path, number) for asn in group])
+    return found
+
+
+def _sibling(value: object, path: Path, number: int) -> int:
+    try:
+        return _asn(value, path, number)
+    except UsageError:
+        raise UsageError(
+            f"element {number} of the list: {value!r} is no AS number", where=str(path), remedy="mend that element"
+        ) from None

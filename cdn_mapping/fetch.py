@@ -1,0 +1,224 @@
+"""Names and fetches the newest RouteViews RIB and CAIDA AS2Org file. Nothing runs here unless a user asks for it.
+
+Sources: https://archive.routeviews.org/bgpdata/YYYY.MM/RIBS/rib.YYYYMMDD.HHMM.bz2 (every two hours; collectors other
+than route-views2 in a folder of their own), https://publicdata.caida.org/datasets/as-organizations/ (monthly).
+
+Addresses are resolved once, checked by `upshift.reach`, and pinned: what is connected to is what was checked, on each
+redirect too.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import upshift
+from upshift.errors import IncompleteError, ReachError, UsageError
+from upshift.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
+from upshift.store import write_json
+
+ROUTEVIEWS = "https://archive.routeviews.org/"
+CAIDA = "https://publicdata.caida.org/datasets/as-organizations/"
+TIMEOUT_S = 30.0
+MAX_REDIRECTS = 5
+MAX_INDEX_BYTES = 4_000_000
+
+_RIB = re.compile(r'href="(rib\.(\d{8}\.\d{4})\.(?:bz2|gz))"')
+_AS2ORG = re.compile(r'href="((\d{8})\.as-org2info\.(jsonl|txt)\.gz)"')
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to an address that was checked, whatever the name says by now."""
+
+    def __init__(self, host: str, port: int, address: str, context: ssl.SSLContext | None) -> None:
+        super().__init__(host, port, timeout=TIMEOUT_S)
+        self._address = address
+        self._context = context
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self._address, self.port), timeout=TIMEOUT_S)
+        self.sock = self._context.wrap_socket(plain, server_hostname=self.host) if self._context else plain
+
+
+def checked_address(host: str, port: int) -> str:
+    """The first address of a host that may be contacted. Raises ReachError.
+
+    While the environment limits what may be contacted, names are not even looked up: the question itself would go to
+    somebody's name server.
+    """
+    try:
+        addresses = [str(ipaddress.ip_address(host.strip("[]")))]
+    except ValueError:
+        if environment_prefixes() is not None:
+            raise ReachError(
+                f"{host} is a name on the Internet, and {ENVIRONMENT_VARIABLE} is set",
+                remedy="fetch outside the lab, with the variable unset",
+            ) from None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise UsageError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    check_address(addresses[0])
+    return addresses[0]
+
+
+def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    """A GET, redirects followed (each one checked)."""
+    for _ in range(MAX_REDIRECTS):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError("this is no http or https address", where=url, remedy="check the option that names it")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        context = ssl.create_default_context() if parts.scheme == "https" else None
+        connection = _Pinned(parts.hostname, port, checked_address(parts.hostname, port), context)
+        agent = {"User-Agent": f"upshift/{upshift.__version__}", "Accept-Encoding": "identity"}
+        try:
+            connection.request("GET", parts.path or "/", headers=agent | headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise IncompleteError(f"the server does not answer ({error})", where=url, remedy="try again") from None
+        location = response.headers.get("Location")
+        if response.status not in (301, 302, 303, 307, 308) or not location:
+            return connection, response
+        connection.close()
+        url = urljoin(url, location)
+    raise IncompleteError(f"more than {MAX_REDIRECTS} redirects", where=url, remedy="check the address")
+
+
+def read_index(url: str) -> str | None:
+    """The text of an index page, None where there is no such page (404)."""
+    connection, response = _request(url, {})
+    try:
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            raise IncompleteError(f"the server answers {response.status}", where=url, remedy="try again later")
+        return response.read(MAX_INDEX_BYTES).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise IncompleteError(f"the index did not come whole ({error})", where=url, remedy="try again") from None
+    finally:
+        connection.close()
+
+
+def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | None = None) -> str:
+    """Address of a collector's newest RIB; the folder of last month is asked where this month's is still empty.
+
+    Args:
+        collector: folder of the collector, e.g. `route-views.sg`; empty for route-views2.
+    """
+    now = now or datetime.now(UTC)
+    for month in (now, now.replace(day=1) - timedelta(days=1)):
+        folder = urljoin(base, f"{collector + '/' if collector else ''}bgpdata/{month:%Y.%m}/RIBS/")
+        names = _RIB.findall(read_index(folder) or "")
+        if names:
+            name: str = max(names, key=lambda found: found[1])[0]
+            return urljoin(folder, name)
+    raise IncompleteError(
+        f"no RIB of {now:%B %Y} or the month before is listed", where=base, remedy="check the collector's name"
+    )
+
+
+def newest_as2org(base: str = CAIDA) -> str:
+    """Address of CAIDA's newest as-org2info file; jsonl where both forms are there."""
+    names = _AS2ORG.findall(read_index(base) or "")
+    if not names:
+        raise IncompleteError("no as-org2info file is listed", where=base, remedy="check the address")
+    name: str = max(names, key=lambda found: (found[1], found[2] == "jsonl"))[0]
+    return urljoin(base, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """A file that was fetched."""
+
+    url: str
+    path: Path
+    size_bytes: int
+    resumed_at: int
+    """Bytes that an earlier try had left."""
+
+
+def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | None = None) -> Fetched:
+    """Fetches a file into a folder. An interrupted fetch goes on where it stopped; the file appears only when whole.
+
+    The rest of a file is asked for with If-Range and the first try's ETag, so that two versions are never joined.
+    """
+    target = folder / urlsplit(url).path.rpartition("/")[2]
+    part, note = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.part.json")
+    folder.mkdir(parents=True, exist_ok=True)
+    start, validator = _earlier(part, note, url)
+    headers = {"Range": f"bytes={start}-", "If-Range": validator} if start and validator else {}
+    connection, response = _request(url, headers)
+    if response.status == 416 and start:  # the earlier try had it all, or the file is another one by now
+        connection.close()
+        start = 0
+        connection, response = _request(url, {})
+    try:
+        start, total = _placed(response, start, url)
+        write_json(
+            note, {"url": url, "validator": response.headers.get("ETag") or response.headers.get("Last-Modified")}
+        )
+        done = start
+        with part.open("r+b" if start else "wb") as handle:
+            handle.seek(start)
+            handle.truncate()
+            while chunk := response.read(1 << 16):
+                handle.write(chunk)
+                done += len(chunk)
+                if on_read is not None:
+                    on_read(done, total or done)
+            handle.flush()
+            os.fsync(handle.fileno())
+    except (OSError, http.client.HTTPException) as error:
+        raise IncompleteError(
+            f"the connection broke ({error})", where=url, remedy="run the same command again: it goes on from there"
+        ) from None
+    finally:
+        connection.close()
+    if total is not None and done != total:
+        raise IncompleteError(
+            f"{done} of {total} bytes came", where=url, remedy="run the same command again: it goes on from there"
+        )
+    part.replace(target)
+    note.unlink(missing_ok=True)
+    return Fetched(url=url, path=target, size_bytes=done, resumed_at=start)
+
+
+def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:
+    """How much an earlier try left of this very file, and how to ask for the same version."""
+    try:
+        known = json.loads(note.read_text(encoding="utf-8"))
+        if known["url"] == url and known["validator"]:
+            return part.stat().st_size, str(known["validator"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return 0, None
+
+
+def _placed(response: http.client.HTTPResponse, start: int, url: str) -> tuple[int, int | None]:
+    """Where the body of this response begins in the file, and the file's length (None where it is not told)."""
+    length = response.headers.get("Content-Length")
+    if response.status == 206:
+        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if found is None or int(found[1]) != start:
+            raise IncompleteError(
+                "the server sends another part than was asked", where=url, remedy="remove the .part file"
+            )
+        return start, int(found[2])
+    if response.status == 200:
+        return 0, int(length) if length and length.isdigit() else None
+    raise IncompleteError(
+        f"the server answers {response.status}", where=url, remedy="try again later, or remove the .part file"
+    )

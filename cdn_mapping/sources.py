@@ -1,0 +1,134 @@
+"""From what a user names (RIB files, prefix tables, a backend) to a prefix table, built once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cdn_mapping import bgpstream, table
+from cdn_mapping.rib import RibReader
+from cdn_mapping.table import PrefixTable
+from cdn_mapping.votes import Ballot
+from upshift.errors import UsageError
+from upshift.progress import Progress
+
+BACKENDS = ("own", "bgpstream")
+
+
+def cache_folder() -> Path:
+    """Where built tables are kept: `$XDG_CACHE_HOME/upshift/prefix-tables` (default `~/.cache`)."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "upshift" / "prefix-tables"
+
+
+def _cache_path(ribs: Sequence[Path], backend: str) -> Path:
+    """The name says which files, in which state, were read: a changed RIB is another table."""
+    parts = [f"format {table.FORMAT}, {backend}"]
+    for rib in ribs:
+        status = rib.stat()
+        parts.append(f"{rib.resolve()} {status.st_size} {status.st_mtime_ns}")
+    return cache_folder() / (hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32] + ".npz")
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        with path.open("rb") as handle:
+            return handle.read(2) == b"PK"
+    except FileNotFoundError:
+        raise UsageError("there is no such file", where=str(path), remedy="check the path") from None
+    except OSError as error:
+        raise UsageError(str(error.strerror), where=str(path), remedy="give a RIB or a prefix table") from None
+
+
+def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own", keep: bool = True) -> PrefixTable:
+    """The table of one `.npz` file, or of RIB files; the latter is built when it is first asked for.
+
+    Args:
+        ribs: RIBs in MRT format (IPv4 and IPv6 may be in different files), or exactly one `.npz`.
+        backend: `own` or `bgpstream`.
+        keep: store a built table in `cache_folder()`, and use the one that is there.
+    """
+    if backend not in BACKENDS:
+        raise UsageError(f"there is no backend {backend!r}", where="--backend", remedy="choose own or bgpstream")
+    tables = [rib for rib in ribs if _is_table(rib)]
+    if tables:
+        if len(ribs) > 1:
+            raise UsageError("a prefix table stands alone", where=str(tables[0]), remedy="name one table, or RIBs only")
+        return table.load(tables[0])
+    cached = _cache_path(ribs, backend)
+    if keep and cached.exists():
+        return table.load(cached)
+    built = build_table(ribs, progress, backend=backend)
+    if keep:
+        built.save(cached)
+    return built
+
+
+def build_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own") -> PrefixTable:
+    """Counts the votes of all files. Raises UsageError where no prefix is left."""
+    ballot = Ballot()
+    sources: list[dict[str, Any]] = []
+    for rib in ribs:
+        routes = ballot.routes
+        about: dict[str, Any] = {"path": str(rib), "backend": backend}
+        if backend == "own":
+            reader = RibReader(rib, on_read=_reporter(progress, rib))
+            ballot.add_rib(reader)
+            about |= {"peers": len(reader.peers), "truncated_at": reader.truncated_at, "skipped": dict(reader.skipped)}
+        else:
+            stream = bgpstream.read_file(rib)
+            ballot.add_entries(stream)
+            about["truncated_at"] = "somewhere" if stream.truncated else None
+        about["routes"] = ballot.routes - routes
+        sources.append(about)
+    return _finish(ballot, sources, where=", ".join(map(str, ribs)))
+
+
+def build_from_collector(collector: str, time: datetime) -> PrefixTable:
+    """The table of a collector's RIB by BGPStream (see `bgpstream.read_collector`)."""
+    ballot = Ballot()
+    stream = bgpstream.read_collector(collector, time)
+    ballot.add_entries(stream)
+    about = {"path": f"{collector} {time.isoformat()}", "backend": "bgpstream", "routes": ballot.routes}
+    about["truncated_at"] = "somewhere" if stream.truncated else None
+    return _finish(ballot, [about], where=collector)
+
+
+def _finish(ballot: Ballot, sources: list[dict[str, Any]], *, where: str) -> PrefixTable:
+    built = table.build(
+        {version: ballot.rows(version) for version in (4, 6)},
+        {"sources": sources, "routes": ballot.routes, "dropped": dict(ballot.dropped)},
+    )
+    if not len(built.v4.low) and not len(built.v6.low):
+        skipped = sum((Counter(source.get("skipped", {})) for source in sources), Counter())
+        reasons = [f"{count} routes with a {reason}" for reason, count in ballot.dropped.items()]
+        said = "; ".join(reasons + [f"{count} records of {kind}" for kind, count in skipped.items()])
+        cut = any(source.get("truncated_at") is not None for source in sources)
+        raise UsageError(
+            f"no prefix can be used: {ballot.routes} routes read" + (f", dropped: {said}" if said else ""),
+            where=where,
+            remedy="the file is cut: fetch it again" if cut else "give a RIB dump (rib.*, bview.*), not updates",
+        )
+    return built
+
+
+def _reporter(progress: Progress, rib: Path) -> Any:
+    def report(done: int, total: int) -> None:
+        progress.update(f"reading {rib.name} [MB]", done=done // 1_000_000, total=max(total // 1_000_000, 1))
+
+    return report
+
+
+def warnings(opened: PrefixTable) -> list[str]:
+    """Sentences about what the table lacks, for standard error."""
+    return [
+        f"{source['path']}: the file is cut at byte {source['truncated_at']} of the inflated data;"
+        " what comes before is used"
+        for source in opened.about.get("sources", [])
+        if source.get("truncated_at") is not None
+    ]

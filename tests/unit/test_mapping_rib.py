@@ -1,0 +1,349 @@
+"""The MRT reader, against an encoder written independently of it from RFC 6396, 4271, 6793 and 8050."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import ipaddress
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdn_mapping import as_path
+from cdn_mapping.rib import read_entries
+from cdn_mapping.votes import Ballot
+from upshift.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Route:
+    """What goes in, and what has to come out."""
+
+    prefix: str
+    peer: int
+    segments: tuple[tuple[int, tuple[int, ...]], ...]
+    path_id: int | None = None
+
+
+PEERS = (("192.0.2.1", 64500), ("2001:db8::1", 4_200_000_001), ("192.0.2.3", 3356))
+
+
+def attributes(segments: tuple[tuple[int, tuple[int, ...]], ...], *, width: int = 4, long_form: bool = False) -> bytes:
+    path = b"".join(
+        bytes((kind, len(asns))) + b"".join(asn.to_bytes(width, "big") for asn in asns) for kind, asns in segments
+    )
+    origin = b"\x40\x01\x01\x00"
+    next_hop = b"\x40\x03\x04" + bytes((192, 0, 2, 9))
+    if long_form or len(path) > 255:
+        return origin + b"\x50\x02" + len(path).to_bytes(2, "big") + path + next_hop
+    return origin + b"\x40\x02" + bytes((len(path),)) + path + next_hop
+
+
+def record(kind: int, subtype: int, body: bytes) -> bytes:
+    return (
+        b"".join(((1_700_000_000).to_bytes(4, "big"), kind.to_bytes(2, "big"), subtype.to_bytes(2, "big")))
+        + len(body).to_bytes(4, "big")
+        + body
+    )
+
+
+def peer_table() -> bytes:
+    body = bytes(4) + (4).to_bytes(2, "big") + b"view" + len(PEERS).to_bytes(2, "big")
+    for address, asn in PEERS:
+        ip = ipaddress.ip_address(address)
+        wide = asn > 65535
+        body += bytes(((ip.version == 6) | wide << 1,)) + bytes(4) + ip.packed + asn.to_bytes(4 if wide else 2, "big")
+    return record(13, 1, body)
+
+
+def nlri(prefix: str) -> bytes:
+    network = ipaddress.ip_network(prefix)
+    return bytes((network.prefixlen,)) + network.network_address.packed[: -(-network.prefixlen // 8)]
+
+
+def rib_v2(routes: list[Route]) -> bytes:
+    """All routes are to the same prefix, and all or none have a path identifier."""
+    first = routes[0]
+    body = bytes(4) + nlri(first.prefix) + len(routes).to_bytes(2, "big")
+    for route in routes:
+        blob = attributes(route.segments)
+        body += route.peer.to_bytes(2, "big") + bytes(4)
+        if route.path_id is not None:
+            body += route.path_id.to_bytes(4, "big")
+        body += len(blob).to_bytes(2, "big") + blob
+    six = ":" in first.prefix
+    return record(
+        13,
+        {(False, False): 2, (True, False): 4, (False, True): 8, (True, True): 10}[six, first.path_id is not None],
+        body,
+    )
+
+
+def rib_v1(prefix: str, peer: str, peer_asn: int, blob: bytes) -> bytes:
+    network = ipaddress.ip_network(prefix)
+    body = bytes(4) + network.network_address.packed + bytes((network.prefixlen, 1)) + bytes(4)
+    body += ipaddress.ip_address(peer).packed + peer_asn.to_bytes(2, "big") + len(blob).to_bytes(2, "big") + blob
+    return record(12, 1 if network.version == 4 else 2, body)
+
+
+def expected(route: Route) -> tuple[object, ...]:
+    marks = {1: ("{", ",", "}"), 2: ("", " ", ""), 3: ("(", " ", ")"), 4: ("[", ",", "]")}
+    text = " ".join(marks[k][0] + marks[k][1].join(map(str, a)) + marks[k][2] for k, a in route.segments)
+    inside = [s for s in route.segments if s[0] in (1, 2)]
+    origin = inside[-1][1][-1] if inside and inside[-1][0] == 2 else None
+    network, _, length = route.prefix.partition("/")
+    if ":" in network:  # inet_ntop, as bgpdump does, writes ::3:ffe8 as ::0.3.255.232
+        network = socket.inet_ntop(socket.AF_INET6, ipaddress.ip_address(network).packed)
+    return (f"{network}/{length}", origin, text, PEERS[route.peer][1], PEERS[route.peer][0], route.path_id)
+
+
+asns = st.integers(1, 2**32 - 2)
+segments_strategy = st.lists(
+    st.tuples(st.sampled_from((1, 2, 2, 2, 3, 4)), st.lists(asns, min_size=1, max_size=5).map(tuple)), max_size=4
+).map(tuple)
+v4 = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 32)).map(
+    lambda p: str(ipaddress.ip_network((p[0], p[1]), strict=False))
+)
+v6 = st.tuples(st.integers(0, 2**128 - 1), st.integers(0, 128)).map(
+    lambda p: str(ipaddress.ip_network((p[0], p[1]), strict=False))
+)
+
+
+@st.composite
+def records_of_routes(draw: st.DrawFn) -> list[list[Route]]:
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        prefix = draw(st.one_of(v4, v6))
+        with_id = draw(st.booleans())
+        found.append(
+            [
+                Route(
+                    prefix,
+                    draw(st.integers(0, 2)),
+                    draw(segments_strategy),
+                    draw(st.integers(0, 9)) if with_id else None,
+                )
+                for _ in range(draw(st.integers(1, 4)))
+            ]
+        )
+    return found
+
+
+@given(records_of_routes(), st.sampled_from(("plain", "gz", "bz2", "zst", "two members")))
+@settings(max_examples=150, deadline=None)
+def test_what_was_encoded_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, found: list[list[Route]], form: str
+) -> None:
+    data = peer_table() + b"".join(rib_v2(routes) for routes in found)
+    packed = {
+        "plain": lambda d: d,
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "zst": zstandard.compress,
+        "two members": lambda d: bz2.compress(d[:33]) + bz2.compress(d[33:]),
+    }[form](data)
+    path = tmp_path_factory.mktemp("rib") / "rib"
+    path.write_bytes(packed)
+    reader = read_entries(path)
+    assert [tuple(entry) for entry in reader] == [expected(route) for routes in found for route in routes]
+    assert not reader.truncated
+
+
+@given(segments_strategy)
+def test_the_quick_way_to_the_origin_equals_the_long_one(path: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
+    for long_form in (False, True):
+        blob = attributes(path, long_form=long_form)
+        parsed = as_path.segments(blob, as_bytes=4)
+        assert as_path.quick_public_origin(blob) == as_path.public_origin(parsed)
+        assert as_path.public_origin_of_text(as_path.text(parsed)) == as_path.public_origin(parsed)
+
+
+SOME = [
+    Route("0.0.0.0/0", 0, ((2, (64500, 65023, 16637)),)),
+    Route("10.0.0.0/8", 1, ((2, (4_200_000_001, 15169)), (1, (1, 2)))),
+    Route("2001:db8::/32", 2, ()),
+]
+
+
+def test_truncated_at_every_byte_it_never_crashes_and_says_so(tmp_path: Path) -> None:
+    pieces = [peer_table(), *(rib_v2([route]) for route in SOME)]
+    data = b"".join(pieces)
+    ends = {sum(map(len, pieces[:n])): n - 1 for n in range(1, len(pieces) + 1)}
+    path = tmp_path / "rib"
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        reader = read_entries(path)
+        entries = list(reader)
+        whole = max((n for end, n in ends.items() if end <= size), default=0)
+        assert len(entries) == whole
+        assert reader.truncated is (size not in ends), size  # a cut between two records shows no sign
+        if size not in ends:
+            assert reader.truncated_at == max((end for end in ends if end <= size), default=0)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstandard.compress])
+def test_truncated_at_every_byte_when_compressed(tmp_path: Path, pack) -> None:  # type: ignore[no-untyped-def]
+    data = pack(peer_table() + b"".join(rib_v2([route]) for route in SOME))
+    path = tmp_path / "rib"
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        reader = read_entries(path)
+        entries = list(reader)
+        assert len(entries) <= len(SOME)
+        assert reader.truncated, size
+
+
+@given(st.binary(max_size=400))
+def test_noise_is_refused_or_flagged_never_a_crash(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
+    path = tmp_path_factory.mktemp("noise") / "rib"
+    for data in (noise, peer_table() + noise, peer_table() + record(13, 2, noise), record(12, 1, noise)):
+        path.write_bytes(data)
+        try:
+            for _ in read_entries(path):
+                pass
+        except UsageError as error:
+            assert "byte" in error.sentence()
+            assert str(path) in error.sentence()
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_a_flipped_byte_is_refused_or_read_never_a_crash(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    plain = bytearray(peer_table() + b"".join(rib_v2([route]) for route in SOME))
+    plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("flip") / "rib"
+    path.write_bytes(plain)
+    ballot = Ballot()
+    for read in (lambda: list(read_entries(path)), lambda: ballot.add_rib(read_entries(path))):
+        try:
+            read()
+        except UsageError as error:
+            assert "byte" in error.sentence()
+
+
+def test_table_dump_v1_with_as4_path(tmp_path: Path) -> None:
+    path = tmp_path / "rib"
+    old = attributes(((2, (64500, 23456, 23456)),), width=2)
+    newer = b"\xc0\x11" + bytes((2 + 8,)) + b"\x02\x02" + (200_000).to_bytes(4, "big") + (300_000).to_bytes(4, "big")
+    path.write_bytes(
+        rib_v1("192.0.2.0/24", "198.51.100.1", 64500, old + newer)
+        + rib_v1("2001:db8::/32", "2001:db8::9", 64501, attributes(((2, (64501, 3)),), width=2))
+        + rib_v1("192.0.2.0/24", "198.51.100.1", 64500, attributes(((2, (64500, 7)),), width=2))
+    )
+    got = [(e.prefix, e.origin, e.as_path, e.peer_asn, e.peer_address) for e in read_entries(path)]
+    assert got == [
+        ("192.0.2.0/24", 300_000, "64500 200000 300000", 64500, "198.51.100.1"),
+        ("2001:db8::/32", 3, "64501 3", 64501, "2001:db8::9"),
+        ("192.0.2.0/24", 7, "64500 7", 64500, "198.51.100.1"),
+    ]
+
+
+def test_other_records_are_passed_over_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "rib"
+    path.write_bytes(peer_table() + record(16, 4, b"update") + record(13, 3, b"multicast") + rib_v2([SOME[1]]))
+    reader = read_entries(path)
+    assert len(list(reader)) == 1
+    assert dict(reader.skipped) == {"type 16, subtype 4": 1, "type 13, subtype 3": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"54204 | 167.173.47.0/24\n", "at byte 0 of the inflated data stands record type"),
+        (rib_v2([SOME[0]]), "byte 0 .* no PEER_INDEX_TABLE comes before it"),
+        (peer_table() + record(13, 2, bytes(4) + b"\x21" + bytes(7)), r"prefix length of 33 bits"),
+        (peer_table() + rib_v2([Route("10.0.0.0/8", 9, ())]), "it names peer 9, the index table has 3 peers"),
+        (peer_table() + rib_v2([SOME[1]])[:-1] + b"", None),
+        (
+            peer_table() + record(13, 2, bytes(4) + b"\x08\x0a\x00\x01\x00\x00" + bytes(4) + b"\xff\xff"),
+            "1 routes take",
+        ),
+        (bz2.compress(peer_table())[:20] + b"x" * 30, "damaged before byte"),
+    ],
+)
+def test_malformed_files_give_offset_and_remedy(tmp_path: Path, data: bytes, said: str | None) -> None:
+    path = tmp_path / "rib"
+    path.write_bytes(data)
+    if said is None:
+        reader = read_entries(path)
+        assert list(reader) == []
+        assert reader.truncated_at == len(peer_table())
+        return
+    with pytest.raises(UsageError, match=said) as caught:
+        list(read_entries(path))
+    assert str(path) in caught.value.sentence()
+    assert caught.value.remedy
+
+
+def test_a_bad_attribute_gives_the_offset_of_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "rib"
+    blob = b"\x40\x02\x09\x02\x01"
+    body = bytes(4) + nlri("10.0.0.0/8") + b"\x00\x01" + bytes(6) + len(blob).to_bytes(2, "big") + blob
+    path.write_bytes(peer_table() + record(13, 2, body))
+    said = f"byte {len(peer_table())} .* path attribute 2 claims 9 bytes, 2 are left"
+    with pytest.raises(UsageError, match=said):
+        list(read_entries(path))
+    with pytest.raises(UsageError, match=said):
+        Ballot().add_rib(read_entries(path))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_entries(tmp_path / "none")
+
+
+SAMPLES = (
+    "bview.20020722.2337.gz",
+    "bview.ipv4_unicast_add_path.gz",
+    "bview.ipv6_unicast_add_path.gz",
+    "mrtparse_bird-mrtdump_rib",
+    "mrtparse_openbgpd_rib_table-v2",
+    "mrtparse_quagga_rib",
+    "rib.20140523.0600_firstMB.bz2",
+)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_entry_equals_bgpdumps(shared_data: Path, name: str) -> None:
+    program = shutil.which("bgpdump")
+    if program is None:
+        pytest.skip("bgpdump is not installed (apt-get install bgpdump)")
+    path = shared_data / "bgp" / name
+    done = subprocess.run([program, "-m", str(path)], capture_output=True, check=False, timeout=300)
+    theirs = []
+    for line in done.stdout.decode("latin-1").splitlines():
+        fields = line.split("|")
+        if fields[0] == "TABLE_DUMP2_AP":
+            theirs.append((fields[5], fields[7], int(fields[4]), fields[3], int(fields[6])))
+        else:
+            theirs.append((fields[5], fields[6], int(fields[4]), fields[3], None))
+    reader = read_entries(path)
+    ours = [(e.prefix, e.as_path, e.peer_asn, e.peer_address, e.path_id) for e in reader]
+    assert ours == theirs
+    assert ours
+    assert reader.truncated is ("firstMB" in name)
+
+
+def test_the_backend_says_what_is_missing_or_agrees(shared_data: Path) -> None:
+    from cdn_mapping import bgpstream
+
+    path = shared_data / "bgp" / "rib.20140523.0600_firstMB.bz2"
+    try:
+        import pybgpstream  # noqa: F401
+    except ImportError:
+        with pytest.raises(UsageError, match=r"pybgpstream cannot be imported .*leave the option out"):
+            bgpstream.read_file(path)
+        pytest.skip("pybgpstream is not installed: only its absence was tested")
+    stream = bgpstream.read_file(path)
+    theirs = [(e.prefix, e.origin, e.as_path, e.peer_asn) for e in stream]
+    assert theirs == [(e.prefix, e.origin, e.as_path, e.peer_asn) for e in read_entries(path)]
+    assert stream.truncated
