@@ -188,11 +188,14 @@ def _voids(path: Path) -> list[Void]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = list(Void.__dataclass_fields__)
+    place = [name for name in Void.__dataclass_fields__ if name != "reason"]
     try:
-        # Not through the store: the table may have more columns, and its kind is the downloader's business.
-        rows = pq.read_table(file, columns=columns).to_pylist()
-        return [Void(**{**row, "reason": row["reason"] or "no reason recorded"}) for row in rows]
+        # Not through the store: whatever else the rows hold is the downloader's business.
+        table = pq.read_table(file)
+        # The export writes downloads whose `treatment_detail` tells why; a table of one's own may say `reason`.
+        told = "reason" if "reason" in table.column_names else "treatment_detail"
+        rows = table.select([*place, told]).to_pylist()
+        return [Void(**{n: row[n] for n in place}, reason=row[told] or "no reason recorded") for row in rows]
     except (pa.ArrowException, OSError, TypeError, KeyError) as error:
         said = (str(error).strip().splitlines() or ["?"])[0]
         raise UsageError(

@@ -80,7 +80,7 @@ def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
     void, bound = sum(row.void for row in states), sum(row.cpu_bound for row in states)
     text = f"{ok} of {planned} planned downloads ({100 * ok / max(planned, 1):.1f} %) ended well"
     text += f"; {failed} failed, {censored} hit their budget (censored)"
-    text += f", {mismatched} did not carry the options that were asked for"
+    text += f", the treatment of {mismatched} was not accepted (why is below)"
     text += f". {void} more were in void measurement runs, which were repeated."
     if bound:
         text += f" In {bound} the client used more than 70 % of a core: it may have been the limit itself."

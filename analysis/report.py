@@ -191,7 +191,11 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
     found: list[tuple[str, str, list[tuple[str, ...]]]] = [
         ("Failed", "They have a cause and no place in speed-ups.", pick(of[Outcome.FAILED])),
         ("Censored", "They hit a budget: known by a bound, and counted as one.", pick(of[Outcome.CENSORED])),
-        ("Not treated as asked", "Their packets carried other options: kept out of speed-ups.", mismatches),
+        (
+            "Treatment not accepted",
+            "Other options on the wire, or a story that does not fit: no place in speed-ups.",
+            mismatches,
+        ),
         ("Void", "Their measurement run was disturbed or interrupted, and repeated whole.", voids),
     ]
     return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in found]

@@ -62,9 +62,10 @@ class ConfigurationRow:
     failed: int
     censored: int
     mismatched: int
-    """Downloads whose packets carried something else than was asked: kept out of speed-ups."""
+    """Downloads with `treatment_ok` false: other options on the wire than asked, client and capture contradict each
+    other, or the run was disturbed to the end. Kept out of speed-ups."""
     unproven: int
-    """Downloads, ok or censored, whose treatment the capture cannot tell."""
+    """Downloads, ok or censored, of which nothing tells whether they were treated as asked."""
     cpu_bound: int
     """Ok downloads whose client used more than `CPU_LIMIT` of a core."""
     void: int
@@ -165,7 +166,7 @@ def samples(records: Iterable[Record], *, metric: Metric, by: Grouping | None = 
         if d.outcome == Outcome.FAILED:
             excluded = "failed"
         elif d.treatment_ok is False:
-            excluded = "not treated as asked"
+            excluded = "treatment not accepted"
         low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
         group = "" if by is None else str(getattr(d, by.value))
         found.append(

@@ -144,7 +144,7 @@ def _download(record: Record, longest: float) -> DownloadView:
         parts=time_line(d, longest),
         rtt=_number(mean, 1) + (f" ({_number(least, 1)})" if least is not None else ""),
         retransmitted=_retransmitted(record),
-        negotiated=_negotiated(d),
+        negotiated=_negotiated(record),
         why=_why(d),
         treated=d.treatment_ok,
         classes=" ".join([f"outcome-{d.outcome}", *(["mistreated"] if d.treatment_ok is False else [])]),
@@ -180,11 +180,29 @@ def _retransmitted(record: Record) -> str:
     return " ".join([*shown, *([] if rate is None else [f"({rate:.2%})"])])
 
 
-def _negotiated(d: Download) -> str:
+def _negotiated(record: Record) -> str:
+    d = record.download
     tls = " ".join(part for part in (d.tls_version, d.tls_cipher) if part)
     parts = [f"HTTP/{d.http_version.removeprefix('HTTP/')}" if d.http_version else "", tls]
-    parts += [_short(d.treatment_detail), _short(d.transport_detail) if not d.treatment_detail else ""]
+    parts += [
+        _options(record),
+        _short(d.treatment_detail),
+        _short(d.transport_detail) if not d.treatment_detail else "",
+    ]
     return "; ".join(part for part in parts if part) or "–"
+
+
+def _options(record: Record) -> str:
+    """What SYN and SYN-ACK agreed on, as far as there are such KPIs."""
+    kpis = record.kpis
+    agreed = [name for key, name in (("ecn", "ECN"), ("sack", "SACK"), ("timestamps", "timestamps")) if kpis.get(key)]
+    scales = [record.number("window_scale_client"), record.number("window_scale_server")]
+    if all(scale is not None for scale in scales):
+        agreed.append("scale " + "/".join(f"{scale:.0f}" for scale in scales))
+    segments = record.number("mss_server")
+    if segments is not None:
+        agreed.append(f"MSS {segments:.0f}")
+    return ", ".join(agreed)
 
 
 def _why(d: Download) -> str:
@@ -192,7 +210,7 @@ def _why(d: Download) -> str:
     if d.outcome != Outcome.OK and d.http_status not in (None, 200):
         parts.append(f"status {d.http_status}")
     if d.treatment_ok is False:
-        parts.append("not treated as asked: kept out of speed-ups")
+        parts.append("treatment not accepted: kept out of speed-ups")
     return "; ".join(part for part in parts if part)
 
 

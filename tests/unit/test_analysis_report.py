@@ -240,3 +240,9 @@ def test_panel_follows_the_model(demo: Path) -> None:
     asserted = [row for row in rows if row.asserted]
     assert asserted and all(row.path.clean and row.transport == "tcp" for row in asserted)
     assert sum(row.within is True for row in asserted) == len(asserted)
+
+
+def test_negotiated_options_come_from_kpis() -> None:
+    kpis = {"ecn": True, "sack": False, "timestamps": True, "window_scale_client": 14, "window_scale_server": 7}
+    record = dataset.Record(folder=0, download=make_download(tls_version="TLSv1.3"), kpis=kpis | {"mss_server": 1460})
+    assert targets._negotiated(record) == "HTTP/1.1; TLSv1.3; ECN, timestamps, scale 14/7, MSS 1460"

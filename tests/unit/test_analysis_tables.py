@@ -26,6 +26,7 @@ from tests.unit.analysis_factory import (
     write_kpis,
     write_superseded,
 )
+from upshift import store
 from upshift.cli import app
 from upshift.domain import Download
 from upshift.errors import UsageError
@@ -89,6 +90,14 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     assert data.voids[0].reason == "no reason recorded"
 
 
+def test_voids_are_read_as_the_downloader_exports_them(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download()])
+    void = make_download(configuration="WS", treatment_ok=False, treatment_detail="void: the lab was late")
+    store.write_rows(folder / "superseded.parquet", "superseded", [void])
+    (found,) = dataset.load([folder]).voids
+    assert (found.configuration, found.reason) == ("WS", "void: the lab was late")
+
+
 def test_table2_knows_the_answer(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, BL2=2.0, WS=1.0, ALL=2.5, mine=1.6))
     rows = {(row.config, row.vs): row for row in tables.table2(dataset.load([folder]))}
@@ -106,7 +115,7 @@ def test_mismatched_and_failed_downloads_stay_out(tmp_path: Path) -> None:
     downloads[5] = dataclasses.replace(downloads[5], last_byte_s=None)
     (row,) = tables.table2(dataset.load([write_campaign(tmp_path / "c", downloads)]))
     assert row.n == 9
-    assert row.excluded == {"BL failed": 1, "WS not treated as asked": 1, "WS without a time": 1}
+    assert row.excluded == {"BL failed": 1, "WS treatment not accepted": 1, "WS without a time": 1}
 
 
 def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
