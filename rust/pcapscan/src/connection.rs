@@ -251,6 +251,12 @@ impl Connection {
         side.truth_counts[truth.class as usize] += 1;
         if truth.class == TrueClass::Retransmission {
             side.retransmitted_bytes += u64::from(truth.again);
+            let is_whole = truth.again == segment.len;
+            side.retransmitted_ip_bytes += u64::from(if is_whole {
+                datagram.ip_bytes
+            } else {
+                truth.again
+            });
             side.last_retransmission_ns = now_ns;
         }
         if segment.len > 0 {

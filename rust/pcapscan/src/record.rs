@@ -311,6 +311,12 @@ macro_rules! side_fields {
                     side.options.window_scale.map(u32::from).into(),
                 );
                 put(
+                    concat!($prefix, "syn_window"),
+                    (side.syn > 0)
+                        .then_some(u32::from(side.options.window))
+                        .into(),
+                );
+                put(
                     concat!($prefix, "sack_permitted"),
                     (side.syn > 0).then_some(side.options.sack_permitted).into(),
                 );
@@ -398,6 +404,10 @@ macro_rules! side_fields {
                 put(
                     concat!($prefix, "retransmitted_bytes"),
                     side.retransmitted_bytes.into(),
+                );
+                put(
+                    concat!($prefix, "retransmitted_ip_bytes"),
+                    side.retransmitted_ip_bytes.into(),
                 );
                 put(
                     concat!($prefix, "missing_bytes"),

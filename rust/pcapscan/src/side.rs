@@ -23,6 +23,8 @@ pub struct MarkCounts {
 /// Options that a SYN or SYN-ACK carried.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SynOptions {
+    /// Window, never scaled, B.
+    pub window: u16,
     /// Maximum segment size, B.
     pub mss: Option<u16>,
     /// Window scale shift, at most 14 (RFC 7323, section 2.3).
@@ -101,6 +103,8 @@ pub struct Side {
     pub truth_counts: [u64; TRUE_CLASSES],
     /// Payload that was sent again, B.
     pub retransmitted_bytes: u64,
+    /// IP bytes of packets that only brought what was sent before, and such payload of others, B.
+    pub retransmitted_ip_bytes: u64,
     /// When data was last sent again, ns.
     pub last_retransmission_ns: i64,
     /// State of the true classes.
@@ -181,6 +185,7 @@ impl Side {
         }
         if self.syn == 0 {
             self.options = SynOptions {
+                window: segment.window,
                 mss: segment.options.mss,
                 window_scale: segment.options.window_scale.map(|shift| shift.min(14)),
                 sack_permitted: segment.options.sack_permitted,

@@ -1,0 +1,290 @@
+"""The record of one connection as the Rust engine gives it: what every KPI is a pure function of.
+
+Times `*_ns` are ns, absolute ones since 1970-01-01 UTC by the capture's clock; sizes are bytes. `client_*` describes
+packets that the client sent, `server_*` those that the server sent. None is "not in the capture" or "does not apply".
+`docs/design/kpi-engine.md` has the rules behind the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One TCP or QUIC connection of a capture."""
+
+    number: int
+    """Index in the capture, from 0, in order of first packets."""
+    protocol: str
+    """`tcp` or `quic`."""
+    ip_version: int
+    client_ip: str
+    """The client sent the SYN (for QUIC: the first Initial)."""
+    client_port: int
+    server_ip: str
+    server_port: int
+    client_known: bool
+    """Whether the handshake told who the client is; else it was guessed from the port numbers."""
+    first_ns: int
+    """Earliest packet."""
+    last_ns: int
+    """Latest packet."""
+    backwards_packets: int
+    """Packets with a time before that of their predecessor: the capture's clock went back."""
+    truncated: bool
+    """The capture file is cut or damaged: the connection may have had more packets."""
+    gro: bool
+    """Some packets are larger than the wire carries: the host merged them (GRO, LRO) or had not yet cut them (TSO)."""
+
+    syn_ns: int | None
+    """First SYN."""
+    last_syn_ns: int | None
+    """Last SYN before the first SYN-ACK."""
+    syn_ack_ns: int | None
+    handshake_ack_ns: int | None
+    """First segment of the client after the SYN-ACK."""
+    syn_ack_answers_first_syn: bool | None
+    """Whether the SYN-ACK echoes the TSval of the first SYN."""
+    initial_rtt_ns: int | None
+    """Wireshark's iRTT: first segment that is an ACK and no SYN, minus the last SYN."""
+    ecn_requested: bool | None
+    """The *first* SYN had ECE and CWR (RFC 3168, section 6.1.1)."""
+    ecn_accepted: bool | None
+    """The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had asked."""
+    acc_ecn_requested: bool | None
+    """The first SYN had AE, ECE and CWR (RFC 9768, section 3.1.1)."""
+    acc_ecn_accepted: bool | None
+    """The SYN-ACK accepted accurate ECN: from then on ECE, CWR and AE are a counter."""
+    ecn_fallback: bool | None
+    """The first SYN asked for ECN and a later one before the SYN-ACK did not."""
+    sack_accepted: bool | None
+    """Both SYNs permit SACK."""
+    window_scale_accepted: bool | None
+    """Both SYNs have the window scale option."""
+    timestamps_accepted: bool | None
+    """Both SYNs have the timestamps option."""
+
+    quic_version: int | None
+    """Version of the last long header."""
+    quic_original_dcid: str | None
+    """Destination connection ID of the client's first Initial, hexadecimal."""
+    quic_client_cid: str | None
+    quic_server_cid: str | None
+    quic_retries: int | None
+    quic_version_negotiations: int | None
+    quic_zero_rtt_packets: int | None
+    quic_client_initials: int | None
+    """Initials of the client before the server's first."""
+    quic_client_initial_ns: int | None
+    """First Initial of the client."""
+    quic_last_client_initial_ns: int | None
+    """Last Initial of the client before the server's first."""
+    quic_server_initial_ns: int | None
+    quic_client_short_ns: int | None
+    """First 1-RTT packet of the client: it has the keys, so its handshake is complete."""
+    quic_server_short_ns: int | None
+    quic_spin_rtt_count: int | None
+    """Samples of the spin bit in the server's packets; 0 where it does not spin (RFC 9000, section 17.4)."""
+    quic_spin_rtt_min_ns: int | None
+    quic_spin_rtt_mean_ns: float | None
+    quic_spin_rtt_p50_ns: float | None
+
+    response_request_ns: int | None
+    """Last data of the client before the server's largest answer."""
+    response_first_ns: int | None
+    """First data packet of the answer with the most bytes; TCP only."""
+    response_last_ns: int | None
+    response_bytes: int
+    """Its payload without what was sent again; TLS records and HTTP headers are in it."""
+    response_first_bytes: int
+    """Payload of its first packet."""
+
+    client_packets: int
+    client_ip_bytes: int
+    """IPv4 total length, IPv6 payload length + 40."""
+    client_payload_bytes: int
+    """TCP or UDP payload, with what was sent again."""
+    client_data_packets: int
+    """Packets with payload."""
+    client_largest_payload: int
+    client_first_data_ns: int | None
+    client_last_data_ns: int | None
+    client_ect0_packets: int
+    """IP header says ECT(0)."""
+    client_ect1_packets: int
+    """IP header says ECT(1)."""
+    client_ce_packets: int
+    """IP header says Congestion Experienced."""
+    client_ece_packets: int
+    """Segments with ECE, SYNs apart; no congestion signal once accurate ECN is negotiated."""
+    client_cwr_packets: int
+    """Segments with CWR, SYNs apart; likewise."""
+    client_ae_packets: int
+    """Segments with AE, SYNs apart."""
+    client_acc_ecn_option: bool
+    """A segment had an AccECN option (RFC 9768, section 3.2.3)."""
+    client_syn_packets: int
+    client_fin_packets: int
+    client_rst_packets: int
+    client_mss: int | None
+    """MSS option of the first SYN."""
+    client_window_scale: int | None
+    """Window scale shift of the first SYN, 0 to 14."""
+    client_syn_window: int | None
+    """Window of the first SYN, which is never scaled."""
+    client_sack_permitted: bool | None
+    """SACK permitted in the first SYN."""
+    client_timestamps: bool | None
+    """Timestamps in the first SYN."""
+    client_largest_window: int
+    """Largest window that this side announced, as the wire means it: scaled where both SYNs have the option."""
+    client_sack_blocks: int
+    """SACK blocks, without D-SACK blocks."""
+    client_dsack_blocks: int
+    """D-SACK blocks (RFC 2883)."""
+    client_ws_retransmission: int
+    """Segments by Wireshark's class, the most specific one each (see `ws_class`)."""
+    client_ws_fast_retransmission: int
+    client_ws_spurious_retransmission: int
+    client_ws_out_of_order: int
+    client_ws_keep_alive: int
+    client_ws_keep_alive_ack: int
+    client_ws_dup_ack: int
+    client_ws_zero_window_probe: int
+    client_ws_zero_window_probe_ack: int
+    client_ws_zero_window: int
+    """Segments with `tcp.analysis.zero_window`: a count, no class; so are the four below."""
+    client_ws_window_full: int
+    client_ws_window_update: int
+    client_ws_lost_segment: int
+    client_ws_acked_unseen: int
+    client_true_new: int
+    """Segments by what really happened (see `true_class`)."""
+    client_true_retransmission: int
+    client_true_reordered: int
+    client_true_duplicate: int
+    client_true_keep_alive: int
+    client_true_out_of_window: int
+    client_retransmitted_bytes: int
+    """Payload that was sent again."""
+    client_retransmitted_ip_bytes: int
+    """IP bytes of packets that only brought what was sent before, and such payload of others."""
+    client_missing_bytes: int
+    """Gaps that nothing filled until the capture ended."""
+    client_truth_by_ip_id: int
+    """Verdicts on segments behind others by evidence: IP-ID order, TSval order, bytes seen before, time."""
+    client_truth_by_tsval: int
+    client_truth_by_seen: int
+    client_truth_by_time: int
+    client_rtt_ts_count: int
+    """Round trips from this side: its ACK of data with a new TSval, to the first data that echoes it."""
+    client_rtt_ts_min_ns: int | None
+    client_rtt_ts_mean_ns: float | None
+    client_rtt_ts_p50_ns: float | None
+    """Percentiles are within 0.5 %."""
+    client_rtt_ts_p95_ns: float | None
+    client_rtt_ts_p99_ns: float | None
+    client_rtt_ts_max_ns: int | None
+    client_rtt_ack_count: int
+    """Times from this side's segments to the ACKs that end at them; none of segments sent again or held up by a gap."""
+    client_rtt_ack_min_ns: int | None
+    client_rtt_ack_mean_ns: float | None
+    client_rtt_ack_p50_ns: float | None
+    client_rtt_ack_max_ns: int | None
+    client_flight_count: int
+    """Data packets of this side whose TSecr bounds what it had in flight."""
+    client_flight_lower_max: int | None
+    client_flight_upper_max: int | None
+    client_flight_lower_mean: float | None
+    client_flight_upper_mean: float | None
+    client_window_limited_share: float | None
+    """Share of those whose upper bound came within two of the largest segments of the window."""
+
+    server_packets: int
+    server_ip_bytes: int
+    server_payload_bytes: int
+    server_data_packets: int
+    server_largest_payload: int
+    server_first_data_ns: int | None
+    server_last_data_ns: int | None
+    server_ect0_packets: int
+    server_ect1_packets: int
+    server_ce_packets: int
+    server_ece_packets: int
+    server_cwr_packets: int
+    server_ae_packets: int
+    server_acc_ecn_option: bool
+    server_syn_packets: int
+    server_fin_packets: int
+    server_rst_packets: int
+    server_mss: int | None
+    server_window_scale: int | None
+    server_syn_window: int | None
+    server_sack_permitted: bool | None
+    server_timestamps: bool | None
+    server_largest_window: int
+    server_sack_blocks: int
+    server_dsack_blocks: int
+    server_ws_retransmission: int
+    server_ws_fast_retransmission: int
+    server_ws_spurious_retransmission: int
+    server_ws_out_of_order: int
+    server_ws_keep_alive: int
+    server_ws_keep_alive_ack: int
+    server_ws_dup_ack: int
+    server_ws_zero_window_probe: int
+    server_ws_zero_window_probe_ack: int
+    server_ws_zero_window: int
+    server_ws_window_full: int
+    server_ws_window_update: int
+    server_ws_lost_segment: int
+    server_ws_acked_unseen: int
+    server_true_new: int
+    server_true_retransmission: int
+    server_true_reordered: int
+    server_true_duplicate: int
+    server_true_keep_alive: int
+    server_true_out_of_window: int
+    server_retransmitted_bytes: int
+    server_retransmitted_ip_bytes: int
+    server_missing_bytes: int
+    server_truth_by_ip_id: int
+    server_truth_by_tsval: int
+    server_truth_by_seen: int
+    server_truth_by_time: int
+    server_rtt_ts_count: int
+    server_rtt_ts_min_ns: int | None
+    server_rtt_ts_mean_ns: float | None
+    server_rtt_ts_p50_ns: float | None
+    server_rtt_ts_p95_ns: float | None
+    server_rtt_ts_p99_ns: float | None
+    server_rtt_ts_max_ns: int | None
+    server_rtt_ack_count: int
+    server_rtt_ack_min_ns: int | None
+    server_rtt_ack_mean_ns: float | None
+    server_rtt_ack_p50_ns: float | None
+    server_rtt_ack_max_ns: int | None
+    server_flight_count: int
+    server_flight_lower_max: int | None
+    server_flight_upper_max: int | None
+    server_flight_lower_mean: float | None
+    server_flight_upper_mean: float | None
+    server_window_limited_share: float | None
+
+    body_bytes: int | None = None
+    """Bytes of the body by the client's account: the engine never knows them, whoever joins a download adds them."""
+    series: Mapping[str, Any] | None = None
+    """Time series where they were asked for (see `docs/design/kpi-engine.md`)."""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Connection:
+        """From a record of `upshift_native.scan`."""
+        return cls(**record)
+
+    @property
+    def duration_s(self) -> float:
+        """First to last packet, s."""
+        return (self.last_ns - self.first_ns) / 1e9

@@ -1,0 +1,7 @@
+"""One file per KPI: a pure function of a connection's record, with its unit and source."""
+
+from analysis.kpi import Kpi
+from upshift.registry import Registry
+
+ALL = Registry(__name__, Kpi)
+"""KPI name -> `Kpi`, in order of name."""

@@ -1,0 +1,13 @@
+"""Server segments that Wireshark calls a retransmission and neither fast nor spurious. Unit: packets."""
+
+from analysis.connection import Connection
+from analysis.kpi import Kpi
+
+
+def _compute(connection: Connection) -> int | None:
+    return None if connection.protocol == "quic" else connection.server_ws_retransmission
+
+
+WS_RETRANSMISSIONS = Kpi(
+    name="ws_retransmissions", unit="packets", source="Wireshark 4.0, epan/dissectors/packet-tcp.c", compute=_compute
+)

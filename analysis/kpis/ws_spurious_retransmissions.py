@@ -1,0 +1,16 @@
+"""Server segments that Wireshark calls a spurious retransmission. Unit: packets."""
+
+from analysis.connection import Connection
+from analysis.kpi import Kpi
+
+
+def _compute(connection: Connection) -> int | None:
+    return None if connection.protocol == "quic" else connection.server_ws_spurious_retransmission
+
+
+WS_SPURIOUS_RETRANSMISSIONS = Kpi(
+    name="ws_spurious_retransmissions",
+    unit="packets",
+    source="Wireshark 4.0, epan/dissectors/packet-tcp.c",
+    compute=_compute,
+)

@@ -1,0 +1,70 @@
+"""The record that KPIs are computed from, and the KPIs' own descriptions."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+upshift_native = pytest.importorskip("upshift_native")
+
+from analysis.captures import find_captures, kpi_values, scan_capture, schema  # noqa: E402
+from analysis.connection import Connection  # noqa: E402
+from analysis.kpi import Value  # noqa: E402
+from analysis.kpis import ALL  # noqa: E402
+from upshift.errors import UsageError  # noqa: E402
+
+
+def test_every_kpi_has_a_source_and_a_typed_column() -> None:
+    assert {kpi.kind for kpi in ALL.values()} <= {float, int, str, bool}
+    assert all(kpi.source for kpi in ALL.values())
+    assert {kpi.name for kpi in ALL.values()} <= set(schema().names)
+
+
+def test_values_fit_their_columns(shared_data: Path) -> None:
+    for name in ("ndpi_weibo.pcap", "quic_follow_multistream.pcapng", "accecn_handshake.pcap"):
+        for connection in scan_capture(shared_data / "captures" / name).connections:
+            for kpi, value in kpi_values(connection).items():
+                assert value is None or type(value) is ALL[kpi].kind, kpi
+
+
+def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
+    syn = bytes.fromhex("450000280001400040060000c6120001c6120002") + struct.pack(
+        ">HHIIBBHHH", 40000, 443, 7, 0, 0x50, 2, 1000, 0, 0
+    )
+    path = tmp_path / "one.pcap"
+    record = struct.pack("<IIII", 1, 2, len(syn), len(syn)) + syn
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101) + record)
+    fields = upshift_native.scan(path).connections[0]
+    assert set(fields) == set(Connection.__slots__) - {"body_bytes", "series"}
+    assert fields["syn_ns"] == 1_000_002_000
+    assert (fields["client_port"], fields["server_port"]) == (40000, 443)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "is empty"), (b"hello, I am no capture", "neither"), (b"\x1f\x8bgarbage", "neither")]
+)
+def test_a_file_that_is_no_capture_is_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "bad.pcap"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        scan_capture(path)
+
+
+def test_a_directory_without_captures_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("none")
+    with pytest.raises(UsageError, match="holds no captures"):
+        find_captures(tmp_path)
+
+
+def test_published_definitions(shared_data: Path) -> None:
+    connection = scan_capture(shared_data / "captures" / "ndpi_rtsp_sll.pcap").connections[0]
+    values: dict[str, Value] = kpi_values(connection)
+    assert values["mean_throughput"] == connection.server_ip_bytes * 8 / connection.duration_s / 1e6
+    marked = (
+        connection.server_ws_retransmission
+        + connection.server_ws_fast_retransmission
+        + connection.server_ws_spurious_retransmission
+    )
+    assert values["retransmission_rate_packets"] == marked / connection.server_packets
