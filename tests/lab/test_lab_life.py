@@ -207,3 +207,20 @@ def test_a_missing_program_and_a_missing_device_are_sentences(
     monkeypatch.setattr("vantage.lab.control.TUN", tmp_path / "tun")
     with pytest.raises(LabError, match=r"tun cannot be used .*modprobe tun"):
         control.up(mini)
+
+
+def test_a_taken_port_is_a_sentence(mini: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = control.make_plan
+
+    def crowded(*arguments: object) -> object:
+        plan = real(*arguments)  # type: ignore[arg-type]
+        taker = [sys.executable, "-c", "import socket,time; s=socket.create_server(('', 443)); time.sleep(60)"]
+        first = {"name": "taker", "node": "s", "argv": taker, "env": {}, "tcp": [], "udp": []}
+        plan["programs"].insert(0, first)
+        arguments[2].plan.write_text(json.dumps(plan))  # type: ignore[attr-defined]
+        return plan
+
+    # The taker must be first: it is started before the server, and nothing else of the lab starts so fast.
+    monkeypatch.setattr(control, "make_plan", crowded)
+    with pytest.raises(LabError, match=r"the lab's s ended with code 1; its last words .*address already in use"):
+        control.up(mini)

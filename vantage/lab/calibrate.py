@@ -51,7 +51,7 @@ class Check:
 
 
 class Calibration:
-    """Measures one lab.
+    """Measures one lab. Close it, for instance by `contextlib.closing`.
 
     Args:
         own: the lab is nobody else's, so that paths may be changed for a while.
@@ -64,20 +64,21 @@ class Calibration:
         self._quick = quick
         self._emulator: Emulator = lab.emulator()
 
+    def close(self) -> None:
+        """Closes the connection to the emulator."""
+        self._emulator.close()
+
     def run(self, progress: Progress) -> list[Check]:
         """All comparisons, one after the other: they would disturb each other."""
         before = self._emulator.ask("snapshot")
         steps = list(self._steps())
         checks: list[Check] = []
-        try:
-            for number, (label, step) in enumerate(steps, 1):
-                checks += step()
-                bad = sum(not check.good for check in checks)
-                progress.update("calibrate", done=number, total=len(steps) + 1, failed=bad, note=label)
-            checks.append(unprogrammed(before, self._emulator.ask("snapshot")))
-            progress.update("calibrate", done=len(steps) + 1, total=len(steps) + 1, note="drops")
-        finally:
-            self._emulator.close()
+        for number, (label, step) in enumerate(steps, 1):
+            checks += step()
+            bad = sum(not check.good for check in checks)
+            progress.update("calibrate", done=number, total=len(steps) + 1, failed=bad, note=label)
+        checks.append(unprogrammed(before, self._emulator.ask("snapshot")))
+        progress.update("calibrate", done=len(steps) + 1, total=len(steps) + 1, note="drops")
         return checks
 
     def _steps(self) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from dataclasses import asdict
 from typing import Annotated
 
@@ -95,8 +96,12 @@ def calibrate(
     """Measure a lab against its topology: right (exit 0), wrong (1), or the host is too noisy to tell (3)."""
     from vantage.lab.calibrate import Calibration
 
-    with show(as_json=as_json) as progress, open_lab(topology, progress=progress) as lab:
-        checks = Calibration(lab, own=bool(lab.state["attached"]), quick=quick).run(progress)
+    with (
+        show(as_json=as_json) as progress,
+        open_lab(topology, progress=progress) as lab,
+        closing(Calibration(lab, own=bool(lab.state["attached"]), quick=quick)) as calibration,
+    ):
+        checks = calibration.run(progress)
     bad = [check for check in checks if not check.good]
     noisy = [check for check in bad if check.noise]
     verdict = "right" if not bad else "noisy" if len(noisy) == len(bad) else "wrong"

@@ -144,6 +144,8 @@ class Holder:
         for port in program["udp"]:
             while not udp_bound(node, port):
                 self._check_child(program["name"], deadline)
+        # What answered may be another program that has taken the port.
+        self._check_child(program["name"], deadline)
 
     def supervise(self) -> NoReturn:
         """Watches for ever; a signal ends it."""
