@@ -1,0 +1,125 @@
+"""`upshift targets compose`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from upshift.errors import UsageError
+
+targets = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Target sets.")
+
+
+@targets.callback()
+def _group() -> None:
+    """Target sets."""
+
+
+@targets.command()
+def compose(
+    files: Annotated[list[Path], typer.Argument(help="Targets (Parquet), mapped and surveyed; rows are joined.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The target set (Parquet), as a campaign reads it.")],
+    per_provider: Annotated[int, typer.Option(min=0, help="Targets for each provider.")] = 100,
+    other: Annotated[int, typer.Option(min=0, help="Targets of no provider.")] = 100,
+    require: Annotated[
+        str, typer.Option(help="What they support: tcp (ECN, SACK, window scaling), quic, both, none.")
+    ] = "tcp",
+    seed: Annotated[int, typer.Option(help="Another seed is another draw.")] = 1,
+    union: Annotated[
+        list[Path] | None,
+        typer.Option("--union", help="An earlier target set (Parquet) that stays in; may be repeated."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the account here as JSON.")] = None,
+    dropped: Annotated[
+        Path | None, typer.Option(help="Write every dropped target with its reason here as CSV.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the account as one JSON document.")] = False,
+) -> None:
+    """N targets per provider that support all options: seeded, stratified by rank, and an account of the rest."""
+    from survey.compose import Require, account
+    from survey.compose import compose as choose
+    from upshift import store
+
+    try:
+        required = Require(require)
+    except ValueError:
+        known = ", ".join(Require)
+        raise UsageError(f"{require!r} cannot be required", where="--require", remedy=f"choose of {known}") from None
+    tables = [store.read_table(path, "targets") for path in files]
+    earlier = [store.read_table(path, "targets") for path in union or []]
+    composition = choose(
+        _rows(tables),
+        per_provider=per_provider,
+        other=other,
+        require=required,
+        seed=seed,
+        earlier=_rows(earlier),
+    )
+    facts = account(composition) | {"seed": seed, "require": str(required)}
+    if not composition.rows:
+        reasons = sorted({reason for _, _, _, reason in composition.dropped})
+        raise UsageError(
+            f"no target is left ({'; '.join(reasons) or 'the files are empty'})",
+            where=", ".join(map(str, files)),
+            remedy="survey them first (upshift survey options, upshift survey quic), or ask for less with --require",
+        )
+    store.write_table(out, "targets", _table(composition.rows, [*tables, *earlier]))
+    if report is not None:
+        store.write_json(report, facts)
+    if dropped is not None:
+        _write_dropped(dropped, composition.dropped)
+    typer.echo(json.dumps(facts) if as_json else _text(facts))
+
+
+def _rows(tables: list[Any]) -> list[dict[str, Any]]:
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def _table(rows: Any, sources: list[Any]) -> Any:
+    """A table with every column of the sources; the columns of `Target` come first, with their types and units."""
+    import pyarrow as pa
+
+    from upshift.store import row_schema
+
+    known = row_schema("targets")
+    others: dict[str, Any] = {}
+    for source in sources:
+        for field in source.schema:
+            if field.name not in known.names:
+                others.setdefault(field.name, field)
+    schema = pa.schema([*known, *others.values()])
+    try:
+        return pa.table({name: [row.get(name) for row in rows] for name in schema.names}, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UsageError(
+            f"the files do not agree on the type of a column ({error})", remedy="make them with one version of Upshift"
+        ) from None
+
+
+def _write_dropped(path: Path, rows: list[tuple[str, str, str, str]]) -> None:
+    from upshift.store import whole_file
+
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(("domain", "url", "provider", "reason"))
+        writer.writerows(rows)
+
+
+def _text(facts: dict[str, Any]) -> str:
+    lines = [f"{'provider':<12} {'seen':>8} {'eligible':>9} {'kept':>6} {'chosen':>7} {'missing':>8}"]
+    for provider, share in facts["providers"].items():
+        lines.append(
+            f"{provider:<12} {share['seen']:>8,} {share['eligible']:>9,} {share['kept_from_earlier_set']:>6,}"
+            f" {share['chosen']:>7,} {share['missing']:>8,}"
+        )
+    for provider, share in facts["providers"].items():
+        lines += [f"{provider}: {count:,} dropped: {reason}" for reason, count in share["dropped"].items()]
+    if facts["kept_without_support"]:
+        kept = len(facts["kept_without_support"])
+        lines.append(f"{kept:,} targets of the earlier set lack what is required and stay")
+    lines.append(f"{facts['targets']:,} targets (seed {facts['seed']}, required: {facts['require']})")
+    return "\n".join(lines)

@@ -1,0 +1,238 @@
+"""The target set of a campaign, chosen from mapped and surveyed targets.
+
+It stands in the survey's room because what it asks of a target, "supports the options", is the survey's word: the
+columns `ecn`, `sack`, `window_scaling` and `quic` mean what this room writes into them.
+
+The choice:
+
+- One target per domain. Rows of the same domain and file are joined (one file may bring the options, another QUIC).
+- Only targets that support what is required; a target that was not surveyed does not count as supporting.
+- Per provider, strata by rank (1-1,000, -10,000, -100,000, -1,000,000, beyond, without rank), each with its share of
+  the places (largest remainders), so that the set has the ranks of what was eligible, not of what a draw happened to give.
+- Within a stratum the domains with the smallest SHA-256 of seed and domain: the same seed gives the same set, the order
+  of the input does not matter, and a list that gained or lost a few domains changes a few places only.
+- Targets of an earlier set (`union`) stay, whatever they support now; the others fill up what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from upshift.domain import Provider
+
+Row = Mapping[str, Any]
+"""A target as a dictionary: all columns of the file, those that `Target` does not know too."""
+
+STRATA = (1_000, 10_000, 100_000, 1_000_000)
+"""Upper ends of the rank strata, inclusive."""
+
+
+class Require(StrEnum):
+    """What a target must support."""
+
+    TCP = "tcp"
+    """ECN, SACK and window scaling."""
+    QUIC = "quic"
+    BOTH = "both"
+    NONE = "none"
+
+
+_COLUMNS = {
+    Require.TCP: ("ecn", "sack", "window_scaling"),
+    Require.QUIC: ("quic",),
+    Require.BOTH: ("ecn", "sack", "window_scaling", "quic"),
+    Require.NONE: (),
+}
+
+NOT_CHOSEN = "not drawn: enough others"
+
+
+@dataclass(slots=True, kw_only=True)
+class Share:
+    """What became of one provider's targets."""
+
+    wanted: int
+    seen: int = 0
+    kept: int = 0
+    """From the earlier set."""
+    eligible: int = 0
+    chosen: int = 0
+    """Kept ones included."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Reason -> targets."""
+    strata: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Stratum -> (eligible, drawn)."""
+
+    @property
+    def missing(self) -> int:
+        """Places that stay empty."""
+        return max(0, self.wanted - self.chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """A target set, and the account of how it came about."""
+
+    rows: list[Row]
+    shares: dict[str, Share]
+    dropped: list[tuple[str, str, str, str]]
+    """(domain, url, provider, reason), every row that is not in the set."""
+    kept_without_support: list[str]
+    """Domains of the earlier set that lack what is required; they are in the set."""
+
+
+def lacks(row: Row, require: Require) -> str | None:
+    """Why a target is not eligible, None where it is."""
+    if not row["url"].startswith("https://"):
+        return "its URL is not https, which is all that campaigns download"
+    columns = _COLUMNS[require]
+    unknown = [name for name in columns if row.get(name) is None]
+    without = [name for name in columns if row.get(name) is False]
+    if without:
+        return "does not support " + ", ".join(without)
+    return "not surveyed: " + ", ".join(unknown) if unknown else None
+
+
+def stratum(rank: int | None) -> str:
+    """Name of the rank's stratum."""
+    if rank is None:
+        return "without rank"
+    low = 1
+    for high in STRATA:
+        if rank <= high:
+            return f"{low:,}-{high:,}"
+        low = high + 1
+    return f"{low:,} and beyond"
+
+
+def _order(seed: int, domain: str) -> bytes:
+    return hashlib.sha256(f"{seed}\n{domain}".encode()).digest()
+
+
+def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
+    """Places per stratum in proportion to its size: largest remainders, of a tie the larger stratum, then the name."""
+    total = sum(sizes.values())
+    places = min(places, total)
+    if total == 0:
+        return dict.fromkeys(sizes, 0)
+    given = {name: places * size // total for name, size in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda name: (-(places * sizes[name] % total), -sizes[name], name))
+    for name in by_remainder[: places - sum(given.values())]:
+        given[name] += 1
+    return given
+
+
+def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """One row per domain, and what was left out. Of several files of a domain the first that is named stays."""
+    found: dict[str, dict[str, Any]] = {}
+    dropped: list[tuple[Row, str]] = []
+    for row in rows:
+        known = found.get(row["domain"])
+        if known is None:
+            found[row["domain"]] = dict(row)
+        elif known["url"] != row["url"]:
+            dropped.append((row, "another file of the same domain"))
+        else:
+            for name, value in row.items():
+                if known.get(name) is None or (name == "provider" and known[name] == Provider.OTHER):
+                    known[name] = value
+    return list(found.values()), dropped
+
+
+def compose(
+    rows: Iterable[Row],
+    *,
+    per_provider: int,
+    other: int,
+    require: Require,
+    seed: int,
+    earlier: Sequence[Row] = (),
+) -> Composition:
+    """Chooses a target set (the rules stand at the top of this module).
+
+    Args:
+        rows: targets, in the order in which files of one domain take precedence.
+        per_provider: places for each provider.
+        other: places for targets of no provider.
+        require: what they must support.
+        seed: another seed is another draw.
+        earlier: targets that stay.
+    """
+    shares: dict[str, Share] = {}
+    chosen: list[Row] = []
+    dropped: list[tuple[str, str, str, str]] = []
+
+    def share_of(provider: str) -> Share:
+        wanted = other if provider == Provider.OTHER else per_provider
+        return shares.setdefault(provider, Share(wanted=wanted))
+
+    def drop(row: Row, reason: str) -> None:
+        share_of(row["provider"]).dropped[reason] += 1
+        dropped.append((row["domain"], row["url"], row["provider"], reason))
+
+    kept, kept_twice = _joined(earlier)
+    for row in kept:
+        share_of(row["provider"]).kept += 1
+        share_of(row["provider"]).chosen += 1
+        chosen.append(row)
+    stay = {row["domain"] for row in kept}
+    fresh, twice = _joined(row for row in rows if row["domain"] not in stay)
+    eligible: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row, reason in (*kept_twice, *twice):
+        share_of(row["provider"]).seen += 1
+        drop(row, reason)
+    for row in fresh:
+        share = share_of(row["provider"])
+        share.seen += 1
+        lack = lacks(row, require)
+        if lack is not None:
+            drop(row, lack)
+            continue
+        share.eligible += 1
+        eligible[row["provider"]][stratum(row.get("rank"))].append(row)
+    for provider, strata in eligible.items():
+        share = shares[provider]
+        places = allocate({name: len(members) for name, members in strata.items()}, share.missing)
+        for name, members in strata.items():
+            members.sort(key=lambda row: _order(seed, row["domain"]))
+            chosen += members[: places[name]]
+            for row in members[places[name] :]:
+                drop(row, NOT_CHOSEN)
+            share.strata[name] = (len(members), places[name])
+        share.chosen += sum(places.values())
+    chosen.sort(key=lambda row: (row["provider"], row.get("rank") is None, row.get("rank") or 0, row["domain"]))
+    return Composition(
+        rows=chosen,
+        shares=dict(sorted(shares.items())),
+        dropped=sorted(dropped),
+        kept_without_support=sorted(row["domain"] for row in kept if lacks(row, require) is not None),
+    )
+
+
+def account(composition: Composition) -> dict[str, Any]:
+    """The report as plain data."""
+    return {
+        "targets": len(composition.rows),
+        "kept_without_support": composition.kept_without_support,
+        "providers": {
+            provider: {
+                "wanted": share.wanted,
+                "seen": share.seen,
+                "eligible": share.eligible,
+                "kept_from_earlier_set": share.kept,
+                "chosen": share.chosen,
+                "missing": share.missing,
+                "strata": {
+                    name: {"eligible": members, "drawn": drawn}
+                    for name, (members, drawn) in sorted(share.strata.items())
+                },
+                "dropped": dict(sorted(share.dropped.items())),
+            }
+            for provider, share in composition.shares.items()
+        },
+    }

@@ -1,0 +1,189 @@
+"""`upshift targets compose`: who is chosen, who is not, and why."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from survey.cli import targets as app
+from survey.compose import NOT_CHOSEN, Composition, Require, allocate, compose, stratum
+from upshift import store
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+
+def target(number: int, provider: str = "google", **changes: object) -> Target:
+    values: dict[str, object] = {
+        "domain": f"d{number}.example",
+        "url": f"https://d{number}.example/f",
+        "provider": provider,
+        "rank": number + 1,
+        "ecn": True,
+        "sack": True,
+        "window_scaling": True,
+        "quic": False,
+    }
+    return Target(**(values | changes))  # type: ignore[arg-type]
+
+
+def rows(targets: list[Target]) -> list[dict[str, object]]:
+    return [{name: getattr(t, name) for name in Target.__slots__} for t in targets]
+
+
+def choose(targets: list[Target], **options: object) -> Composition:
+    base: dict[str, object] = {"per_provider": 3, "other": 2, "require": Require.TCP, "seed": 1}
+    return compose(rows(targets), **(base | options))  # type: ignore[arg-type]
+
+
+def domains(composition: Composition) -> list[str]:
+    return [row["domain"] for row in composition.rows]
+
+
+def test_n_per_provider_and_m_others() -> None:
+    found = choose([target(n, p) for n, p in enumerate(["google"] * 9 + ["akamai"] * 2 + ["other"] * 5)])
+    assert {p: (s.chosen, s.missing) for p, s in found.shares.items()} == {
+        "akamai": (2, 1),
+        "google": (3, 0),
+        "other": (2, 0),
+    }
+    assert found.shares["google"].dropped == {NOT_CHOSEN: 6}
+
+
+@pytest.mark.parametrize(
+    ("require", "eligible"),
+    [(Require.TCP, ["d0", "d3"]), (Require.QUIC, ["d3", "d4"]), (Require.BOTH, ["d3"]), (Require.NONE, None)],
+)
+def test_only_what_supports_what_is_required(require: Require, eligible: list[str] | None) -> None:
+    some = [
+        target(0),
+        target(1, ecn=False),
+        target(2, sack=None),
+        target(3, quic=True),
+        target(9, url="http://d9.example/f", quic=True),
+        target(4, quic=True, window_scaling=False, ecn=None),
+    ]
+    found = choose(some, require=require, per_provider=10)
+    assert domains(found) == [f"{d}.example" for d in eligible or ["d0", "d1", "d2", "d3", "d4"]]
+    if require is Require.TCP:
+        assert found.shares["google"].dropped == {
+            "does not support ecn": 1,
+            "not surveyed: sack": 1,
+            "does not support window_scaling": 1,
+            "its URL is not https, which is all that campaigns download": 1,
+        }
+
+
+def test_the_seed_decides_and_the_order_of_the_input_does_not() -> None:
+    many = [target(n) for n in range(500)]
+    first = domains(choose(many, per_provider=50))
+    shuffled = many[:]
+    random.Random(3).shuffle(shuffled)
+    assert domains(choose(shuffled, per_provider=50)) == first
+    assert domains(choose(many, per_provider=50, seed=2)) != first
+
+
+def test_a_few_domains_less_change_a_few_places() -> None:
+    many = [target(n) for n in range(500)]
+    first = set(domains(choose(many, per_provider=50)))
+    again = set(domains(choose(many[:490], per_provider=50)))
+    assert len(first - again) <= 5
+
+
+def test_ranks_are_represented_as_they_are_eligible() -> None:
+    ranks = [*range(1, 101), *range(2_000, 2_300), *range(50_000, 50_600), *([None] * 200)]
+    many = [target(n, rank=rank) for n, rank in enumerate(ranks)]
+    found = choose(many, per_provider=120)
+    assert found.shares["google"].strata == {
+        "1-1,000": (100, 10),
+        "1,001-10,000": (300, 30),
+        "10,001-100,000": (600, 60),
+        "without rank": (200, 20),
+    }
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(0, 50), max_size=6), st.integers(0, 400))
+def test_places_are_all_given_and_never_more_than_there_are(sizes: dict[str, int], places: int) -> None:
+    given_out = allocate(sizes, places)
+    assert sum(given_out.values()) == min(places, sum(sizes.values()))
+    for name, size in sizes.items():
+        share = min(places, sum(sizes.values())) * size / max(1, sum(sizes.values()))
+        assert int(share) <= given_out[name] <= min(size, int(share) + 1)
+
+
+def test_strata_have_no_gap() -> None:
+    assert [stratum(r) for r in (1, 1_000, 1_001, 1_000_000, 1_000_001, None)] == [
+        "1-1,000", "1-1,000", "1,001-10,000", "100,001-1,000,000", "1,000,001 and beyond", "without rank",
+    ]  # fmt: skip
+
+
+def test_an_earlier_set_stays_and_counts() -> None:
+    earlier = rows([target(0, ecn=False), target(1)])
+    found = choose([target(n) for n in range(1, 9)], earlier=earlier, per_provider=4)
+    assert {"d0.example", "d1.example"} < set(domains(found))
+    share = found.shares["google"]
+    assert (share.kept, share.chosen, share.missing) == (2, 4, 0)
+    assert found.kept_without_support == ["d0.example"]
+    assert len(choose([target(5)], earlier=earlier, per_provider=1).rows) == 2
+
+
+def test_rows_of_one_domain_are_joined_and_other_files_dropped() -> None:
+    found = choose(
+        [
+            target(0, ecn=None, sack=None, window_scaling=None, quic=True, provider="other"),
+            target(0, quic=None),
+            target(0, url="https://d0.example/g"),
+        ],
+        require=Require.BOTH,
+    )
+    assert [(row["provider"], row["quic"], row["ecn"]) for row in found.rows] == [("google", True, True)]
+    assert found.dropped == [("d0.example", "https://d0.example/g", "google", "another file of the same domain")]
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["compose", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_writes_set_account_and_dropped(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    some = [target(n, ecn=n % 2 == 0) for n in range(10)]
+    schema_table = store.row_schema("targets").empty_table()
+    assert schema_table.num_rows == 0
+    store.write_rows(source, "targets", some)
+    with_extra = store.read_table(source, "targets").append_column("prefix", [["192.0.2.0/24"] * 10])
+    store.write_table(source, "targets", with_extra)
+    options = ["--per-provider", 3, "--report", tmp_path / "r.json", "--dropped", tmp_path / "d.csv"]
+    said = run(source, "-o", out, *options)
+    assert "google: 5 dropped: does not support ecn" in said
+    assert "3 targets (seed 1, required: tcp)" in said
+    back = store.read_rows(out, "targets", Target)
+    assert len(back) == 3
+    assert all(t.ecn for t in back)
+    assert set(store.read_table(out, "targets").column("prefix").to_pylist()) == {"192.0.2.0/24"}
+    assert store.read_table(out, "targets").schema.field("size_bytes").metadata == {b"unit": b"B"}
+    assert json.loads((tmp_path / "r.json").read_text())["providers"]["google"]["eligible"] == 5
+    with (tmp_path / "d.csv").open(newline="") as handle:
+        assert len(list(csv.DictReader(handle))) == 7
+    assert json.loads(run(source, "-o", out, "--json", "--union", out))["providers"]["google"]["chosen"] == 5
+
+
+def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
+    source = tmp_path / "in.parquet"
+    store.write_rows(source, "targets", [target(0, ecn=None)])
+    with pytest.raises(UsageError, match=r"no target is left \(not surveyed: ecn\); survey them first"):
+        run(source, "-o", tmp_path / "o.parquet")
+    with pytest.raises(UsageError, match="'all' cannot be required; choose of tcp, quic, both, none"):
+        run(source, "-o", tmp_path / "o.parquet", "--require", "all")
+    with pytest.raises(UsageError, match="there is no such file"):
+        run(tmp_path / "none.parquet", "-o", tmp_path / "o.parquet")
+    assert not (tmp_path / "o.parquet").exists()
