@@ -17,8 +17,9 @@ from upshift.errors import UpshiftError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
-    "doctor": ("upshift.compose.cli:doctor", "What this host can and cannot measure, and how to mend it."),
+    "doctor": ("vantage.cli_doctor:doctor", "What this host can and cannot measure, and how to mend it."),
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
+    "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
     "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
     "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
