@@ -8,7 +8,7 @@ The choice:
 - One target per domain. Rows of the same domain and file are joined (one file may bring the options, another QUIC).
 - Only targets that support what is required; a target that was not surveyed does not count as supporting.
 - Per provider, strata by rank (1-1,000, -10,000, -100,000, -1,000,000, beyond, without rank), each with its share of
-  the places (largest remainders), so that the set has the ranks of what was eligible, not of what a draw happened to give.
+  the places (largest remainders), so that the set has the ranks of what was eligible, whatever the draw.
 - Within a stratum the domains with the smallest SHA-256 of seed and domain: the same seed gives the same set, the order
   of the input does not matter, and a list that gained or lost a few domains changes a few places only.
 - Targets of an earlier set (`union`) stay, whatever they support now; the others fill up what is missing.
