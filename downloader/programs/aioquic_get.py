@@ -305,9 +305,8 @@ _SO_MEMINFO, _DROPS = 55, 8
 def _facts(download: _Download) -> dict[str, Any]:
     """The connection's own account, shaped like h3get's."""
     quic = download.quic
-    version = quic._version
     return {
-        "version": {1: "1", 0x6B3343CF: "2"}.get(version or 0, f"{version:#x}" if version else None),
+        "version": f"{quic._version:#010x}" if quic._version else None,
         "transport_parameters": {"local": quic.local_parameters, "peer": quic.peer_parameters},
         "packets_received": download.received,
         "rtt_ms": round(quic._loss._rtt_smoothed * 1000, 3) if quic._loss._rtt_initialized else None,

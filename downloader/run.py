@@ -1,0 +1,200 @@
+"""Runs a campaign, or resumes one: a thread per vantage point, a journal each, one lock for the folder."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from downloader.calls import StoppedError
+from downloader.campaign import Campaign, plan_hash
+from downloader.engine import Turns, Worker
+from downloader.journal import Counts, Journal, folder_lock
+from downloader.plan import PlannedRun, make_plan
+from downloader.records import failures
+from downloader.targets import check_targets
+from upshift.domain import Target
+from upshift.errors import UsageError
+from upshift.place import Place
+from upshift.process import require
+from upshift.progress import Progress
+
+_PACKAGES = ("upshift", "requests", "urllib3", "forcediphttpsadapter", "aioquic", "upshift-h3get", "dnspython")
+"""Packages whose version is stored with the data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """How a campaign stands after a run."""
+
+    planned: int
+    """Downloads in the plan."""
+    recorded: int
+    ok: int
+    failed: int
+    censored: int
+    void_runs: int
+    """Attempts of measurement runs that were thrown away because the place was disturbed."""
+    interrupted_runs: int
+    causes: Mapping[str, int]
+    """Cause of failure or censoring -> downloads."""
+    stopped: bool
+    """Ended early because it was asked to."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned download is recorded."""
+        return self.recorded == self.planned
+
+    def sentence(self, out: Path) -> str:
+        """One line for a person."""
+        causes = ", ".join(f"{cause} {count}" for cause, count in self.causes.items())
+        void = f"; {self.void_runs} measurement runs were void and repeated" if self.void_runs else ""
+        return (
+            f"{out}: {self.recorded} of {self.planned} downloads recorded: {self.ok} ok, {self.failed} failed, "
+            f"{self.censored} censored{f' ({causes})' if causes else ''}{void}"
+        )
+
+    def as_json(self) -> str:
+        """One line for a program."""
+        return json.dumps({**asdict(self), "complete": self.complete})
+
+
+def run_campaign(
+    campaign: Campaign,
+    targets: Sequence[Target],
+    places: Mapping[str, Place],
+    out: Path,
+    *,
+    progress: Progress,
+    stop: threading.Event | None = None,
+) -> RunSummary:
+    """Runs what is left of a campaign in a folder, at all places side by side.
+
+    Args:
+        places: vantage point -> place.
+        out: the folder; made where it is missing, resumed where it holds the same plan.
+        stop: set it to end early, as Ctrl-C does; the run under way is made again by the next start.
+
+    Raises:
+        UsageError: another plan is in the folder, another process works in it, or a target is broken.
+        PlaceError: a place cannot do what was asked. Other vantage points finish first.
+        KeyboardInterrupt: after everything has been stopped cleanly.
+    """
+    if not places:
+        raise UsageError("there is no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
+    check_targets(targets, where=campaign.targets)
+    require("tcpdump", package="tcpdump")
+    out = out.resolve()  # a place may have another working folder
+    stopping = stop or threading.Event()
+    with folder_lock(out):
+        journals = _open_journals(campaign, targets, places, out)
+        try:
+            _work(campaign, journals, targets, places, out, progress, stopping)
+            return _summary(list(journals.values()), stopped=stopping.is_set())
+        finally:
+            for journal in journals.values():
+                journal.close()
+
+
+def _open_journals(
+    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path
+) -> dict[str, Journal]:
+    """All journals, made or resumed. All plans are compared before anything is downloaded."""
+    digest = plan_hash(campaign, targets, list(places))
+    known = {path.parent.name for path in out.glob("vantage/*/journal.sqlite")}
+    if known - set(places):
+        raise UsageError(
+            f"this folder has results of other vantage points ({', '.join(sorted(known - set(places)))})",
+            where=str(out),
+            remedy="name the same vantage points, or use another --out",
+        )
+    journals: dict[str, Journal] = {}
+    try:
+        for name, place in places.items():
+            plan = _plan(campaign, targets, places, name)
+            journals[name] = Journal.open(out / "vantage" / name, plan, plan_hash=digest)
+            journals[name].set_meta("campaign", json.dumps(campaign.description()))
+            environment = {**place.environment(), "python_packages": _versions()}
+            journals[name].set_meta("environment", json.dumps(environment, default=str))
+    except BaseException:
+        for journal in journals.values():
+            journal.close()
+        raise
+    return journals
+
+
+def _plan(
+    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], name: str
+) -> tuple[PlannedRun, ...]:
+    names = sorted(places)
+    return make_plan(campaign, targets, vantage=name, index=names.index(name), vantage_points=len(names))
+
+
+def _work(
+    campaign: Campaign,
+    journals: Mapping[str, Journal],
+    targets: Sequence[Target],
+    places: Mapping[str, Place],
+    out: Path,
+    progress: Progress,
+    stop: threading.Event,
+) -> None:
+    """A thread per vantage point. A vantage point that fails lets the others finish."""
+    turns, errors = Turns(), list[BaseException]()
+
+    def one(name: str) -> None:
+        # Children are started by this thread, so they die when it does (see upshift.process).
+        try:
+            plan = _plan(campaign, targets, places, name)
+            worker = Worker(
+                campaign, places[name], journals[name], plan, out=out, turns=turns, progress=progress, stop=stop
+            )
+            worker.work()
+        except StoppedError:
+            pass
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.5)  # short joins, so that Ctrl-C is heard
+    except BaseException:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        raise
+    if errors:
+        raise errors[0]
+
+
+def _summary(journals: Sequence[Journal], *, stopped: bool) -> RunSummary:
+    counts: list[Counts] = [journal.counts() for journal in journals]
+    return RunSummary(
+        planned=sum(c.planned for c in counts),
+        recorded=sum(c.recorded for c in counts),
+        ok=sum(c.ok for c in counts),
+        failed=sum(c.failed for c in counts),
+        censored=sum(c.censored for c in counts),
+        void_runs=sum(c.void_runs for c in counts),
+        interrupted_runs=sum(c.interrupted_runs for c in counts),
+        causes=failures([download for journal in journals for download in journal.downloads()]),
+        stopped=stopped,
+    )
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found

@@ -1,0 +1,367 @@
+"""Whole campaigns against real servers, in a network namespace that has nothing but its own loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from downloader import calls
+from downloader.campaign import Campaign, from_document
+from downloader.export import export_downloads
+from downloader.journal import Journal
+from downloader.run import RunSummary, run_campaign
+from upshift import process, store
+from upshift.domain import Download, Failure, Outcome
+from upshift.errors import PlaceError, UsageError
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace is made by ip netns, which needs root"),
+]
+
+HERE = Path(__file__).parent
+SIZE = 200_000
+
+
+def _load(name: str) -> Any:
+    spec = spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+loopback = _load("_loopback")
+
+
+class Silent:
+    """Progress that only remembers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, int, int, str]] = []
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        self.seen.append((task, done, total, failed, note))
+
+
+@dataclass
+class World:
+    namespace: str
+    ca: Path
+    port: int
+    folder: Path
+    placed: list[Any]
+
+    def place(self, name: str = "A") -> Any:
+        self.placed.append(loopback.LoopbackPlace(name, self.namespace, self.ca))
+        return self.placed[-1]
+
+    def targets(self, *names: str) -> list[Any]:
+        found: list[Any] = loopback.targets_of(self.port, names)
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
+    namespace = f"updl{os.getpid()}"
+    process.run(["ip", "netns", "add", namespace]).check(doing="making a namespace")
+    try:
+        inside = ["nsenter", f"--net=/run/netns/{namespace}"]
+        process.run([*inside, "ip", "link", "set", "lo", "up"]).check(doing="setting lo up")
+        ca = trustme.CA()
+        ca.cert_pem.write_to_path(folder / "ca.pem")
+        certificate = ca.issue_cert(*(f"{name}.example" for name in ("a", "b", "c", "d", "alias")))
+        certificate.private_key_pem.write_to_path(folder / "key.pem")
+        for blob in certificate.cert_chain_pems:
+            blob.write_to_path(folder / "cert.pem", append=True)
+        (folder / "www").mkdir()
+        (folder / "www" / "file").write_bytes(random.Random(1).randbytes(SIZE))
+        (folder / "Caddyfile").write_text(
+            "{\n admin off\n auto_https off\n servers {\n protocols h1 h2 h3\n }\n}\n"
+            f"https://*.example:4430 {{\n bind 127.0.0.1\n tls {folder}/cert.pem {folder}/key.pem\n"
+            f" root * {folder}/www\n file_server\n}}\n"
+        )
+        env = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+        caddy = ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+        dns = [sys.executable, str(HERE / "_dns_server.py")]
+        with (
+            process.start(caddy, prefix=inside, stderr=folder / "caddy.log", env=env),
+            process.start(dns, prefix=inside, stdout=True) as resolver,
+        ):
+            assert resolver.stdout is not None and resolver.stdout.readline() == "ready\n"
+            until = time.monotonic() + 20
+            while "4430" not in process.run([*inside, "ss", "-ltn"]).stdout:
+                assert time.monotonic() < until, (folder / "caddy.log").read_text()
+                time.sleep(0.05)
+            yield World(namespace, folder / "ca.pem", 4430, folder, [])
+    finally:
+        process.run(["ip", "netns", "del", namespace]).check(doing="removing the namespace")
+
+
+BASE: dict[str, Any] = {
+    "name": "test",
+    "lab": "none",
+    "targets": "lab",
+    "budget": 10,
+    "configurations": [
+        {"name": "BL", "client": "requests"},
+        {"name": "WS", "client": "requests", "levels": {"window_scaling": 14, "ecn": True}},
+        {"name": "aioquic", "client": "aioquic"},
+        {"name": "quiche", "client": "quiche", "options": {"max_data": 1_000_000}},
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def h3get(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The developer's build of the Rust client, where no installed one is found."""
+    development = Path.home() / ".cache/upshift/dev-h3get/release"
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{development}")
+    try:
+        calls.locate("h3get")
+    except PlaceError:
+        if os.environ.get("CI"):
+            pytest.fail("h3get is not built, and CI must not skip it")
+        pytest.skip("h3get is not built")
+
+
+def campaign(**changes: Any) -> Campaign:
+    return from_document({**BASE, **changes}, Path("test.toml"))
+
+
+def run(world: World, plan: Campaign, targets: list[Any], out: Path, *places: Any) -> RunSummary:
+    chosen = places or (world.place(),)
+    return run_campaign(plan, targets, {p.name: p for p in chosen}, out, progress=Silent())
+
+
+def syns(out: Path, download: Download) -> str:
+    """What tcpdump says of a download's SYN."""
+    assert download.capture is not None
+    shown = process.run(["tcpdump", "-nr", str(out / download.capture), f"port {download.local_port}", "-c", "1"])
+    return shown.stdout
+
+
+def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
+    targets = world.targets("a.example", "alias.example", "missing.example", "outside.example")
+    targets[1] = replace(targets[1], url=targets[1].url + "?x")
+    nothing = replace(targets[0], domain="404.example", url=f"https://b.example:{world.port}/nothing")
+    summary = run(world, campaign(), [*targets, nothing], tmp_path)
+    assert summary.complete and (summary.planned, summary.recorded) == (25, 25)
+    rows = export_downloads(tmp_path)
+    assert rows == store.read_rows(tmp_path / "downloads.parquet", "downloads", Download)
+    assert Counter((r.domain, r.outcome, r.failure) for r in rows) == {
+        ("a.example", "ok", None): 5,
+        ("alias.example", "ok", None): 5,
+        ("missing.example", "failed", Failure.DNS_ERROR): 5,
+        ("outside.example", "failed", Failure.ADDRESS_REFUSED): 5,
+        ("404.example", "failed", Failure.HTTP_STATUS): 5,
+    }, [r.failure_detail for r in rows]
+    assert sorted(r.position for r in rows if r.domain == "a.example") == [0, 1, 2, 3, 4]
+    for row in rows:
+        assert (row.position == 0) == (row.configuration == "warmup")
+        assert json.loads(row.levels)["timestamps"] == "on"
+        if row.outcome != Outcome.OK:
+            continue
+        assert row.capture and (tmp_path / row.capture).is_file()
+        assert (row.capture_dropped, row.body_bytes, row.attempts) == (0, SIZE, 1)
+        assert row.dns_s and row.last_byte_s and row.client_cpu_s
+        if row.client == "requests":
+            shown = syns(tmp_path, row)
+            assert ("wscale 14" in shown) == (row.configuration == "WS") and "TS val" in shown
+            assert ("[SEW]" in shown) == (row.configuration == "WS") and "sackOK" not in shown
+    detail = next(r.transport_detail for r in rows if r.configuration == "quiche" and r.outcome == "ok")
+    assert json.loads(detail or "")["transport_parameters"]["local"]["initial_max_data"] == 1_000_000
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["vantage_points"]["A"]["python_packages"]["aioquic"]
+    assert not list(tmp_path.glob("**/.*.part.pcap"))
+    again = run(world, campaign(), [*targets, nothing], tmp_path)
+    assert again.complete and export_downloads(tmp_path) == rows, "a finished campaign does nothing again"
+
+
+def test_captures_hold_whole_connections(world: World, tmp_path: Path) -> None:
+    run(world, campaign(), world.targets("a.example"), tmp_path)
+    for row in export_downloads(tmp_path):
+        assert row.capture is not None
+        command = ["tcpdump", "-nr", str(tmp_path / row.capture), f"port {row.local_port}"]
+        lines = process.run(command).stdout.splitlines()
+        if row.client == "requests":
+            assert "Flags [S" in lines[0], lines[0]
+            ends = [line for line in lines if "Flags [F" in line]
+            assert {line.split(" > ")[0].rsplit(".", 1)[1] for line in ends} == {str(row.local_port), str(world.port)}
+            body = sum(int(line.rsplit("length ", 1)[1]) for line in lines if f".{world.port} > " in line)
+            assert body > SIZE
+        else:
+            assert len(lines) > SIZE / 1500
+
+
+def test_a_disturbed_run_is_made_again(world: World, tmp_path: Path) -> None:
+    place = world.place()
+    place.disturbances = ["late", None, "late", "late", "late", None]
+    targets = world.targets("a.example", "b.example", "c.example")
+    summary = run(world, campaign(), targets, tmp_path, place)
+    assert summary.complete and summary.void_runs == 4 and summary.interrupted_runs == 0
+    rows = export_downloads(tmp_path)
+    assert len(rows) == 15 and len({(r.domain, r.configuration) for r in rows}) == 15
+    attempts = {r.domain: (r.attempts, r.treatment_ok, r.treatment_detail) for r in rows}
+    assert Counter(attempts.values()) == {(2, None, None): 1, (3, False, "void: late"): 1, (1, None, None): 1}
+    superseded = store.read_rows(tmp_path / "superseded.parquet", "superseded", Download)
+    assert len(superseded) == 15 and {r.treatment_detail for r in superseded} == {"void: late"}
+    assert all(r.capture and (tmp_path / r.capture).exists() for r in superseded)
+    assert len({r.capture for r in [*rows, *superseded]}) == 6
+
+
+def test_what_a_folder_refuses(world: World, tmp_path: Path) -> None:
+    targets = world.targets("a.example")
+    run(world, campaign(), targets, tmp_path)
+    for changed, other, places in (
+        (campaign(seed=2), targets, ()),
+        (campaign(budget=11), targets, ()),
+        (campaign(), world.targets("b.example"), ()),
+        (campaign(), targets, (world.place("A"), world.place("B"))),
+    ):
+        with pytest.raises(UsageError, match="another plan"):
+            run(world, changed, other, tmp_path, *places)
+    with pytest.raises(UsageError, match=r"results of other vantage points \(A\)"):
+        run(world, campaign(), targets, tmp_path, world.place("B"))
+    assert not (tmp_path / "vantage" / "B").exists()
+
+
+def test_two_vantage_points_never_share_a_target(world: World, tmp_path: Path) -> None:
+    places = (world.place("A"), world.place("B"))
+    plan = campaign(iterations=2, configurations=BASE["configurations"][:2])
+    assert run(world, plan, world.targets("a.example", "b.example", "c.example"), tmp_path, *places).complete
+    rows = export_downloads(tmp_path)
+    assert Counter(r.vantage for r in rows) == {"A": 18, "B": 18}
+    spans: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        assert row.last_byte_s is not None
+        span = spans.setdefault((row.domain, row.vantage, row.iteration), [])
+        span += [row.started_at, row.started_at + row.last_byte_s]
+    for (domain, vantage, _), times in spans.items():
+        for (other_domain, other_vantage, _), other in spans.items():
+            if domain == other_domain and vantage != other_vantage:
+                assert max(times) <= min(other) or max(other) <= min(times)
+
+
+def test_published_order(world: World, tmp_path: Path) -> None:
+    run(world, campaign(order="published"), world.targets("a.example", "b.example"), tmp_path)
+    rows = export_downloads(tmp_path)
+    order = [r.configuration for r in sorted(rows, key=lambda r: r.started_at)]
+    assert order == 2 * ["warmup", "BL", "WS", "aioquic", "quiche"]
+    assert len({r.dns_s for r in rows}) == 10, "each download has its own look-up"
+    assert all(r.outcome == "ok" for r in rows)
+
+
+def test_stopped_in_the_middle(world: World, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    class Stopping(Silent):
+        def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+            if done >= 7:
+                stop.set()
+
+    targets = world.targets("a.example", "b.example", "c.example")
+    first = run_campaign(campaign(), targets, {"A": world.place()}, tmp_path, progress=Stopping(), stop=stop)
+    assert first.stopped and first.recorded == 5
+    second = run(world, campaign(), targets, tmp_path)
+    assert second.complete and second.interrupted_runs == 1
+    superseded = Journal(tmp_path / "vantage/A/journal.sqlite").superseded()
+    assert superseded and {r.treatment_detail for r in superseded} == {"interrupted"}
+
+
+def test_a_client_that_dies_or_hangs_is_a_record(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    programs = {
+        "h3get-dies": "echo 'thread panicked at \x1b[31mx' >&2; exit 101",
+        "h3get-hangs": "exec sleep 60",
+        "h3get-lies": "echo '{\"schema\": 1}'",
+        "h3get-killed": "kill -SEGV $$",
+    }
+    from downloader import clients
+
+    quiche = clients.ALL["quiche"]
+    table = dict(clients.ALL)
+    for name, script in programs.items():
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        table[name] = replace(quiche, name=name, program=name)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(clients.ALL, "_variants", table)
+    monkeypatch.setattr(calls, "GRACE_S", 0.5)
+    configurations = [{"name": name, "client": name} for name in programs]
+    plan = campaign(configurations=configurations, budget=1)
+    assert run(world, plan, world.targets("a.example"), tmp_path / "out").complete
+    rows = {r.configuration: r for r in export_downloads(tmp_path / "out")}
+    assert rows["warmup"].outcome == "ok"
+    assert all(rows[name].failure == Failure.CLIENT_CRASHED for name in programs)
+    details = [rows[name].failure_detail for name in programs]
+    assert details == [
+        "exit code 101: thread panicked at [31mx",
+        "killed 0.5 s after the end of its budget",
+        "the answer lacks outcome, failure, failure_detail or started_at",
+        "ended by SIGSEGV",
+    ]
+
+
+def test_a_missing_tcpdump_is_told(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "downloader.run.require", lambda program, package: process.require("no-" + program, package=package)
+    )
+    with pytest.raises(PlaceError, match="apt-get install tcpdump"):
+        run(world, campaign(), world.targets("a.example"), tmp_path)
+
+
+def test_killed_at_random_moments(world: World, tmp_path: Path) -> None:
+    """SIGKILL, again and again: the plan is finished, nothing twice, nothing left behind."""
+    (tmp_path / "c.toml").write_text(
+        'name = "killed"\nlab = "none"\ntargets = "lab"\nbudget = 10\n'
+        '[[configurations]]\nname = "BL"\nclient = "requests"\n'
+        '[[configurations]]\nname = "quiche"\nclient = "quiche"\n'
+    )
+    out = tmp_path / "out"
+    domains = ["a.example", "b.example", "c.example", "d.example"]
+    command = [sys.executable, str(HERE / "_loopback.py"), str(tmp_path / "c.toml"), world.namespace]
+    command += [str(world.ca), str(world.port), str(out), *domains]
+    generator = random.Random(7)
+    kills = 0
+    for _ in range(60):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            if kills < 12:
+                child.communicate(timeout=generator.uniform(0.5, 3.0))
+            else:
+                child.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            kills += 1
+            continue
+        assert child.returncode == 0
+        break
+    rows = export_downloads(out)
+    keys = Counter((r.vantage, r.iteration, r.domain, r.configuration) for r in rows)
+    assert len(keys) == 2 * 4 * 3 and set(keys.values()) == {1}
+    assert all(r.outcome == "ok" and r.capture and (out / r.capture).stat().st_size > 24 for r in rows)
+    inside = process.run(["ip", "netns", "pids", world.namespace]).stdout.split()
+    names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside if Path(f"/proc/{pid}").exists()]
+    assert "tcpdump" not in names and len(names) <= 2, names
+    assert not list(out.glob("**/.*.part.pcap")), "a finished campaign leaves no half capture"
+    assert kills >= 5
