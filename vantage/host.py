@@ -8,6 +8,7 @@ way a guardian process undoes every change, whatever kills the campaign (see `va
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,16 +18,24 @@ from typing import Literal
 
 from upshift import process
 from upshift.domain import RouteAttribute, Setting, Sysctl
-from upshift.errors import PlaceError, UsageError
+from upshift.errors import PlaceError, ReachError, UsageError
 from upshift.place import Watch
 from upshift.process import PARENT_DEATH, Child, Completed
-from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes
+from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
 from vantage import host_environment, linux
 from vantage.guardian import Step, plain_route
 from vantage.host_watch import HostWatch
 from vantage.isolation import rules, sysctls
 from vantage.isolation.namespace import INTERFACE, CampaignNamespace, wants_ipv6
-from vantage.isolation.network import default_interface, find_uplink, host_nameservers, read_json
+from vantage.isolation.network import (
+    RESOLV_CONF,
+    default_interface,
+    find_uplink,
+    host_nameservers,
+    parse_resolv_conf,
+    read_json,
+    text_of,
+)
 from vantage.isolation.ward import Ward
 from vantage.lab.state import state_directory
 
@@ -42,8 +51,8 @@ class HostPlace:
     Args:
         name: the vantage point's name.
         isolation: `netns` or `host`, as above.
-        allowed_prefixes: what may be contacted. In `netns` the kernel enforces it for every program of the place;
-            `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
+        allowed_prefixes: what may be contacted; it must be said, as ANYWHERE if need be. In `netns` the kernel enforces
+            it for every program of the place; `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
         nameservers: DNS servers to ask; empty for the host's own.
         uplink: interface to the Internet; None for that of the default route.
         state: folder for what has to be undone; None for the user's (see `vantage.lab.state.state_directory`).
@@ -74,8 +83,7 @@ class HostPlace:
         self._isolation = isolation
         self._lock = threading.Lock()
         self._settings = linux.Namespace(self.run, ("default",))
-        limits = environment_prefixes()
-        self._allowed = rules.intersection(allowed_prefixes, ANYWHERE if limits is None else limits)
+        self._allowed = narrowed(allowed_prefixes)
         self._nameservers = tuple(nameservers)
         self._namespace: CampaignNamespace | None = None
         self._interface = "any"
@@ -87,10 +95,10 @@ class HostPlace:
             process.require("nft", package="nftables")
             self._open_namespace(uplink, folder)
         else:
-            self._ward = Ward(name, isolation=isolation, state=folder)
-            self.notes = list(self._ward.recovered)
             route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
             self._interface = route or "any"
+            self._ward = Ward(name, isolation=isolation, state=folder)
+            self.notes = list(self._ward.recovered)
 
     def _open_namespace(self, uplink: str | None, folder: Path) -> None:
         found = find_uplink(uplink)
@@ -116,8 +124,14 @@ class HostPlace:
 
     @property
     def allowed_prefixes(self) -> tuple[IPNetwork, ...]:
-        """What was asked for, narrowed by `UPSHIFT_ALLOWED_PREFIXES` where that is set."""
-        return self._allowed
+        """What was asked for, narrowed by `UPSHIFT_ALLOWED_PREFIXES` where that is set, and the DNS servers.
+
+        Of a DNS server that is only in the second group, the namespace's rules let out port 53 alone.
+        """
+        servers = self._nameservers or system_nameservers()
+        return self._allowed + tuple(
+            ipaddress.ip_network(server) for server in servers if not is_allowed(server, self._allowed)
+        )
 
     @property
     def nameservers(self) -> tuple[str, ...]:
@@ -144,9 +158,10 @@ class HostPlace:
 
     def _environment(self) -> dict[str, str]:
         """What programs of the place see: its mark, and the limits of their reach unless anything may be contacted."""
-        if self._allowed == ANYWHERE:
+        reach = self.allowed_prefixes
+        if reach == ANYWHERE:
             return self._ward.environment
-        return {**self._ward.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, self._allowed))}
+        return {**self._ward.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, reach))}
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
         """Runs a program in the place to its end; it dies with us."""
@@ -216,6 +231,31 @@ class HostPlace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
+    """The prefixes that both the campaign and the environment allow. Raises ReachError where there is none."""
+    limits = environment_prefixes()
+    found = rules.intersection(wanted, ANYWHERE if limits is None else limits)
+    if found:
+        return found
+    if not wanted:
+        raise ReachError(
+            "no address may be contacted",
+            where="allowed_prefixes",
+            remedy='name prefixes, or everything by ["0.0.0.0/0", "::/0"]',
+        )
+    raise ReachError(
+        f"nothing in {', '.join(map(str, wanted))} may be contacted while {ENVIRONMENT_VARIABLE} is set",
+        remedy="unset it, or stay within it",
+    )
+
+
+def system_nameservers() -> list[str]:
+    """DNS servers of the host itself, its stub on loopback included; those that the environment forbids left out."""
+    limits = environment_prefixes()
+    listed = parse_resolv_conf(text_of(RESOLV_CONF))
+    return [server for server in listed if limits is None or is_allowed(server, limits)]
 
 
 def require_capabilities() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from upshift.domain import RouteAttribute, Sysctl
-from upshift.errors import PlaceError
+from upshift.errors import PlaceError, ReachError
 from upshift.reach import ANYWHERE, parse_prefixes
-from vantage.host import undo_steps
+from vantage.host import narrowed, undo_steps
 from vantage.host_ceilings import judge
 from vantage.isolation import sysctls
 from vantage.isolation.network import (
@@ -160,3 +160,11 @@ def test_present_values_are_noted_before_a_change() -> None:
 def test_a_ceiling_from_a_clients_answer(answer: dict[str, object], rate: float | None, fault: str | None) -> None:
     found = judge("requests", answer)
     assert (found.mbit_s, found.fault) == (rate, fault)
+
+
+def test_reach_must_be_said_and_stays_within_the_environment() -> None:
+    assert narrowed(ANYWHERE)  # the test suite's own limits
+    with pytest.raises(ReachError, match="no address may be contacted"):
+        narrowed(())
+    with pytest.raises(ReachError, match="while UPSHIFT_ALLOWED_PREFIXES is set"):
+        narrowed(parse_prefixes("192.0.2.0/24", where="test"))

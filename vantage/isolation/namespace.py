@@ -131,7 +131,9 @@ class CampaignNamespace:
         """The namespace's own side: rules before the interface is up, so that nothing can slip out."""
         text = rules.inner_table(allowed, nameservers)
         self.run(("nft", "-f", "-"), stdin=text).check(doing="limiting what may leave the namespace")
-        wanted = {**sysctls.inherited(), "net/ipv6/conf/all/accept_ra": "0", "net/ipv6/conf/default/accept_ra": "0"}
+        # No download may learn from an earlier one, also where a flush of the TCP metrics is refused (user namespace).
+        wanted = {**sysctls.inherited(), "net/ipv4/tcp_no_metrics_save": "1"}
+        wanted |= {"net/ipv6/conf/all/accept_ra": "0", "net/ipv6/conf/default/accept_ra": "0"}
         if not self.ipv6:
             wanted["net/ipv6/conf/all/disable_ipv6"] = "1"
         asked = json.dumps({"sysctls": wanted, "interface": INTERFACE})

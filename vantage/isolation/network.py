@@ -21,6 +21,7 @@ from vantage.isolation import sysctls
 POOLS = ("10.213.0.0/16", "172.29.0.0/16", "192.168.213.0/24")
 """Private prefixes (RFC 1918) out of which a free /30 for host and namespace is drawn."""
 
+RESOLV_CONF = Path("/etc/resolv.conf")
 _STUB_UPSTREAMS = Path("/run/systemd/resolve/resolv.conf")
 """systemd-resolved(8): the real servers behind its stub at 127.0.0.53."""
 
@@ -134,17 +135,15 @@ def can_forward_ipv6() -> bool:
     )
 
 
-def host_nameservers(
-    resolv: Path = Path("/etc/resolv.conf"), upstreams: Path = _STUB_UPSTREAMS, *, ipv6: bool
-) -> tuple[str, ...]:
+def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREAMS, *, ipv6: bool) -> tuple[str, ...]:
     """DNS servers of the host that a namespace can reach, by resolv.conf(5).
 
     A server on the host's loopback cannot be reached from the namespace: the one of systemd-resolved is replaced by
     the servers behind it. Raises PlaceError where none is left.
     """
-    listed = parse_resolv_conf(_text(resolv))
+    listed = parse_resolv_conf(text_of(resolv))
     if any(ipaddress.ip_address(server).is_loopback for server in listed):
-        listed = [*listed, *parse_resolv_conf(_text(upstreams))]
+        listed = [*listed, *parse_resolv_conf(text_of(upstreams))]
     usable = [
         server
         for server in dict.fromkeys(listed)
@@ -175,7 +174,8 @@ def parse_resolv_conf(text: str) -> list[str]:
     return found
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The file's text, empty where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
