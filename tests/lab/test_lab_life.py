@@ -15,6 +15,7 @@ import pytest
 from upshift.errors import LabError
 from upshift.process import start_time_ticks
 from vantage.lab import control
+from vantage.lab.lab import open_lab
 from vantage.lab.state import lab_folder
 
 pytestmark = pytest.mark.lab
@@ -171,6 +172,8 @@ def test_a_server_that_dies_is_told(mini: Path) -> None:
     assert wait_until(lambda: (folder.read_state() or {}).get("status") == "unhealthy")
     assert "s ended with code -9" in (folder.read_state() or {})["detail"]
     assert not control.usable(folder)
+    with pytest.raises(LabError, match=r"is unhealthy \(s ended with code -9\); run: upshift lab down"), open_lab(mini):
+        pass
 
 
 def test_a_server_that_cannot_start_is_named_with_its_last_words(mini: Path) -> None:
@@ -214,13 +217,14 @@ def test_a_taken_port_is_a_sentence(mini: Path, monkeypatch: pytest.MonkeyPatch)
 
     def crowded(*arguments: object) -> object:
         plan = real(*arguments)  # type: ignore[arg-type]
-        taker = [sys.executable, "-c", "import socket,time; s=socket.create_server(('', 443)); time.sleep(60)"]
-        first = {"name": "taker", "node": "s", "argv": taker, "env": {}, "tcp": [], "udp": []}
-        plan["programs"].insert(0, first)
+        code = "import socket, time; s = socket.socket(socket.AF_INET6); s.bind(('::', 443)); time.sleep(60)"
+        taker = [sys.executable, "-I", "-S", "-c", code]
+        (server,) = [program for program in plan["programs"] if program["name"] == "s"]
+        server["argv"] = ["sh", "-c", 'sleep 2; exec "$@"', "late", *server["argv"]]  # the other one is first
+        plan["programs"].append({"name": "taker", "node": "s", "argv": taker, "env": {}, "tcp": [], "udp": []})
         arguments[2].plan.write_text(json.dumps(plan))  # type: ignore[attr-defined]
         return plan
 
-    # The taker must be first: it is started before the server, and nothing else of the lab starts so fast.
     monkeypatch.setattr(control, "make_plan", crowded)
     with pytest.raises(LabError, match=r"the lab's s ended with code 1; its last words .*address already in use"):
         control.up(mini)

@@ -29,11 +29,16 @@ RTT_TOLERANCE_MS = 0.4
 
 RATE_TOLERANCE = 0.02
 OVERLOAD = 1.2
+LEAST_OVERLOAD = 1.05
 STEAL_LIMIT = 0.02
+IDLE_LIMIT = 0.05
 LATENESS_LIMIT_MS = 5.0
 WANTED_WINDOWS = 5
 PORT = 40001
 SWEEP_MBIT = (4.0, 30.0, 100.0, 300.0)
+SWEEP_QUEUE_S = 0.05
+"""Queue of the swept path: it stays filled while the sender waits for a processor."""
+
 LOSS_PACKETS = 3000
 
 
@@ -92,7 +97,7 @@ class Calibration:
         if self._own:
             vantage, server = self._lab.vantage_points[0], self._lab.topology.server[0]
             for rate in SWEEP_MBIT[:: 2 if self._quick else 1]:
-                path = PathSpec(rtt_ms=4, rate_mbit=rate, queue=50 * MTU)
+                path = PathSpec(rtt_ms=4, rate_mbit=rate, queue=round(max(50 * MTU, rate * SWEEP_QUEUE_S * 125_000)))
                 yield f"sweep {rate:g} Mbit/s", lambda p=path, v=vantage, s=server: self.sweep(v, s, p)
 
     def _sample(self, items: Sequence[Any], quick: int) -> Sequence[Any]:
@@ -142,6 +147,7 @@ class Calibration:
         # At most a quarter of the queue at once, so that it neither runs empty nor drops whole bursts.
         burst = max(1, min(16, path.queue_bytes // MTU // 4))
         address = self._lab.plan["addresses"][vantage]["ipv4"]
+        begin = self._emulator.ask("snapshot", pairs=pairs)
         with start_probe(here, "count", str(PORT), "--windows", str(windows), "--device", DEVICE) as counter:
             wait_ready(counter)
             sent = probe(
@@ -149,37 +155,30 @@ class Calibration:
                 "--seconds", str(windows + 0.5), "--burst", str(burst),
             )  # fmt: skip
             found = read_answer(counter)["windows"]
-        after = self._emulator.ask("snapshot", pairs=pairs)["pairs"][0]
+        end = self._emulator.ask("snapshot", pairs=pairs)
+        after, late = end["pairs"][0], lateness_p99_ms(begin, end) or 0.0
         calm = [window["mbit"] for window in found[1:] if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
         measured = statistics.median(calm or [window["mbit"] for window in found[1:]])
-        noise = None
-        if len(calm) < WANTED_WINDOWS:
-            noise = f"only {len(calm)} of {len(found) - 1} seconds had little steal"
-        elif sent["rate_mbit"] < path.rate_mbit * 1.05:
-            noise = f"the sender reached {sent['rate_mbit']:.1f} Mbit/s only"
         where = f"{server.name} - {vantage}"
-        checks = [
-            Check(
-                what="rate",
-                where=where,
-                programmed=f"{path.rate_mbit:.2f} Mbit/s",
-                measured=f"{measured:.2f} Mbit/s",
-                good=abs(measured / path.rate_mbit - 1) <= RATE_TOLERANCE,
-                noise=noise,
-            )
-        ]
-        if path.ecn_threshold_bytes is None and after["tail"]:
-            peak = after["queue_peak_bytes"]
-            checks.append(
-                Check(
-                    what="queue",
-                    where=where,
-                    programmed=f"{path.queue_bytes} B",
-                    measured=f"{peak} B",
-                    good=path.queue_bytes - MTU < peak <= path.queue_bytes,
-                )
-            )
-        return checks
+        rate = Check(
+            what="rate",
+            where=where,
+            programmed=f"{path.rate_mbit:.2f} Mbit/s",
+            measured=f"{measured:.2f} Mbit/s",
+            good=abs(measured / path.rate_mbit - 1) <= RATE_TOLERANCE,
+            noise=rate_noise(found[1:], len(calm), late, sent["rate_mbit"] / path.rate_mbit),
+        )
+        if path.ecn_threshold_bytes is not None or not after["tail"]:
+            return [rate]
+        peak = after["queue_peak_bytes"]
+        queue = Check(
+            what="queue",
+            where=where,
+            programmed=f"{path.queue_bytes} B",
+            measured=f"{peak} B",
+            good=path.queue_bytes - MTU < peak <= path.queue_bytes,
+        )
+        return [rate, queue]
 
     def loss(self, vantage: str, server: Server) -> Check:
         """The packets lost of one connection are those that the seed says (`pathem --selftest-loss`)."""
@@ -213,6 +212,20 @@ class Calibration:
         self._emulator.ask("set_pair", **pair, **law)
         # The peak of the queue is that of all times: on a path that had a longer queue it says nothing.
         return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
+
+
+def rate_noise(windows: Sequence[dict[str, float]], calm: int, late_ms: float, sent: float) -> str | None:
+    """Why the host was too busy to measure a rate; `sent` is the sender's rate over the path's."""
+    idle = statistics.median(window["idle"] for window in windows)
+    if calm < WANTED_WINDOWS:
+        return f"only {calm} of {len(windows)} seconds had little steal"
+    if idle < IDLE_LIMIT:
+        return f"the processors were busy {100 - 100 * idle:.0f} % of the time"
+    if late_ms > LATENESS_LIMIT_MS:
+        return f"the emulator was {late_ms:.1f} ms late (99th percentile)"
+    if sent < LEAST_OVERLOAD:
+        return f"the sender reached {sent:.2f} times the rate only"
+    return None
 
 
 def unprogrammed(before: dict[str, Any], after: dict[str, Any]) -> Check:

@@ -145,6 +145,9 @@ def open_lab(topology: str | Path, *, progress: Progress | None = None) -> Itera
             )
         yield Lab(folder)
         return
+    state = folder.read_state()
+    if folder.alive() and state is not None and state["status"] == "unhealthy":
+        Lab(folder)  # raises with what is wrong, which is more than that its name is taken
     control.up(path, attached=True, progress=progress)
     try:
         yield Lab(folder)
