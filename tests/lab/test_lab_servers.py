@@ -51,6 +51,15 @@ def test_http2_and_ipv6_work(muc: LabPlace) -> None:
     assert fetch(muc, url, "--http2", "-6")[:3] == ["200", "1000000", "2"]
 
 
+def test_headers_are_those_of_an_ordinary_server(small_lab: Lab, muc: LabPlace) -> None:
+    for target in small_lab.targets():
+        said = muc.run(["curl", "-sS", "--cacert", str(muc.ca_file), "-o", "/dev/null", "-D", "-", target.url]).stdout
+        headers = dict(line.lower().split(": ", 1) for line in said.splitlines()[1:] if ": " in line)
+        assert headers["content-type"] == "application/octet-stream"
+        assert headers["content-length"] == str(target.size_bytes)
+        assert "content-encoding" not in headers
+
+
 def test_quic_servers_listen_for_http3(small_lab: Lab) -> None:
     for server in small_lab.topology.server:
         listening = small_lab.place(server.name).run(["ss", "-uln"]).stdout

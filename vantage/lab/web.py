@@ -12,6 +12,12 @@ ORIGIN_PORT = 80
 
 _NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "body": "There is no such page.\n"}]}
 
+_BINARY_TYPE = {
+    "match": [{"path": ["*.bin"]}],
+    "handle": [{"handler": "headers", "response": {"set": {"Content-Type": ["application/octet-stream"]}}}],
+}
+"""Go's table of types has no .bin, and a file without a type is no usual sight."""
+
 
 def _caddy(apps: dict[str, Any], data: Path) -> dict[str, Any]:
     """Admin interface off; nothing is kept, renewed or sent anywhere."""
@@ -41,7 +47,7 @@ def server_configuration(server: Server, *, content: Path, certificates: Path, d
             "protocols": ["h1", "h2", "h3"] if server.quic else ["h1", "h2"],
             "automatic_https": {"disable": True},
             "tls_connection_policies": [{}],
-            "routes": [sites, _NOT_FOUND],
+            "routes": [_BINARY_TYPE, sites, _NOT_FOUND],
         },
         "http": {
             "listen": [":80"],
@@ -70,7 +76,7 @@ def origin_configuration(server: Server, *, content: Path, data: Path) -> dict[s
         "listen": [f":{ORIGIN_PORT}"],
         "protocols": ["h1"],
         "automatic_https": {"disable": True},
-        "routes": [{"handle": [files]}],
+        "routes": [_BINARY_TYPE, {"handle": [files]}],
     }
     return _caddy({"http": {"servers": {"origin": origin}, "grace_period": "1s"}}, data)
 
