@@ -186,9 +186,13 @@ def _get(session: requests.Session, document: Document) -> None:
     options, values = document.options, document.values
     port = "" if options.port == 443 else f":{options.port}"
     host = f"[{options.host}]" if ":" in options.host else options.host
+    headers = {"User-Agent": options.user_agent, "Accept-Encoding": "identity", "Accept": "*/*"}
+    # The server then ends the connection with the last byte. Otherwise it would wait for our FIN, and its TLS
+    # close_notify would be data that comes a round-trip after the body: the capture would tell another end than we.
+    headers["Connection"] = "close"
     response = session.get(
         f"https://{host}{port}{options.path}",
-        headers={"User-Agent": options.user_agent, "Accept-Encoding": "identity", "Accept": "*/*"},
+        headers=headers,
         stream=True,
         allow_redirects=False,
         verify=options.ca or True,
