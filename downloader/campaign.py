@@ -318,7 +318,7 @@ def permutations(names: object, *, where: str) -> list[Configuration]:
     """The full factorial of some factors: every combination of their levels, by the client `requests`.
 
     A combination that the paper has keeps the paper's name (BL, ECN, SACK, WS, ALL); others are named by the labels of
-    what is not at its first level, as in `ECN+SACK`.
+    what is not at its default, as in `ECN+SACK` or `TS-off`.
     """
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise _fault("it is no list of factors", where, "permute", 'write permute = ["ecn", "sack"]')
@@ -341,6 +341,7 @@ def _combination_name(levels: Mapping[str, str]) -> str:
     parts = []
     for name, level in levels.items():
         factor = factors.ALL[name]
-        if level != factor.levels[0]:
-            parts.append(factor.label if len(factor.levels) == 2 else f"{factor.label}{level.replace('/', '-')}")
+        if level != factor.default:
+            plain = factor.levels == (factor.default, level)
+            parts.append(factor.label if plain else f"{factor.label}-{level.replace('/', '-')}")
     return "+".join(parts) or "BL"

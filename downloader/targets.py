@@ -98,7 +98,8 @@ def _csv_rows(path: Path) -> Iterator[Target]:
         for row in reader:
             yield _target(row, where=f"{path}, line {reader.line_num}")
     except csv.Error as error:
-        raise UsageError(str(error), where=f"{path}, line {reader.line_num}", remedy="mend that line") from None
+        where = f"{path}, line {reader.reader.line_num}"
+        raise UsageError(str(error), where=where, remedy="mend that line") from None
 
 
 def _target(row: Mapping[str, str | None], *, where: str) -> Target:

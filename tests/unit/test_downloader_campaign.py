@@ -1,0 +1,210 @@
+"""Campaign files and target lists: what is accepted, and the one sentence for each fault."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downloader.campaign import PAPER, Campaign, from_document, load, plan_hash
+from downloader.targets import load_targets
+from upshift import store
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
+
+
+def campaign(**changes: Any) -> Campaign:
+    return from_document({**GOOD, **changes}, Path("c.toml"))
+
+
+def test_the_paper_is_the_default() -> None:
+    assert campaign() == campaign(configurations="paper", permute=None)
+    assert [c.name for c in campaign().configurations] == ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
+    levels = {c.name: dict(c.levels) for c in PAPER}
+    assert levels["WS"] == {"ecn": "off", "sack": "off", "window_scaling": "14"}
+    assert levels["ALL"] == {"ecn": "on", "sack": "on", "window_scaling": "14"}
+    assert levels["BL"] == levels["BL2"] and levels["quiche"] == {}
+
+
+@pytest.mark.parametrize("name", ["anrw", "small", "internet"])
+def test_the_examples_load(name: str) -> None:
+    assert load(REPOSITORY / "examples" / f"{name}.toml").name == name
+
+
+def test_permutations() -> None:
+    found = campaign(permute=["ecn", "sack", "window_scaling"])
+    assert sorted(c.name for c in found.configurations) == sorted(
+        ["BL", "ECN", "SACK", "WS", "ECN+SACK", "ECN+WS", "SACK+WS", "ALL"]
+    )
+    assert len({tuple(sorted(c.levels.items())) for c in found.configurations}) == 8
+    with_timestamps = campaign(permute=["sack", "timestamps"])
+    assert [c.name for c in with_timestamps.configurations] == ["TS-off", "BL", "SACK+TS-off", "SACK"]
+    both = campaign(permute=["ecn"], configurations=[{"name": "q", "client": "quiche", "options": {"max_data": 9}}])
+    assert [c.name for c in both.configurations] == ["BL", "ECN", "q"]
+    assert both.configurations[2].options == {"max_data": 9}
+
+
+def test_levels_may_be_toml_values() -> None:
+    levels = {"ecn": True, "sack": False, "window_scaling": 4, "rmem": "65536/9000000"}
+    with pytest.raises(UsageError, match=re.escape("rmem and window_scaling want different values")):
+        campaign(configurations=[{"name": "x", "client": "requests", "levels": levels}])
+    del levels["rmem"]
+    [found] = campaign(configurations=[{"name": "x", "client": "requests", "levels": levels}]).configurations
+    assert found.levels == {"ecn": "on", "sack": "off", "window_scaling": "4"}
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"configurations": [{"name": "x", "client": "requests", **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nam": 1}, "field nam: there is no such field"),
+        ({"name": None}, "field name: input should be a valid string"),
+        ({"name": "../x"}, "field name: '../x' is no name"),
+        ({"vantage_points": ["a/b"]}, "field vantage_points: 'a/b' is no name"),
+        ({"vantage_points": ["a", "a"]}, "field vantage_points: a vantage point is named twice"),
+        ({"iterations": 0}, "field iterations: it must be greater than 0"),
+        ({"iterations": "two"}, "field iterations: input should be a valid integer"),
+        ({"order": "random"}, "field order: input should be 'balanced' or 'published'"),
+        ({"isolation": "docker"}, "field isolation: input should be 'netns' or 'host'"),
+        ({"budget": "long"}, "field budget: it is neither auto nor a number"),
+        ({"budget": 0}, "field budget: it is neither auto nor a number"),
+        ({"budget": True}, "field budget: it is neither auto nor a number"),
+        ({"slowest_mbit": float("nan")}, "field slowest_mbit: it must be greater than 0"),
+        ({"nameservers": ["dns.example"]}, "field nameservers: 'dns.example' is no IP address"),
+        ({"allowed_prefixes": ["10/8/8"]}, "'10/8/8' is not an IP prefix"),
+        ({"lab": None, "targets": "t.csv"}, "field contact: real servers are measured only by somebody"),
+        ({"lab": None, "contact": "a@b.example"}, "field targets: there is no lab in this campaign"),
+        ({"configurations": "all"}, "field configurations: 'all' is unknown"),
+        ({"configurations": []}, "field configurations: it names no configuration"),
+        ({"permute": "ecn"}, "field permute: it is no list of factors"),
+        ({"permute": ["ecn", "ecn"]}, "field permute: a factor is named twice"),
+        ({"permute": ["sak"]}, "field permute: there is no factor 'sak'; known are: ecn"),
+        (entry(client="curl"), "configurations[0]: there is no client 'curl'; known are: aioquic, quiche, requests"),
+        (entry(levels={"ecn": "maybe"}), "configurations[0]: ecn has no level 'maybe'; accepted are: off, on"),
+        (entry(levels={"window_scaling": 15}), "window_scaling has no level '15'; accepted are: off, 0 to 14"),
+        (entry(levels={"frog": "on"}), "configurations[0]: there is no factor 'frog'"),
+        (entry(level={}), "configurations[0]: field level: there is no such field"),
+        (entry(name="warmup"), "configurations[0]: field name: 'warmup' is no name"),
+        (entry(client="quiche", levels={"ecn": "on"}), "quiche does not use TCP, so ecn would change nothing"),
+        (entry(client="quiche", options={"max_data": "big"}), "option max_data is no whole number"),
+        (entry(options={"max_data": 5}), "the client requests has no option 'max_data'; known are: none"),
+        ({"permute": ["ecn"], **entry(name="BL")}, "field configurations: there are two named BL"),
+    ],
+)
+def test_one_sentence_per_fault(changes: dict[str, Any], said: str) -> None:
+    document = {key: value for key, value in {**GOOD, **changes}.items() if value is not None or key == "name"}
+    with pytest.raises(UsageError) as caught:
+        from_document(document, Path("c.toml"))
+    sentence = caught.value.sentence()
+    assert sentence.startswith("c.toml") and said in sentence and "\n" not in sentence
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(
+        st.sampled_from([*(f.name for f in dataclasses.fields(Campaign)), "permute", "budget", "contact"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text() | st.integers()),
+    )
+)
+def test_no_file_makes_a_traceback(document: dict[str, Any]) -> None:
+    try:
+        from_document({**GOOD, **document}, Path("c.toml"))
+    except UsageError as error:
+        assert "\n" not in error.sentence()
+
+
+def test_what_the_command_line_replaces_is_checked() -> None:
+    with pytest.raises(UsageError, match="'random' is no order; write balanced or published"):
+        dataclasses.replace(campaign(), order="random")
+    with pytest.raises(UsageError, match="is no name"):
+        dataclasses.replace(campaign(), vantage_points=("../x",))
+
+
+def test_budget() -> None:
+    def target(size: int | None, *, bound: bool = False) -> Target:
+        return Target(domain="a", url="https://a/", size_bytes=size, size_is_lower_bound=bound)
+
+    assert campaign(budget=7).budget_for(target(10**6)) == 7.0
+    # BL over 200 ms: 65,535 bytes per round trip, 2.6 Mbit/s; a 2 MB file takes 6.9 s with its handshakes.
+    assert campaign().budget_for(target(2_000_000)) == 22.0
+    assert campaign().budget_for(target(None)) == campaign().budget_for(target(1_000_000, bound=True)) == 166.0
+    assert campaign(max_bytes=1000).budget_for(target(None)) < 7
+
+
+def test_everything_is_part_of_the_plan() -> None:
+    targets = [Target(domain="a.example", url="https://a.example/")]
+    base = plan_hash(campaign(), targets, ["A"])
+    assert base == plan_hash(campaign(), targets, ["A"])
+    for changed in ({"seed": 9}, {"iterations": 2}, {"order": "published"}, {"budget": 9}, {"max_bytes": 9}):
+        assert plan_hash(campaign(**changed), targets, ["A"]) != base
+    assert plan_hash(campaign(**entry()), targets, ["A"]) != base
+    assert plan_hash(campaign(), targets, ["B"]) != base
+    assert plan_hash(campaign(), [*targets, *targets], ["A"]) != base
+
+
+def csv_targets(tmp_path: Path, text: str) -> list[Target]:
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    chosen = from_document({"name": "c", "targets": "t.csv", "contact": "a@b"}, tmp_path / "c.toml")
+    return load_targets(chosen)
+
+
+HEAD = "domain,url,provider,size_bytes\n"
+
+
+def test_target_lists(tmp_path: Path) -> None:
+    [found] = csv_targets(tmp_path, HEAD + "A.example,https://a.example/x?y=1,Google,1000000\n")
+    assert (found.domain, found.provider, found.size_bytes) == ("a.example", "google", 1_000_000)
+    store.write_rows(tmp_path / "t.parquet", "targets", [found])
+    chosen = from_document({"name": "c", "targets": "t.parquet", "contact": "a@b"}, tmp_path / "c.toml")
+    assert load_targets(chosen) == [found]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: the column domain is missing"),
+        ("domain,url,provider,colour\n", "line 1: there is no column 'colour'"),
+        (HEAD, "there are no targets"),
+        (HEAD + "a.example,https://a.example/,google\n", "line 2: the row has another number of columns"),
+        (HEAD + "a.example,https://a.example/,google,1,2\n", "line 2: the row has another number of columns"),
+        (HEAD + "a.example,http://a.example/,google,\n", "line 2: the URL is not https"),
+        (HEAD + "a.example,https://a.example:99999/,google,\n", "line 2: Port out of range"),
+        (HEAD + "a.example,https://a.example/ä,google,\n", "line 2: the URL has characters that must be"),
+        (HEAD + "\x1b[31m,https://a.example/,google,\n", "line 2: the domain is empty, too long, or has control"),
+        (HEAD + "a.example,https://a.example/,google,big\n", "line 2: size_bytes 'big' is no whole number"),
+        (HEAD + 2 * "a.example,https://a.example/,google,1\n", "target 2 (a.example): this target is there twice"),
+        (HEAD + '"a.example,https://a.example/,google,1\n', "line 2: unexpected end of data"),
+    ],
+)
+def test_broken_lists(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        csv_targets(tmp_path, text)
+    sentence = caught.value.sentence()
+    assert said in sentence and "t.csv" in sentence and "\x1b" not in sentence
+
+
+def test_missing_lists(tmp_path: Path) -> None:
+    for name in ("none.csv", "none.parquet", "none.txt"):
+        chosen = from_document({"name": "c", "targets": name, "contact": "a@b"}, tmp_path / "c.toml")
+        with pytest.raises(UsageError):
+            load_targets(chosen)
+
+
+@given(st.text())
+def test_no_list_makes_a_traceback(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    try:
+        csv_targets(tmp_path_factory.mktemp("lists"), HEAD + text)
+    except UsageError as error:
+        assert error.sentence().isprintable()

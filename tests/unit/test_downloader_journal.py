@@ -1,0 +1,243 @@
+"""The journal: a run enters whole or not at all, whatever kills the process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from downloader.client import ClientResult
+from downloader.export import export_downloads
+from downloader.journal import Journal, folder_lock
+from downloader.plan import PlannedRun
+from downloader.records import Planned, complete, mark_void, record, same_object
+from upshift import store
+from upshift.domain import Configuration, Download, Failure, Outcome, Target
+from upshift.errors import UsageError
+from upshift.place import FlowCount, Verdict
+
+NAMES = ("warmup", "BL", "WS")
+
+
+def runs(count: int = 3) -> list[PlannedRun]:
+    return [
+        PlannedRun(
+            number=n,
+            iteration=1,
+            target=Target(domain=f"d{n}.example", url=f"https://d{n}.example/"),
+            configurations=NAMES,
+        )
+        for n in range(count)
+    ]
+
+
+def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a", size: int = 5) -> Download:
+    planned = Planned(
+        campaign="c",
+        vantage="A",
+        iteration=run.iteration,
+        target=run.target,
+        configuration=Configuration(name=run.configurations[position], client="requests"),
+        position=position,
+        attempt=attempt,
+        budget_s=9.0,
+        port=443,
+    )
+    result = ClientResult(
+        outcome=Outcome.OK,
+        failure=None,
+        failure_detail=None,
+        started_at=1.0,
+        body_bytes=size,
+        body_sha256=sha,
+        last_byte_s=0.5,
+        local_port=1000 + position,
+    )
+    return record(planned, result, dns_s=0.1)
+
+
+def opened(folder: Path, plan_hash: str = "h") -> Journal:
+    return Journal.open(folder, runs(), plan_hash=plan_hash)
+
+
+def make(journal: Journal, run: PlannedRun) -> list[Download]:
+    attempt = journal.begin(run.number)
+    rows = [download(run, position, attempt=attempt) for position in range(len(NAMES))]
+    for row in rows:
+        journal.stage(run.number, attempt, row)
+    return rows
+
+
+def test_accepted_runs_are_recorded_once(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    first, second, _ = runs()
+    rows = make(journal, first)
+    assert journal.downloads() == []
+    journal.accept(0, rows)
+    assert journal.downloads() == rows and journal.open_runs() == [1, 2]
+    with pytest.raises(Exception, match="UNIQUE"):
+        journal.accept(0, rows)
+    with pytest.raises(AssertionError, match="2 downloads of 3"):
+        journal.accept(1, [download(second, 0), download(second, 1)])
+    assert journal.downloads() == rows
+    counts = journal.counts()
+    assert (counts.planned, counts.recorded, counts.ok, counts.interrupted_runs) == (9, 3, 3, 0)
+
+
+def test_an_interrupted_run_is_made_again_whole(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    run = runs()[0]
+    attempt = journal.begin(0)
+    journal.stage(0, attempt, download(run, 0))
+    journal.stage(0, attempt, download(run, 1))
+    journal.close()
+    again = opened(tmp_path)
+    assert again.open_runs() == [0, 1, 2] and again.downloads() == []
+    assert [(d.configuration, d.treatment_ok, d.treatment_detail) for d in again.superseded()] == [
+        ("warmup", False, "interrupted"),
+        ("BL", False, "interrupted"),
+    ]
+    rows = make(again, run)
+    assert {row.attempts for row in rows} == {2}
+    again.accept(0, rows)
+    assert again.counts().interrupted_runs == 1 and len(again.superseded()) == 2
+
+
+def test_void_runs_are_counted_apart_from_interrupted_ones(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    run = runs()[0]
+    assert journal.void(0, "late", make(journal, run)) == 1
+    journal.begin(0)  # interrupted
+    journal.close()
+    journal = opened(tmp_path)
+    assert journal.voids(0) == 1
+    journal.void(0, "late", make(journal, run))
+    journal.accept(0, mark_void(make(journal, run), "late again"), void="late again")
+    assert journal.counts().void_runs == 3 and journal.counts().interrupted_runs == 1
+    assert {d.treatment_detail for d in journal.downloads()} == {"void: late again"}
+    assert {d.treatment_ok for d in journal.downloads()} == {False}
+    assert len(journal.superseded()) == 6
+
+
+def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(UsageError, match="holds another plan"):
+        opened(tmp_path, "other")
+    (tmp_path / "x.sqlite").write_bytes(b"this is no database, and long enough to be sure of that" * 30)
+    with pytest.raises(UsageError, match="this is no journal"):
+        Journal(tmp_path / "x.sqlite")
+    journal = opened(tmp_path)
+    journal._db.execute("PRAGMA user_version = 99")
+    journal.close()
+    with pytest.raises(UsageError, match="version 99 is newer"):
+        opened(tmp_path)
+
+
+def test_a_folder_has_one_worker(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from downloader.journal import folder_lock\n"
+        "with folder_lock(Path(sys.argv[1])):\n print('locked', flush=True); sys.stdin.read()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None and other.stdout.readline() == "locked\n"
+    with pytest.raises(UsageError, match="another upshift run is working"), folder_lock(tmp_path):
+        pass
+    other.kill()
+    other.communicate()
+    with folder_lock(tmp_path):
+        pass
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+import importlib.util
+spec = importlib.util.spec_from_file_location("journal_tests", sys.argv[1])
+tests = importlib.util.module_from_spec(spec); sys.modules["journal_tests"] = tests; spec.loader.exec_module(tests)
+journal = tests.opened(Path(sys.argv[2]))
+when, seen = int(sys.argv[4]), 0
+def trace(statement):
+    global seen
+    seen += 1
+    if seen == when:
+        os.kill(os.getpid(), signal.SIGKILL)
+journal._db.set_trace_callback(trace)
+for number in journal.open_runs():
+    run = tests.runs()[number]
+    journal.accept(number, tests.make(journal, run))
+"""
+
+
+def test_killed_at_every_statement(tmp_path: Path) -> None:
+    """SIGKILL before the n-th SQL statement, for each n until the plan is done: in and between transactions."""
+    done = False
+    for when in (*range(1, 30), *range(31, 90, 4), 10_000):
+        arguments = [__file__, str(tmp_path), str(Path(__file__).resolve().parents[2]), str(when)]
+        child = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True)
+        assert child.returncode in (0, -signal.SIGKILL), child.stderr
+        journal = opened(tmp_path)
+        recorded = [(d.domain, d.configuration) for d in journal.downloads()]
+        assert len(recorded) == len(set(recorded)) and len(recorded) % len(NAMES) == 0
+        assert len(recorded) == 9 - 3 * len(journal.open_runs())
+        journal.close()
+        done = child.returncode == 0
+    assert done and len(recorded) == 9
+
+
+def test_killed_while_the_journal_is_made(tmp_path: Path) -> None:
+    code = KILLED.replace(
+        "journal = tests.opened", "import downloader.journal as j\nj._TABLES += '; CRASH'\ntests.opened"
+    )
+    subprocess.run([sys.executable, "-c", code, __file__, str(tmp_path), str(Path.cwd()), "1"], capture_output=True)
+    assert (tmp_path / "journal.sqlite").exists()
+    assert opened(tmp_path).open_runs() == [0, 1, 2]
+
+
+def test_export(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "vantage" / "A")
+    journal.set_meta("environment", json.dumps({"kernel": "6.1"}))
+    rows = make(journal, runs()[1])
+    journal.accept(1, rows)
+    journal.void(0, "late", make(journal, runs()[0]))
+    journal.close()
+    assert export_downloads(tmp_path) == rows
+    assert store.read_rows(tmp_path / "downloads.parquet", "downloads", Download) == rows
+    superseded = store.read_rows(tmp_path / "superseded.parquet", "superseded", Download)
+    assert [d.treatment_detail for d in superseded] == ["void: late"] * 3
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["plan_sha256"] == "h" and environment["vantage_points"] == {"A": {"kernel": "6.1"}}
+    with pytest.raises(UsageError, match="holds no campaign"):
+        export_downloads(tmp_path / "vantage")
+
+
+def test_same_object() -> None:
+    run = runs()[0]
+    same = [download(run, n) for n in range(3)]
+    assert same_object(same) == same
+    odd = same_object([same[0], download(run, 1, sha="b"), download(run, 2)])
+    assert [d.failure for d in odd] == [None, Failure.CONTENT_CHANGED, None]
+    assert odd[1].failure_detail == "the run's object: another hash"
+    shorter = same_object([same[0], same[1], download(run, 2, sha="c", size=4)])
+    assert shorter[2].outcome == Outcome.FAILED
+    assert shorter[2].failure_detail == "the run's object: 4 bytes, others got 5"
+    tie = same_object([same[0], download(run, 1, sha="b")])
+    assert [d.failure for d in tie] == [None, Failure.CONTENT_CHANGED]
+
+
+def test_what_is_known_at_the_end() -> None:
+    run = runs()[0]
+    flows = {
+        ("tcp", 1001): FlowCount(sent=10, received=9, dropped=1, marked=2),
+        ("quic", 1000): FlowCount(sent=1, received=1, dropped=0, marked=0),
+    }
+    verdict = Verdict(disturbed=None, lateness_p99_ms=0.4, flows=flows)
+    first, second = complete([download(run, 0), download(run, 1)], capture="x.pcap", captured=None, verdict=verdict)
+    assert (first.lab_sent, first.lab_lateness_p99_ms, first.capture) == (None, 0.4, "x.pcap")
+    assert (second.lab_sent, second.lab_received, second.lab_dropped, second.lab_marked) == (10, 9, 1, 2)
