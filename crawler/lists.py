@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import idna
@@ -222,8 +222,8 @@ def _opened(path: Path) -> IO[bytes]:
 class _Closing(io.BufferedReader):
     """A decompressing stream that closes the file below it, too."""
 
-    def __init__(self, stream: IO[bytes], below: IO[bytes]) -> None:
-        super().__init__(stream)  # type: ignore[arg-type]  # GzipFile and ZipExtFile have readinto
+    def __init__(self, stream: Any, below: IO[bytes]) -> None:
+        super().__init__(stream)  # GzipFile and ZipExtFile have readinto, though their types do not say so
         self._below = below
 
     def close(self) -> None:

@@ -1,0 +1,39 @@
+"""The gate: the one downloader middleware of the crawl. Every request passes here, whatever asked for it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from crawler.manners import BlockLists, RefusedError, check_public
+from crawler.names import Pins
+from crawler.visit import Ask, Outcome, Want
+
+ASK = "upshift_ask"
+"""Key of the request's `Ask` in its meta."""
+
+
+class GateMiddleware:
+    """Refuses what must not be asked: not pinned, not public, blocked, or disallowed by robots.txt.
+
+    `crawler.visit` asks the same questions earlier, to choose what to do; this is the lock, that is the map.
+    """
+
+    def __init__(self, blocks: BlockLists) -> None:
+        self._blocks = blocks
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> GateMiddleware:
+        return cls(crawler.spider.blocks)
+
+    def process_request(self, request: Any) -> None:
+        """Raises RefusedError; None lets the request pass."""
+        ask: Ask | None = request.meta.get(ASK)
+        host = urlsplit(request.url).hostname or ""
+        pinned = Pins.current.get(host) if Pins.current is not None else None
+        if ask is None or pinned is None or pinned != ask.address:
+            raise RefusedError(Outcome.OTHER_ADDRESS, f"{host} is not pinned to a checked address")
+        check_public(pinned)
+        self._blocks.check(host, pinned)
+        if ask.want is not Want.ROBOTS and (ask.robots is None or not ask.robots.allows(request.url)):
+            raise RefusedError(Outcome.ROBOTS_DISALLOWED, request.url)

@@ -1,0 +1,194 @@
+"""A whole crawl: list -> ledger -> visits -> targets."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import upshift
+from crawler.ledger import Filled, Ledger
+from crawler.lists import TopList
+from crawler.manners import BlockLists, Pace
+from crawler.robots import AGENT
+from crawler.visit import Limits, Outcome
+from upshift.errors import UpshiftError, UsageError
+from upshift.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user can set."""
+
+    source: Path
+    out: Path
+    ledger: Path
+    contact: str
+    """Address (mail or web) that site owners find in the user agent."""
+    limits: Limits = field(default_factory=Limits)
+    shard: tuple[int, int] = (1, 1)
+    limit: int | None = None
+    workers: int = 200
+    rate_per_s: float = 2.0
+    per_address: int = 1
+    timeout_s: float = 15.0
+    nameserver: str | None = None
+    nameserver_port: int = 53
+    ca_file: Path | None = None
+    block_lists: Sequence[Path] = ()
+
+    @property
+    def user_agent(self) -> str:
+        return f"{AGENT}/{upshift.__version__} (+{self.contact})"
+
+    def plan(self) -> dict[str, Any]:
+        """What decides the results: a resumed crawl must have the same."""
+        status = self.source.stat()
+        limits = asdict(self.limits) | {"shard": list(self.shard), "limit": self.limit}
+        return limits | {"list": f"{self.source.name}, {status.st_size} bytes"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How the crawl ended."""
+
+    domains: int
+    outcomes: Counter[str]
+    list_form: str | None
+    broken_rows: Counter[str]
+    named_faults: list[str]
+    filled: Filled | None
+    """None where the ledger had the list already."""
+    complaints: list[str]
+
+    @property
+    def found(self) -> int:
+        return self.outcomes[Outcome.FOUND]
+
+
+def crawl(options: Options, progress: Progress) -> Summary:
+    """Runs the crawl, or resumes it from its ledger, and writes the targets.
+
+    Raises:
+        UsageError: a broken list, ledger, or block list; with file and line.
+    """
+    if not options.source.is_file():
+        raise UsageError("there is no such file", where=str(options.source), remedy="check the path")
+    blocks = BlockLists(options.block_lists)
+    ledger = Ledger(options.ledger, options.plan())
+    try:
+        rows = TopList(options.source)
+        filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
+        _visit_all(options, ledger, blocks, progress)
+        _write_targets(options.out, ledger)
+        domains, outcomes = ledger.counts()
+    finally:
+        ledger.close()
+    return Summary(
+        domains=domains,
+        outcomes=outcomes,
+        list_form=rows.form,
+        broken_rows=rows.broken,
+        named_faults=[f"line {fault.line}: {fault.reason}: {fault.text!r}" for fault in rows.faults],
+        filled=filled,
+        complaints=blocks.complaints,
+    )
+
+
+def settings(options: Options) -> dict[str, Any]:
+    """Scrapy's settings: only what this crawl uses; all else that Scrapy would add is off."""
+    return {
+        "LOG_ENABLED": False,
+        "TELNETCONSOLE_ENABLED": False,
+        "EXTENSIONS_BASE": {},
+        "SPIDER_MIDDLEWARES_BASE": {},
+        "DOWNLOADER_MIDDLEWARES_BASE": {
+            "crawler.gate.GateMiddleware": 100,
+            "scrapy.downloadermiddlewares.defaultheaders.DefaultHeadersMiddleware": 400,
+            "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": 500,
+        },
+        "USER_AGENT": options.user_agent,
+        "DEFAULT_REQUEST_HEADERS": {"Accept": "*/*", "Accept-Encoding": "identity"},
+        "DNS_RESOLVER": "crawler.names.Pins",
+        "DOWNLOAD_HANDLERS": {"file": None, "ftp": None, "s3": None, "data": None},
+        "DOWNLOAD_VERIFY_CERTIFICATES": True,
+        "DOWNLOAD_DELAY": 0,  # the pace is ours: per address, with Crawl-delay
+        "CONCURRENT_REQUESTS": 0,  # as many as there are workers
+        "CONCURRENT_REQUESTS_PER_DOMAIN": max(8, options.per_address),
+        "DOWNLOAD_MAXSIZE": 0,  # downloads are stopped, never cancelled: a cancelled one loses its response
+        "DOWNLOAD_WARNSIZE": 0,
+        "DOWNLOAD_FAIL_ON_DATALOSS": False,
+        "COOKIES_ENABLED": False,
+        "RETRY_ENABLED": False,
+        "ROBOTSTXT_OBEY": False,  # it is obeyed by crawler.visit and crawler.gate, per origin and by our own name
+    }
+
+
+def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: Progress) -> None:
+    total, before = ledger.counts()
+    if sum(before.values()) >= total:
+        return
+    if options.ca_file is not None:  # Twisted's trust roots are OpenSSL's, which reads this
+        os.environ["SSL_CERT_FILE"] = str(options.ca_file)
+    from scrapy.crawler import CrawlerProcess
+
+    from crawler.names import Resolver
+    from crawler.spider import FileSpider
+
+    for name in ("scrapy", "twisted", "protego"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    faults: list[BaseException] = []
+
+    def on_done(outcomes: Counter[str]) -> None:
+        found = outcomes[Outcome.FOUND]
+        done = sum(outcomes.values())
+        failed = done - found - outcomes[Outcome.NO_FILE]
+        causes = ", ".join(
+            f"{count} {cause}"
+            for cause, count in outcomes.most_common()
+            if cause not in (Outcome.FOUND, Outcome.NO_FILE)
+        )
+        progress.update("crawling domains", done=done, total=total, failed=failed, note=f"found {found}; {causes}")
+
+    process = CrawlerProcess(settings(options), install_root_handler=False)
+    process.crawl(
+        FileSpider,
+        ledger=ledger,
+        limits=options.limits,
+        resolver=Resolver(options.nameserver, port=options.nameserver_port),
+        blocks=blocks,
+        pace=Pace(options.rate_per_s, options.per_address),
+        workers=options.workers,
+        timeout_s=options.timeout_s,
+        faults=faults,
+        on_done=on_done,
+    )
+    process.start(install_signal_handlers=False)
+    if faults:
+        raise faults[0]
+    total, after = ledger.counts()
+    if sum(after.values()) < total:
+        raise UpshiftError(
+            f"the crawl stopped with {total - sum(after.values())} domains to go",
+            where=str(options.ledger),
+            remedy="run the same command again: it goes on from there",
+        )
+
+
+def _write_targets(out: Path, ledger: Ledger) -> None:
+    """The targets, with what the crawl saw on the way: Alt-Svc (QUIC candidates) and CNAME chain."""
+    import pyarrow as pa
+
+    from upshift import store
+
+    rows = list(ledger.found())
+    schema = store.row_schema("targets")
+    columns: dict[str, list[Any]] = {name: [getattr(target, name) for target, _, _ in rows] for name in schema.names}
+    columns["alt_svc"] = [alt_svc for _, alt_svc, _ in rows]
+    columns["cname_chain"] = [chain for _, _, chain in rows]
+    full = pa.schema([*schema, pa.field("alt_svc", pa.string()), pa.field("cname_chain", pa.string())])
+    store.write_table(out, "targets", pa.table(columns, schema=full))

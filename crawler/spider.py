@@ -1,0 +1,175 @@
+"""The Scrapy spider: workers that take domains from the ledger and visit them through Scrapy's downloader.
+
+Visits are coroutines that await `engine.download_async`; nothing goes through Scrapy's scheduler, so there is no queue
+of requests to grow, to lose in a crash, or to replay: memory depends on the number of workers, not on the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import scrapy
+from scrapy import signals
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    ResponseDataLossError,
+    StopDownload,
+)
+
+from crawler.gate import ASK
+from crawler.ledger import Ledger, Result
+from crawler.manners import BlockLists, Pace, RefusedError
+from crawler.names import Pins, Resolver
+from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
+
+SIZE_GETS = 24
+"""GETs for a size at the same time in all: each may hold the minimum size in memory until it is stopped."""
+
+
+class FileSpider(scrapy.Spider):
+    """Finds one large file per domain."""
+
+    name = "upshift"
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        limits: Limits,
+        resolver: Resolver,
+        blocks: BlockLists,
+        pace: Pace,
+        workers: int,
+        timeout_s: float,
+        faults: list[BaseException],
+        on_done: Callable[[Counter[str]], None],
+    ) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self._ledger = ledger
+        self._limits = limits
+        self._resolver = resolver
+        self._pace = pace
+        self._workers = workers
+        self._timeout_s = timeout_s
+        self._faults = faults
+        self._on_done = on_done
+        self._outcomes = ledger.counts()[1]
+        self._size_gets = asyncio.Semaphore(SIZE_GETS)
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> FileSpider:
+        spider: FileSpider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.headers_received, signal=signals.headers_received)
+        crawler.signals.connect(spider.bytes_received, signal=signals.bytes_received)
+        return spider
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Runs the workers to their end; yields no request of its own."""
+        domains = self._ledger.take()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work(domains))
+        except BaseExceptionGroup as error:  # Scrapy would only log it
+            self._faults.extend(error.exceptions)
+        return
+        yield  # makes this an asynchronous generator, as Scrapy wants it
+
+    async def _work(self, domains: Any) -> None:
+        for domain, _ in domains:
+            assert Pins.current is not None  # noqa: S101 - Scrapy made it before it made us
+            visit = Visit(
+                domain=domain,
+                limits=self._limits,
+                fetch=self._fetch,
+                resolver=self._resolver,
+                pins=Pins.current,
+                blocks=self.blocks,
+            )
+            result: Result = await visit.run()
+            self._ledger.finish(result)
+            self._outcomes[result.outcome] += 1
+            self._on_done(self._outcomes)
+
+    async def _fetch(self, ask: Ask) -> Reply:
+        """One request through Scrapy, at its address's pace."""
+        request = scrapy.Request(
+            ask.url,
+            method="HEAD" if ask.want is Want.HEAD else "GET",
+            meta={ASK: ask, "download_slot": ask.address, "download_timeout": self._timeout_s},
+            dont_filter=True,
+        )
+        interval = ask.robots.delay_s if ask.robots is not None else 0.0
+        async with self._pace.turn(ask.address, interval_s=interval):
+            if ask.want is not Want.SIZE:
+                return await self._download(request)
+            async with self._size_gets:
+                return await self._download(request)
+
+    async def _download(self, request: Any) -> Reply:
+        try:
+            response = await self.crawler.engine.download_async(request)
+        except Exception as error:
+            raise _cause(error) from None
+        headers = {
+            name.decode("latin-1").lower(): values[0].decode("latin-1")
+            for name, values in response.headers.items()
+            if values
+        }
+        address = None if response.ip_address is None else str(response.ip_address)
+        return Reply(
+            status=response.status,
+            headers=headers,
+            body=response.body,
+            address=address,
+            stopped="download_stopped" in response.flags,
+        )
+
+    def headers_received(self, headers: Any, body_length: Any, request: Any, **_: Any) -> None:  # noqa: ARG002
+        """Notes length and kind. For a HEAD without Content-Length Scrapy says 0, which is taken for unknown."""
+        ask: Ask = request.meta[ASK]
+        kind = (headers.get(b"Content-Type") or b"").split(b";")[0].strip().lower()
+        ask.html = kind in (b"", b"text/html", b"application/xhtml+xml")
+        ask.encoded = (headers.get(b"Content-Encoding") or b"identity").strip().lower() != b"identity"
+        length = headers.get(b"Content-Length") or b""
+        ask.length = int(length) if length.isdigit() and int(length) > 0 and not ask.encoded else None
+
+    def bytes_received(self, data: bytes, request: Any, **_: Any) -> None:
+        """Stops the download when the rest is of no use. (Stopping at the headers would lose the server's address.)"""
+        ask: Ask = request.meta[ASK]
+        ask.received += len(data)
+        if ask.enough:
+            raise StopDownload(fail=False)
+
+
+_CAUSES: tuple[tuple[type[BaseException], Outcome], ...] = (
+    (CannotResolveHostError, Outcome.OTHER_ADDRESS),  # its pin is gone: nobody may connect to it now
+    (DownloadTimeoutError, Outcome.TIMEOUT),
+    (DownloadConnectionRefusedError, Outcome.CONNECTION_FAILED),
+    (ResponseDataLossError, Outcome.PROTOCOL_ERROR),
+    (DownloadCancelledError, Outcome.PROTOCOL_ERROR),
+)
+
+
+def _cause(error: Exception) -> RefusedError:
+    """Scrapy's and Twisted's exceptions as one of our outcomes."""
+    if isinstance(error, RefusedError):
+        return error
+    text = f"{type(error).__name__}: {error}"
+    for kind, outcome in _CAUSES:
+        if isinstance(error, kind):
+            return RefusedError(outcome, text)
+    if isinstance(error, DownloadFailedError) or "SSL" in text or "TLS" in text:
+        tls = any(word in text for word in ("SSL", "TLS", "ertificate", "VerificationError"))
+        return RefusedError(Outcome.TLS_ERROR if tls else Outcome.CONNECTION_FAILED, text)
+    if isinstance(error, OSError):
+        return RefusedError(Outcome.CONNECTION_FAILED, text)
+    return RefusedError(Outcome.PROTOCOL_ERROR, text)

@@ -1,0 +1,351 @@
+"""The visit of one domain: from its start page to its largest file, within budgets.
+
+Order: resolve once and pin; robots.txt; then pages by breadth. After each page the files that it names are probed; as
+soon as a page has files of at least the minimum size, the largest of them (below the maximum) is the result and the
+domain is left alone. Every URL, redirect hops included, must be on the same registered domain, of the start's scheme
+and port, at the same address, and allowed by robots.txt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urljoin, urlsplit
+
+from crawler.ledger import Result
+from crawler.links import extract, normal
+from crawler.manners import BlockLists, RefusedError, check_public
+from crawler.names import Pins, Resolver, registered_domain
+from crawler.robots import Robots, from_reply
+
+MAX_REDIRECTS = 5
+MAX_CRAWL_DELAY_S = 60.0
+"""A site that asks for more is not crawled at all: its visit would take hours."""
+
+MAX_DETAIL = 200
+
+
+class Outcome(StrEnum):
+    """How a visit ended."""
+
+    FOUND = "found"
+    NO_FILE = "no_file"
+    BLOCKED = "blocked"
+    DNS_ERROR = "dns_error"
+    ADDRESS_REFUSED = "address_refused"
+    ROBOTS_DISALLOWED = "robots_disallowed"
+    ROBOTS_UNREACHABLE = "robots_unreachable"
+    CRAWL_DELAY = "crawl_delay"
+    CONNECTION_FAILED = "connection_failed"
+    TIMEOUT = "timeout"
+    TLS_ERROR = "tls_error"
+    HTTP_STATUS = "http_status"
+    OFF_DOMAIN = "off_domain"
+    """The start page redirects to another domain, scheme or port."""
+    OTHER_ADDRESS = "other_address"
+    """The start page redirects to another server, or another server answered."""
+    TOO_MANY_REDIRECTS = "too_many_redirects"
+    TIME_BUDGET = "time_budget"
+    PROTOCOL_ERROR = "protocol_error"
+
+
+class Want(StrEnum):
+    """What a request is for; it decides when the download is stopped."""
+
+    ROBOTS = "robots"
+    PAGE = "page"
+    HEAD = "head"
+    SIZE = "size"
+    """A GET that is stopped as soon as the size is known or the minimum has arrived."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ask:
+    """A request, and what has been seen of its answer so far."""
+
+    url: str
+    want: Want
+    address: str
+    robots: Robots | None
+    """None for robots.txt itself."""
+    min_size: int
+    max_page_bytes: int
+    length: int | None = None
+    """Content-Length, where the body is not encoded."""
+    html: bool = False
+    encoded: bool = False
+    received: int = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether the rest of the body is of no use."""
+        if self.want is Want.ROBOTS or (self.want is Want.PAGE and self.html):
+            return self.received >= self.max_page_bytes
+        return self.length is not None or self.received >= self.min_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    """Lower-case names."""
+    body: bytes
+    address: str | None
+    stopped: bool
+
+
+Fetch = Callable[[Ask], Awaitable[Reply]]
+"""Makes one request. Raises RefusedError with a cause when there is no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Budgets of a visit; the plan of the crawl."""
+
+    min_size: int = 1_000_000
+    max_size: int = 100_000_000
+    depth: int = 2
+    pages: int = 8
+    probes: int = 40
+    """HEADs and GETs for sizes, per domain."""
+    max_page_bytes: int = 2_000_000
+    domain_s: float = 600.0
+    start: str = "https://{domain}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    url: str
+    size: int
+    lower_bound: bool
+    depth: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """One domain's visit; call `run` once."""
+
+    domain: str
+    limits: Limits
+    fetch: Fetch
+    resolver: Resolver
+    pins: Pins
+    blocks: BlockLists
+    _result: Result = field(init=False)
+    _address: str = ""
+    _hosts: dict[str, RefusedError | None] = field(default_factory=dict)
+    """Hosts asked for in this visit: None where they are pinned."""
+    _robots: dict[str, Robots] = field(default_factory=dict)
+    _probed: set[str] = field(default_factory=set)
+    _best: Found | None = None
+    _trouble: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> Result:
+        """Visits the domain; whatever happens, there is a result."""
+        self._result = Result(domain=self.domain, outcome=Outcome.NO_FILE)
+        try:
+            async with asyncio.timeout(self.limits.domain_s):
+                await self._crawl()
+        except RefusedError as error:
+            self._result.outcome, self._result.detail = error.cause, error.detail[:MAX_DETAIL]
+        except TimeoutError:
+            self._result.outcome = Outcome.TIME_BUDGET
+        finally:
+            for host, refused in self._hosts.items():
+                if refused is None:
+                    self.pins.release(host)
+        self._conclude()
+        return self._result
+
+    def _conclude(self) -> None:
+        if self._best is not None:
+            self._result.outcome, self._result.detail = Outcome.FOUND, None
+            self._result.url, self._result.size_bytes = self._best.url, self._best.size
+            self._result.size_is_lower_bound, self._result.depth = self._best.lower_bound, self._best.depth
+        elif self._result.detail is None and self._trouble:
+            self._result.detail = ", ".join(f"{n} x {cause}" for cause, n in self._trouble.most_common(5))
+
+    async def _crawl(self) -> None:
+        start = self.limits.start.format(domain=self.domain)
+        await self._settle(urlsplit(start).hostname or self.domain)
+        queue = deque([(start, 0)])
+        seen = {start}
+        pages = 0
+        while queue and pages < self.limits.pages and self._best is None:
+            url, depth = queue.popleft()
+            pages += 1
+            try:
+                url, ask, reply = await self._follow(url, Want.PAGE)
+            except RefusedError as error:
+                if pages == 1:
+                    raise
+                self._trouble[error.cause] += 1
+                continue
+            if reply.status != 200:
+                if pages == 1:
+                    raise RefusedError(Outcome.HTTP_STATUS, str(reply.status))
+                self._trouble[f"status {reply.status}"] += 1
+                continue
+            if pages == 1:
+                self._result.alt_svc = reply.headers.get("alt-svc", "")[:500] or None
+            seen.add(url)
+            if not ask.html:
+                self._weigh(url, ask, depth)
+                continue
+            links = extract(reply.body, url=url)
+            for link in links.files:
+                await self._probe(link, depth)
+            if depth < self.limits.depth:
+                for link in links.pages:
+                    if link not in seen and len(seen) < 10 * self.limits.pages and self._fault(link) is None:
+                        seen.add(link)
+                        queue.append((link, depth + 1))
+
+    async def _settle(self, host: str) -> None:
+        """Resolves the domain, once, and chooses the address that the whole visit stays at."""
+        self.blocks.check(host, None)
+        answer = await self.resolver.ask(host)
+        self._result.cname_chain = " ".join(answer.chain) or None
+        refused: RefusedError | None = None
+        for address in answer.addresses:
+            try:
+                check_public(address)
+                self.blocks.check(host, address)
+            except RefusedError as error:
+                refused = refused or error
+                continue
+            self._address = self._result.server_ip = self.pins.pin(host, address)
+            self._hosts[host] = None
+            return
+        raise refused or RefusedError(Outcome.DNS_ERROR, "no address")
+
+    def _fault(self, url: str) -> RefusedError | None:
+        """Why a URL is off limits, as far as that can be told without asking anybody."""
+        start = urlsplit(self.limits.start.format(domain=self.domain))
+        parts = urlsplit(url)
+        if (parts.scheme, parts.port) != (start.scheme, start.port):
+            return RefusedError(Outcome.OFF_DOMAIN, f"{url} has another scheme or port")
+        if registered_domain(parts.hostname or "") != registered_domain(start.hostname or ""):
+            return RefusedError(Outcome.OFF_DOMAIN, f"{parts.hostname} is another domain")
+        return None
+
+    async def _admit(self, url: str) -> Robots:
+        """The rules under which the URL may be fetched. Raises RefusedError where it may not."""
+        fault = self._fault(url)
+        if fault is not None:
+            raise fault
+        host = urlsplit(url).hostname or ""
+        if host not in self._hosts:
+            self._hosts[host] = await self._same_address(host)
+        refused = self._hosts[host]
+        if refused is not None:
+            raise refused
+        if host not in self._robots:
+            self._robots[host] = await self._read_robots(url)
+        robots = self._robots[host]
+        if robots.unreachable:
+            raise RefusedError(Outcome.ROBOTS_UNREACHABLE, f"robots.txt of {host} cannot be had")
+        if robots.delay_s > MAX_CRAWL_DELAY_S:
+            raise RefusedError(Outcome.CRAWL_DELAY, f"{host} asks for {robots.delay_s:g} s between requests")
+        if not robots.allows(url):
+            raise RefusedError(Outcome.ROBOTS_DISALLOWED, url)
+        return robots
+
+    async def _same_address(self, host: str) -> RefusedError | None:
+        """None where another host of the domain is at our address (it is pinned then)."""
+        try:
+            answer = await self.resolver.ask(host)
+        except RefusedError as error:
+            return error
+        if self._address not in answer.addresses:
+            return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is at {answer.addresses[0]}, not {self._address}")
+        if self.pins.pin(host, self._address) != self._address:
+            self.pins.release(host)
+            return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is visited at another address at this moment")
+        return None
+
+    async def _read_robots(self, url: str) -> Robots:
+        """robots.txt of the URL's origin; redirects are followed on the same origin only (RFC 9309 allows five)."""
+        target = urljoin(url, "/robots.txt")
+        for _ in range(MAX_REDIRECTS + 1):
+            try:
+                _, reply = await self._request(target, Want.ROBOTS, None)
+            except RefusedError as error:
+                if error.cause in (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.TLS_ERROR) and not self._robots:
+                    raise  # the start page would not come either: its cause says more than "no robots.txt"
+                return Robots(None)
+            location = reply.headers.get("location")
+            if not 300 <= reply.status < 400 or location is None:
+                return from_reply(reply.status, reply.body)
+            following = normal(target, location)
+            if following is None or urlsplit(following)[:2] != urlsplit(target)[:2]:
+                return Robots("")  # a redirect that we do not follow counts as unavailable: no rules (section 2.3.1.2)
+            target = following
+        return Robots("")
+
+    async def _request(self, url: str, want: Want, robots: Robots | None) -> tuple[Ask, Reply]:
+        ask = Ask(
+            url=url,
+            want=want,
+            address=self._address,
+            robots=robots,
+            min_size=self.limits.min_size,
+            max_page_bytes=self.limits.max_page_bytes,
+        )
+        self._result.requests += 1
+        try:
+            reply = await self.fetch(ask)
+        finally:
+            self._result.received_bytes += ask.received
+        if reply.address is not None and reply.address != self._address:
+            raise RefusedError(Outcome.OTHER_ADDRESS, f"{reply.address} answered, not {self._address}")
+        return ask, reply
+
+    async def _follow(self, url: str, want: Want) -> tuple[str, Ask, Reply]:
+        """A request with its redirects, each hop admitted first."""
+        for _ in range(MAX_REDIRECTS + 1):
+            ask, reply = await self._request(url, want, await self._admit(url))
+            location = reply.headers.get("location")
+            if reply.status not in (301, 302, 303, 307, 308) or location is None:
+                return url, ask, reply
+            following = normal(url, location)
+            if following is None:
+                raise RefusedError(Outcome.PROTOCOL_ERROR, f"{url} redirects to nowhere")
+            url = following
+        raise RefusedError(Outcome.TOO_MANY_REDIRECTS, url)
+
+    async def _probe(self, url: str, depth: int) -> None:
+        """Finds out a file's size: by HEAD, and where that does not tell, by a GET that is stopped early."""
+        if url in self._probed or len(self._probed) >= self.limits.probes or self._fault(url) is not None:
+            return
+        self._probed.add(url)
+        try:
+            final, ask, reply = await self._follow(url, Want.HEAD)
+            if reply.status in (200, 204) and (ask.length or ask.encoded):
+                self._weigh(final, ask, depth)
+            elif reply.status in (200, 204, 403, 405, 500, 501):  # servers that know GET only
+                final, ask, reply = await self._follow(final, Want.SIZE)
+                if reply.status == 200:
+                    self._weigh(final, ask, depth)
+        except RefusedError as error:
+            if error.cause == Outcome.BLOCKED:
+                raise  # whoever opts out during the visit is left alone at once
+            self._trouble[error.cause] += 1
+
+    def _weigh(self, url: str, ask: Ask, depth: int) -> None:
+        """Takes a file for the result where it is the largest so far, and within bounds."""
+        if ask.encoded:
+            self._trouble["encoded body"] += 1
+            return
+        size = ask.length if ask.length is not None else ask.received
+        lower_bound = ask.length is None and ask.received >= self.limits.min_size
+        if size < self.limits.min_size or size > self.limits.max_size:
+            self._trouble["too small" if size < self.limits.min_size else "too large"] += 1
+            return
+        if self._best is None or size > self._best.size:
+            self._best = Found(url=url, size=size, lower_bound=lower_bound, depth=depth)

@@ -1,0 +1,556 @@
+"""The crawl against real HTTP servers and a real name server, all on loopback, started as a program of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import dns.message
+import dns.rcode
+import dns.rrset
+import pytest
+
+from crawler.links import extract
+from crawler.manners import BlockLists, RefusedError, check_public, read_blocked
+from crawler.names import registered_domain
+from crawler.robots import Robots, from_reply
+from upshift import store
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MIN = 50_000
+BIG = 100_000_000
+ADDRESSES = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
+
+
+class Log:
+    """What the servers saw."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.requests: list[tuple[float, str, str, str, str]] = []  # time, host, method, path, user agent
+        self.sent: dict[tuple[str, str], int] = defaultdict(int)
+
+    def of(self, host: str) -> list[tuple[str, str]]:
+        return [(method, path) for _, name, method, path, _ in self.requests if name == host]
+
+
+class Site(BaseHTTPRequestHandler):
+    """Virtual hosts by the first label of the Host header; see `KINDS`."""
+
+    protocol_version = "HTTP/1.1"
+    log: Log
+
+    def setup(self) -> None:
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # what is sent has nearly arrived
+        super().setup()
+
+    def _serve(self) -> None:
+        host = self.headers.get("Host", "").partition(":")[0]
+        with self.log.lock:
+            self.log.requests.append(
+                (time.monotonic(), host, self.command, self.path, self.headers.get("User-Agent", ""))
+            )
+        label = host.split(".")[0].rstrip("0123456789")
+        handler: Callable[[Site, str], None] | None = KINDS.get(label)
+        if handler is None or (self.path == "/robots.txt" and label not in OWN_ROBOTS):
+            self.give(404, b"")
+            return
+        handler(self, host)
+
+    do_GET = do_HEAD = _serve  # noqa: N815 - names of http.server
+
+    def give(
+        self, status: int, body: bytes | int, kind: str = "text/html", length: bool = True, **headers: str
+    ) -> None:
+        """Answers; a number as body is that many bytes of a file."""
+        size = body if isinstance(body, int) else len(body)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if length:
+            self.send_header("Content-Length", str(size))
+        else:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        host = self.headers.get("Host", "").partition(":")[0]
+        left = size
+        with contextlib.suppress(ConnectionError):
+            while left:
+                piece = b"x" * min(left, 16_384) if isinstance(body, int) else body
+                self.wfile.write(piece)
+                left -= len(piece)
+                self.log.sent[host, self.path] += len(piece)
+
+    def page(self, *links: str, **headers: str) -> None:
+        self.give(200, "".join(f'<a href="{link}">x</a>' for link in links).encode(), **headers)
+
+    def port(self) -> int:
+        return int(self.headers["Host"].partition(":")[2])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def plain(site: Site, host: str) -> None:
+    """Two pages deep; the larger of two files."""
+    files = {"/small.png": 100, "/a.zip": MIN, "/b.bin": MIN + 7}
+    if site.path in files:
+        site.give(200, files[site.path], "application/octet-stream")
+    elif site.path == "/":
+        site.page("/small.png", "/sub", "http://other.example/x.zip", Alt_Svc='h3=":443"; ma=60')
+    elif site.path == "/sub":
+        site.page("/a.zip", "/b.bin", "/never")
+    else:
+        site.give(404, b"")
+
+
+def unsized(site: Site, host: str) -> None:
+    """HEAD tells no length; the file is far larger than what may be read."""
+    if site.path == "/big.iso":
+        site.give(200, BIG, "application/octet-stream", length=False)
+    elif site.path == "/less.iso":
+        site.give(200, MIN - 1, "application/octet-stream", length=False)
+    else:
+        site.page("/less.iso", "/big.iso")
+
+
+def getonly(site: Site, host: str) -> None:
+    if site.path == "/f.iso" and site.command == "HEAD":
+        site.give(405, b"")
+    elif site.path == "/f.iso":
+        site.give(200, BIG, "application/octet-stream")
+    else:
+        site.page("/f.iso")
+
+
+def robots(site: Site, host: str) -> None:
+    if site.path == "/robots.txt":
+        site.give(200, b"User-agent: *\nAllow: /\n\nUser-agent: upshift\nDisallow: /secret\n", "text/plain")
+    elif site.path == "/":
+        site.page("/secret/f.iso", "/open.iso", "/hop.iso")
+    elif site.path == "/hop.iso":
+        site.give(302, b"", Location="/secret/g.iso")
+    else:
+        site.give(200, MIN if site.path == "/open.iso" else 9 * MIN, "application/octet-stream")
+
+
+def closed(site: Site, host: str) -> None:
+    site.give(200, b"User-agent: *\nDisallow: /\n", "text/plain")
+
+
+def fivexx(site: Site, host: str) -> None:
+    site.give(503 if site.path == "/robots.txt" else 200, b"")
+
+
+def slowly(site: Site, host: str) -> None:
+    """Asks for a delay between requests."""
+    if site.path == "/robots.txt":
+        site.give(200, b"User-agent: *\nCrawl-delay: 0.4\n", "text/plain")
+    elif site.path == "/":
+        site.page("/1.iso", "/2.iso", "/3.iso")
+    else:
+        site.give(200, MIN, "application/octet-stream")
+
+
+def leaving(site: Site, host: str) -> None:
+    site.give(301, b"", Location=f"http://plain1.example:{site.port()}/")
+
+
+def private(site: Site, host: str) -> None:
+    """Files that redirect to private addresses, other ports, other domains, other servers."""
+    away = {
+        "/1.iso": "http://10.0.0.1/f.iso",
+        "/2.iso": f"http://127.0.0.1:{site.port() + 1}/f.iso",
+        "/3.iso": f"http://plain1.example:{site.port()}/b.bin",
+        "/4.iso": f"http://elsewhere.{host}:{site.port()}/f.iso",
+        "/5.iso": f"https://{host}:{site.port()}/f.iso",
+        "/6.iso": "/6.iso",
+    }
+    if site.path in away:
+        site.give(302, b"", Location=away[site.path])
+    else:
+        site.page(*away)
+
+
+def wwwhost(site: Site, host: str) -> None:
+    site.give(301, b"", Location=f"http://www.{host}:{site.port()}/")
+
+
+def www(site: Site, host: str) -> None:
+    if site.path == "/f.iso":
+        site.give(200, MIN + 1, "application/octet-stream")
+    else:
+        site.page("/f.iso")
+
+
+def toolarge(site: Site, host: str) -> None:
+    if site.path == "/f.iso":
+        site.give(200, BIG + 1, "application/octet-stream")
+    else:
+        site.page("/f.iso")
+
+
+def gone(site: Site, host: str) -> None:
+    site.give(404, b"")
+
+
+def hangs(site: Site, host: str) -> None:
+    time.sleep(3)
+    site.close_connection = True
+
+
+def encoded(site: Site, host: str) -> None:
+    if site.path == "/":
+        site.page("/f.js")
+    else:
+        site.give(200, 2 * MIN, "text/javascript", Content_Encoding="gzip")
+
+
+KINDS: dict[str, Callable[[Site, str], None]] = {
+    name: value for name, value in list(globals().items())
+    if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("site", "host")
+}  # fmt: skip
+OWN_ROBOTS = {"robots", "closed", "fivexx", "slowly", "hangs", "wwwhost", "leaving"}
+
+
+def address_of(name: str) -> str | None:
+    """The world's DNS: None for a name that does not exist."""
+    labels = name.split(".")
+    if labels[0].startswith("elsewhere"):
+        return ADDRESSES[2]
+    if labels[0].startswith("missing"):
+        return None
+    if labels[0].startswith("inside"):
+        return "10.1.2.3"
+    return ADDRESSES[len(name.removeprefix("www.")) % 2]
+
+
+class World:
+    """Servers on three loopback addresses at one port, and a name server."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        handler = type("BoundSite", (Site,), {"log": self.log})
+        first = ThreadingHTTPServer((ADDRESSES[0], 0), handler)
+        self.port = first.server_port
+        self._servers = [first, *(ThreadingHTTPServer((a, self.port), handler) for a in ADDRESSES[1:])]
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        self._dns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._dns.bind(("127.0.0.1", 0))
+        self.dns_port = self._dns.getsockname()[1]
+        self.asked: list[str] = []
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+        self._thread.start()
+
+    def _answer(self) -> None:
+        while True:
+            data, peer = self._dns.recvfrom(4096)
+            if data == b"stop":
+                return
+            query = dns.message.from_wire(data)
+            name = query.question[0].name.to_text(omit_final_dot=True)
+            self.asked.append(name)
+            answer = dns.message.make_response(query)
+            address = address_of(name)
+            if address is None:
+                answer.set_rcode(dns.rcode.NXDOMAIN)
+            elif name.startswith("plain"):
+                answer.answer = [
+                    dns.rrset.from_text(f"{name}.", 60, "IN", "CNAME", "edge.cdn.example."),
+                    dns.rrset.from_text("edge.cdn.example.", 60, "IN", "A", address),
+                ]
+            else:
+                answer.answer = [dns.rrset.from_text(f"{name}.", 60, "IN", "A", address)]
+            self._dns.sendto(answer.to_wire(), peer)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._dns.sendto(b"stop", self._dns.getsockname())
+        self._thread.join(5)
+        self._dns.close()
+
+    def command(self, source: Path, out: Path, *more: str) -> list[str]:
+        options = {
+            "--out": str(out),
+            "--contact": "mailto:me@example.org",
+            "--min-size": str(MIN),
+            "--max-size": str(BIG),
+            "--nameserver": "127.0.0.1",
+            "--nameserver-port": str(self.dns_port),
+            "--start": f"http://{{domain}}:{self.port}/",
+            "--rate": "200",
+            "--per-address": "4",
+            "--timeout": "1",
+        }
+        flat = [part for pair in options.items() for part in pair]
+        code = "import typer; from crawler.cli import crawl; app = typer.Typer(); app.command()(crawl); app()"
+        return [sys.executable, "-c", code, str(source), *flat, "--json", *more]
+
+    def start(self, source: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(source, out, *more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+
+    def crawl(self, source: Path, out: Path, *more: str) -> dict[str, object]:
+        child = self.start(source, out, *more)
+        said, errors = child.communicate(timeout=120)
+        assert child.returncode == 0, errors
+        found: dict[str, object] = json.loads(said.strip().splitlines()[-1])
+        return found
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.close()
+
+
+def targets(out: Path) -> dict[str, Target]:
+    return {t.domain: t for t in store.read_rows(out, "targets", Target)}
+
+
+def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_path: Path) -> None:
+    names = [f"{kind}.example" for kind in KINDS if kind != "www"]
+    names += ["plain1.example", "missing.example", "inside.example", "blockedsite.example"]
+    source, out, block = tmp_path / "list", tmp_path / "o.parquet", tmp_path / "block"
+    source.write_text("".join(f"{n},{name}\r\n" for n, name in enumerate(names, 1)) + "99,plain.example\n,\n")
+    block.write_text("# left alone\nblockedsite.example\n192.0.2.0/24\n")
+    facts = world.crawl(source, out, "--block-list", str(block))
+    found = targets(out)
+    sizes = {
+        t.domain: (t.url.partition(str(world.port))[2], t.size_bytes, t.size_is_lower_bound) for t in found.values()
+    }
+    unsized_size = sizes.pop("unsized.example")
+    assert unsized_size[0] == "/big.iso"
+    assert unsized_size[2] is True
+    assert MIN <= (unsized_size[1] or 0) < 10 * MIN
+    assert sizes == {
+        "plain.example": ("/b.bin", MIN + 7, False),
+        "plain1.example": ("/b.bin", MIN + 7, False),
+        "getonly.example": ("/f.iso", BIG, False),
+        "robots.example": ("/open.iso", MIN, False),
+        "slowly.example": ("/1.iso", MIN, False),
+        "wwwhost.example": ("/f.iso", MIN + 1, False),
+    }
+    assert found["plain.example"].depth == 1
+    assert found["plain.example"].server_ip == address_of("plain.example")
+    assert found["wwwhost.example"].url.startswith("http://www.wwwhost.example:")
+    assert facts["outcomes"] == {
+        "found": 7,
+        "no_file": 3,  # private, toolarge, encoded
+        "robots_disallowed": 1,
+        "robots_unreachable": 1,
+        "off_domain": 1,
+        "http_status": 1,
+        "timeout": 1,
+        "dns_error": 1,
+        "address_refused": 1,
+        "blocked": 1,
+    }
+    assert (facts["duplicates"], facts["broken_rows"]) == (1, {"empty fields": 1})
+    table = store.read_table(out, "targets")
+    extra = {row["domain"]: row for row in table.select(["domain", "alt_svc", "cname_chain"]).to_pylist()}
+    assert extra["plain.example"]["alt_svc"] == 'h3=":443"; ma=60'
+    assert extra["plain.example"]["cname_chain"] == "edge.cdn.example"
+    check_the_logs(world)
+
+
+def check_the_logs(world: World) -> None:
+    log = world.log
+    agents = {agent for *_, agent in log.requests}
+    assert len(agents) == 1
+    assert "upshift/" in (agent := agents.pop())
+    assert "mailto:me@example.org" in agent
+    for host in {host for _, host, *_ in log.requests}:
+        assert log.of(host)[0] == ("GET", "/robots.txt")
+        assert log.of(host).count(("GET", "/robots.txt")) == 1
+    assert not [path for _, path in log.of("robots.example") if path.startswith("/secret")]
+    assert log.of("closed.example") == [("GET", "/robots.txt")]
+    assert log.of("fivexx.example") == [("GET", "/robots.txt")]
+    assert not log.of("blockedsite.example")
+    assert not log.of("elsewhere.private.example")
+    assert not log.of("10.0.0.1")
+    assert ("GET", "/never") not in log.of("plain.example")  # a domain with a file is left alone
+    assert "other.example" not in world.asked
+    assert world.asked.count("plain.example") == 1
+    assert log.sent["unsized.example", "/big.iso"] < BIG / 10
+    assert log.sent["getonly.example", "/f.iso"] < BIG / 10
+    times = [when for when, host, *_ in log.requests if host == "slowly.example"]
+    assert all(later - earlier > 0.35 for earlier, later in itertools.pairwise(times[1:]))
+
+
+def test_the_rate_holds_for_all_domains_of_an_address_together(world: World, tmp_path: Path) -> None:
+    source = tmp_path / "list"
+    source.write_text("\n".join(f"gone{n}.example" for n in range(10, 20)))
+    world.crawl(source, tmp_path / "o.parquet", "--rate", "10", "--per-address", "1")
+    times = sorted(when for when, *_ in world.log.requests)
+    assert len(times) == 20  # robots.txt and start page of each
+    assert times[-1] - times[0] > 19 / 10 - 0.15
+
+
+def test_killed_ten_times_no_finished_domain_is_fetched_again(world: World, tmp_path: Path) -> None:
+    names = [f"{kind}{n}.example" for n in range(40) for kind in ("plain", "gone", "unsized")]
+    source = tmp_path / "list"
+    source.write_text("\n".join(names))
+    world.crawl(source, tmp_path / "whole.parquet")
+    whole = {(t.domain, t.url, t.size_is_lower_bound) for t in targets(tmp_path / "whole.parquet").values()}
+    assert len(whole) == 80
+    out, ledger = tmp_path / "o.parquet", tmp_path / "l.sqlite"
+    generator = random.Random(2)
+    slow = ("--ledger", str(ledger), "--workers", "4", "--rate", "40")
+    done: set[str] = set()
+    for _ in range(10):
+        world.log.requests.clear()
+        child = world.start(source, out, *slow)
+        time.sleep(generator.uniform(1.0, 2.2))
+        child.send_signal(signal.SIGKILL)
+        child.communicate(timeout=30)
+        assert not done & {host for _, host, *_ in world.log.requests}
+        done = finished(ledger)
+    world.log.requests.clear()
+    world.crawl(source, out, *slow[:2])
+    assert not done & {host for _, host, *_ in world.log.requests}
+    assert {(t.domain, t.url, t.size_is_lower_bound) for t in targets(out).values()} == whole
+
+
+def finished(ledger: Path) -> set[str]:
+    import sqlite3
+
+    if not ledger.exists():
+        return set()
+    with contextlib.closing(sqlite3.connect(ledger)) as db:
+        try:
+            return {row[0] for row in db.execute("SELECT domain FROM domains WHERE outcome IS NOT NULL")}
+        except sqlite3.OperationalError:
+            return set()
+
+
+def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Path) -> None:
+    source, opt_out = tmp_path / "list", tmp_path / "opt-out"
+    source.write_text("\n".join(f"plain{n}.example" for n in range(100, 190)))
+    child = world.start(source, tmp_path / "o.parquet", "--opt-out", str(opt_out), "--rate", "12", "--workers", "2")
+    deadline = time.monotonic() + 30
+    while len(world.log.requests) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    opt_out.write_text("127.0.0.0/8\n")
+    said, errors = child.communicate(timeout=100)
+    assert child.returncode == 0, errors
+    outcomes = json.loads(said.strip().splitlines()[-1])["outcomes"]
+    assert outcomes["blocked"] > 20
+    assert outcomes["blocked"] + outcomes.get("found", 0) == 90
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.2.1", "224.0.0.1", "::1", "fe80::1",
+                "fd00::1", "::ffff:10.0.0.1", "0.0.0.0", "255.255.255.255", "127.0.0.1"],
+)  # fmt: skip
+def test_addresses_that_no_public_server_has_are_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UPSHIFT_ALLOWED_PREFIXES")
+    with pytest.raises(RefusedError, match="address_refused"):
+        check_public(address)
+    check_public("8.8.8.8")
+    monkeypatch.setenv("UPSHIFT_ALLOWED_PREFIXES", "198.18.0.0/15")
+    check_public("198.18.0.1")
+    with pytest.raises(RefusedError):
+        check_public("8.8.8.8")
+
+
+def test_block_lists(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    path.write_text("*.Example.org # words\n192.0.2.0/24\n2001:db8::/32\n\n")
+    blocked = read_blocked(path)
+    assert blocked.domain("www.example.org")
+    assert not blocked.domain("myexample.org")
+    assert blocked.address("192.0.2.7")
+    assert blocked.address("2001:db8::1")
+    lists = BlockLists([path])
+    with pytest.raises(RefusedError, match="blocked"):
+        lists.check("a.example.org", None)
+    path.write_text("a b\n")
+    with pytest.raises(UsageError, match="line 1: 'a b' is neither a domain nor a prefix"):
+        read_blocked(path)
+    lists._looked = -100.0
+    with pytest.raises(RefusedError):  # the last readable state goes on being honoured
+        lists.check("a.example.org", None)
+    assert len(lists.complaints) == 1
+
+
+def test_robots_by_our_own_name() -> None:
+    rules = from_reply(200, b"User-agent: *\nDisallow: /\n\nUser-agent: Upshift\nDisallow: /x\nCrawl-delay: 3")
+    assert rules.allows("https://a.example/y")
+    assert not rules.allows("https://a.example/x/1")
+    assert rules.delay_s == 3
+    assert from_reply(404, b"").allows("https://a.example/")
+    assert not from_reply(500, b"").allows("https://a.example/")
+    assert from_reply(200, b"\xff\xfe\x00garbage").allows("https://a.example/")
+    assert not Robots(None).allows("https://a.example/")
+
+
+def test_links() -> None:
+    page = b"""<html><base href="/dir/"><a href="p">p</a><a href="f.PDF#x">f</a><a href="/q?x=1"></a>
+    <img srcset="i1.jpg 1x, i2.jpg 2x" src=i0.jpg><video src=v.mp4 poster=p.png></video><script src=s.js></script>
+    <a href="mailto:x@y">m</a><a href="javascript:0">j</a><a href="http://u:p@h/">u</a><link rel=canonical href="/me">
+    <link rel=stylesheet href=c.css><iframe src=frame.html></iframe><a href="http://[bad/">b</a>
+    <a href=" \xc3\xa4.zip ">"""
+    found = extract(page, url="https://a.example/here", encoding="utf-8")
+    names = [url.removeprefix("https://a.example/dir/") for url in found.files]
+    assert names == ["v.mp4", "%C3%A4.zip", "f.PDF", "i0.jpg", "i1.jpg", "i2.jpg", "p.png", "s.js", "c.css"]
+    assert found.pages == ["https://a.example/dir/p", "https://a.example/q?x=1", "https://a.example/dir/frame.html"]
+    assert extract(b"", url="https://a.example/").files == []
+    assert extract(b"\x00\xff<", url="https://a.example/").files == []
+
+
+def test_registered_domains_without_any_network() -> None:
+    hosts = {"www.bbc.co.uk": "bbc.co.uk", "a.user.github.io": "user.github.io", "www.a.example": "a.example"}
+    assert {host: registered_domain(host) for host in hosts} == hosts
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--shard", "3/2"], "'3/2' is no shard"),
+        (["--max-size", "10"], "smaller than --min-size"),
+        (["--start", "ftp://x"], "is no start page"),
+        (["--contact", " "], "is no address"),
+    ],
+)
+def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -> None:
+    from typer import Typer
+    from typer.testing import CliRunner
+
+    from crawler.cli import crawl
+
+    app = Typer()
+    app.command()(crawl)
+    source = tmp_path / "list"
+    source.write_text("a.example\n")
+    result = CliRunner().invoke(app, [str(source), "-o", str(tmp_path / "o"), "--contact", "x", *more])
+    assert isinstance(result.exception, UsageError)
+    assert said in result.exception.sentence()
