@@ -1,0 +1,125 @@
+"""The warm interpreter: one line in, one line out, whatever the child does; and it leaves nobody behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.programs import resolve
+
+PROGRAM = """
+import os, random, sys, time
+IMPORTED = os.getpid()
+def main(argv):
+    if argv[0] == "pids":
+        print(IMPORTED, os.getpid(), os.getppid(), random.random())
+    elif argv[0] == "crash":
+        raise RuntimeError("a bad day")
+    elif argv[0] == "segfault":
+        os.kill(os.getpid(), 11)
+    elif argv[0] == "hang":
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+    elif argv[0] == "much":
+        sys.stdout.write("x" * 3_000_000); sys.stderr.write("y" * 3_000_000)
+    elif argv[0] == "stdin":
+        print(repr(sys.stdin.read()))
+    elif argv[0] == "exit":
+        sys.exit(3)
+    return 0
+"""
+
+
+class Warm:
+    def __init__(self, folder: Path) -> None:
+        (folder / "warm_program.py").write_text(PROGRAM)
+        path = os.pathsep.join([str(folder), str(Path(__file__).resolve().parents[2])])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "downloader.programs.warm", "warm_program"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert self.line() == {"ready": True}
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def send(self, *argv: str, limit_s: float = 20.0) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"argv": argv, "limit_s": limit_s}) + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, *argv: str, limit_s: float = 20.0) -> dict[str, Any]:
+        self.send(*argv, limit_s=limit_s)
+        return self.line()
+
+
+@pytest.fixture
+def warm(tmp_path: Path) -> Iterator[Warm]:
+    made = Warm(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
+    for pipe in (made.process.stdin, made.process.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_children_are_forked_and_differ(warm: Warm) -> None:
+    seen = [warm.ask("pids")["stdout"].split() for _ in range(3)]
+    parent = str(warm.process.pid)
+    assert all(imported == parent == mother for imported, _, mother, _ in seen)
+    assert len({child for _, child, _, _ in seen}) == 3
+    assert len({number for *_, number in seen}) == 3, "children must not share their random numbers"
+
+
+def test_ends_of_every_kind(warm: Warm) -> None:
+    crash = warm.ask("crash")
+    assert crash["returncode"] == 70 and crash["stderr"].strip().endswith("RuntimeError: a bad day")
+    assert warm.ask("segfault")["returncode"] == -11
+    assert warm.ask("exit")["returncode"] == 3
+    much = warm.ask("much")
+    assert (len(much["stdout"]), len(much["stderr"]), much["returncode"]) == (3_000_000, 3_000_000, 0)
+    assert warm.ask("stdin")["stdout"] == "''\n"
+    began = time.monotonic()
+    assert warm.ask("hang", limit_s=0.3)["returncode"] is None
+    assert time.monotonic() - began < 5
+    assert warm.ask("pids")["returncode"] == 0, "it goes on after all that"
+
+
+def test_a_child_dies_with_its_parent(warm: Warm, tmp_path: Path) -> None:
+    warm.send("hang")
+    children = Path(f"/proc/{warm.process.pid}/task/{warm.process.pid}/children")
+    until = time.monotonic() + 10
+    while not (pids := children.read_text().split()):
+        assert time.monotonic() < until
+    time.sleep(0.2)  # so that the child has asked to die with its parent
+    warm.process.kill()
+    warm.process.wait()
+    until = time.monotonic() + 10
+    while Path(f"/proc/{pids[0]}").exists() and "Z" not in Path(f"/proc/{pids[0]}/stat").read_text().split()[2]:
+        assert time.monotonic() < until, "the child lives on"
+
+
+def test_it_ends_with_its_input(warm: Warm) -> None:
+    warm.process.communicate(timeout=10)
+    assert warm.process.returncode == 0
+
+
+def test_resolve_asks_only_allowed_servers() -> None:
+    found = resolve.resolve("a.example", family="ipv4", nameservers=["192.0.2.1"], timeout_s=1, allowed=())
+    assert found["addresses"] == [] and "192.0.2.1 is outside" in found["error"]
+    literal = resolve.resolve("127.0.0.1", family="ipv4", nameservers=[], timeout_s=1, allowed=())
+    assert (literal["addresses"], literal["error"]) == (["127.0.0.1"], None)
