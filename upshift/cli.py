@@ -18,6 +18,7 @@ from upshift.errors import UpshiftError
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
     "doctor": ("vantage.cli_doctor:doctor", "What this host can and cannot measure, and how to mend it."),
+    "crawl": ("crawler.cli:crawl", "Top list -> targets: one large file per domain, with its size."),
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),

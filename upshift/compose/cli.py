@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +60,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("demo"),
     topology: Annotated[str, typer.Option(help="Lab: anrw (three vantage points, minutes) or small.")] = "anrw",
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove the folder of an earlier demo first.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Progress as JSON lines on standard error.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines, no tables.")] = False,
 ) -> None:
     """The whole pipeline in the lab, then the report; a finished folder is reported again."""
     from upshift.compose.demo import MARK, present, run_demo
@@ -74,6 +75,12 @@ def demo(
         shutil.rmtree(out)
     with progress_display.show(as_json=json) as progress:
         summary = run_demo(out, topology=topology, progress=progress)
-    typer.echo(summary.as_json() if json else summary.sentence(out), err=not json)
     _require_whole(summary, out)
-    present(out)
+    made = present(out)
+    if json:
+        typer.echo(summary.as_json())
+        typer.echo(dumps({"report": str(made.report)}))
+        return
+    typer.echo(made.tables)
+    typer.echo(summary.sentence(out))
+    typer.echo(f"report: {made.report}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from downloader.run import RunSummary
-
 from upshift import store
 from upshift.compose.run import run_file
 from upshift.errors import UsageError
 from upshift.progress import Progress
+
+if TYPE_CHECKING:
+    from analysis.api import Made
 
 MARK = "demo.toml"
 """The campaign of the demo, copied into its folder: it tells that the folder is a demo's, and can be run by hand."""
@@ -44,12 +47,8 @@ def run_demo(out: Path, *, topology: str, progress: Progress) -> RunSummary:
     return run_file(mark, out, progress=progress)
 
 
-def present(out: Path) -> Path:
-    """Prints Tables 1 and 2, draws the figures, writes the report; returns its path."""
-    from analysis import cli as analysis
-    from analysis import dataset, figures
+def present(out: Path) -> Made:
+    """Tables, figures and report of a demo's folder."""
+    from analysis.api import make_all
 
-    analysis.tables([out])
-    figures.write(dataset.load([out]), out / "figures")
-    analysis.report([out])
-    return out / "report" / "index.html"
+    return make_all([out])

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from analysis.captures import scan_capture
 from analysis.connection import Connection
+from analysis.kpi import Value
 from analysis.kpis import ALL as KPIS
 from downloader.factors import ALL as FACTORS
 from upshift import store
 from upshift.domain import Download, Handshake, Outcome, Transport
 from upshift.errors import UsageError
 from upshift.progress import Progress
-
-Value = float | int | str | bool | None
 
 CLOCK_SLACK_S = 1.0
 """Client and tcpdump read one clock, but a client may take its start time well before its first packet leaves."""
@@ -169,23 +168,19 @@ def story(download: Download, connection: Connection) -> str | None:
 def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
     """A row of `kpis`: the download's key, then every KPI."""
     row: dict[str, Value] = {name: getattr(download, name) for name in store.DOWNLOAD_KEY}
-    for name, kpi in KPIS.items():
-        row[name] = kpi.compute(connection)
-    return row
+    if download.transport == Transport.QUIC:
+        # Retransmissions of QUIC are invisible in a capture: its goodput needs the client's account of the body.
+        connection = replace(connection, body_bytes=download.body_bytes)
+    return row | {name: kpi.compute(connection) for name, kpi in KPIS.items()}
 
 
 def write_kpis(path: Path, rows: Sequence[Mapping[str, Value]]) -> None:
     """Writes `kpis.parquet`: key columns, then one column per KPI with its unit in the column's metadata."""
     import pyarrow as pa
 
-    key_types = {field.name: field.type for field in store.row_schema("downloads")}
-    fields, columns = [], []
-    for name in (*store.DOWNLOAD_KEY, *KPIS):
-        values = [row[name] for row in rows]
-        if name in key_types and name in store.DOWNLOAD_KEY:
-            fields.append(pa.field(name, key_types[name]))
-        else:
-            kind = pa.array(values).type if any(v is not None for v in values) else pa.float64()
-            fields.append(pa.field(name, kind, metadata={"unit": KPIS[name].unit}))
-        columns.append(pa.array(values, type=fields[-1].type))
+    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    keys = store.row_schema("downloads")
+    fields = [keys.field(name) for name in store.DOWNLOAD_KEY]
+    fields += [pa.field(name, arrow[kpi.kind], metadata={"unit": kpi.unit}) for name, kpi in KPIS.items()]
+    columns = [pa.array([row[field.name] for row in rows], type=field.type) for field in fields]
     store.write_table(path, "kpis", pa.Table.from_arrays(columns, schema=pa.schema(fields)))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from downloader.campaign import Campaign, load
 from downloader.export import export_downloads
 from downloader.run import RunSummary, run_campaign
 from downloader.targets import load_targets
-
 from upshift import store
 from upshift.compose.inspect import inspect_campaign
 from upshift.domain import Target
@@ -47,58 +47,60 @@ def run_file(
         campaign = replace(campaign, vantage_points=tuple(vantage_points))
     if isolation is not None:
         campaign = replace(campaign, isolation=isolation)
-    with open_places(campaign, out, progress=progress) as (places, targets):
+    with ExitStack() as stack:
+        targets: Sequence[Target]
+        truth: Mapping[str, Any] | None
+        if campaign.lab is None:
+            places, targets, truth = _host_place(campaign, stack), load_targets(campaign), None
+        else:
+            places, targets, truth = _lab_places(campaign, campaign.lab, stack, progress)
         summary = run_campaign(campaign, targets, places, out, progress=progress)
+    # Only now: a folder that holds another plan has been refused, and keeps its own truth.
+    if truth is not None:
+        store.write_json(out / "lab.json", truth)
     export_downloads(out)
     inspect_campaign(out, progress=progress)
     return summary
 
 
-@contextmanager
-def open_places(
-    campaign: Campaign, out: Path, *, progress: Progress
-) -> Iterator[tuple[Mapping[str, Place], Sequence[Target]]]:
-    """The places of a campaign and its targets, for the time of the block."""
-    with ExitStack() as stack:
-        places: dict[str, Place] = {}
-        if campaign.lab is None:
-            targets: Sequence[Target] = load_targets(campaign)
-            places = _host_places(campaign)
-        else:
-            from vantage.lab.lab import open_lab
+def _lab_places(
+    campaign: Campaign, topology: str, stack: ExitStack, progress: Progress
+) -> tuple[Mapping[str, Place], Sequence[Target], Mapping[str, Any]]:
+    """The campaign's vantage points in its lab, its targets, and what is programmed there."""
+    from vantage.lab.lab import open_lab
 
-            lab = stack.enter_context(open_lab(campaign.lab, progress=progress))
-            targets = lab.targets() if campaign.targets == LAB_TARGETS else load_targets(campaign)
-            for name in campaign.vantage_points or lab.vantage_points:
-                if name not in lab.vantage_points:
-                    raise UsageError(
-                        f"the lab {lab.name} has no vantage point {name!r}",
-                        where="vantage_points",
-                        remedy=f"it has: {', '.join(lab.vantage_points)}",
-                    )
-                places[name] = lab.place(name)
-            store.write_json(out / "lab.json", lab.truth())
-        for place in places.values():
-            stack.callback(place.close)
-        yield places, targets
+    lab = stack.enter_context(open_lab(topology, progress=progress))
+    targets = lab.targets() if campaign.targets == LAB_TARGETS else load_targets(campaign)
+    places: dict[str, Place] = {}
+    for name in campaign.vantage_points or lab.vantage_points:
+        if name not in lab.vantage_points:
+            raise UsageError(
+                f"the lab {lab.name} has no vantage point {name!r}",
+                where=str(campaign.path),
+                remedy=f"it has: {', '.join(lab.vantage_points)}",
+            )
+        place = lab.place(name)
+        stack.callback(place.close)
+        place.claim()
+        places[name] = place
+    return places, targets, lab.truth()
 
 
-def _host_places(campaign: Campaign) -> dict[str, Place]:
+def _host_place(campaign: Campaign, stack: ExitStack) -> Mapping[str, Place]:
     """This host, under the one name that the campaign gives it."""
     from vantage.host import HostPlace
 
     if len(campaign.vantage_points) != 1:
         raise UsageError(
             f"a campaign without a lab runs at one vantage point, this one names {len(campaign.vantage_points)}",
-            where="vantage_points",
+            where=str(campaign.path),
             remedy="name this host, or pick one by --vantage NAME",
         )
-    name = campaign.vantage_points[0]
-    return {
-        name: HostPlace(
-            name,
-            isolation=campaign.isolation,
-            allowed_prefixes=campaign.allowed_prefixes,
-            nameservers=campaign.nameservers,
-        )
-    }
+    place = HostPlace(
+        campaign.vantage_points[0],
+        isolation="host" if campaign.isolation == "host" else "netns",
+        allowed_prefixes=campaign.allowed_prefixes,
+        nameservers=campaign.nameservers,
+    )
+    stack.callback(place.close)
+    return {place.name: place}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from upshift import process
 from upshift.domain import Setting
@@ -73,7 +75,29 @@ class LabPlace:
         self._plan = plan
         self._rtt_ms = rtt_ms
         self._emulator: Emulator | None = None
+        self._claim: IO[str] | None = None
         self._namespace = linux.Namespace(self.run, (str(IPV4), str(IPV6)) if plan["ipv6"] else (str(IPV4),))
+
+    def claim(self) -> None:
+        """Makes sure that nobody else changes settings or measures here until `close`, or until this process ends.
+
+        Raises LabError where somebody does: two campaigns in one namespace would toggle each other's settings.
+        """
+        handle = (self._folder.root / f"{self.name}.claim").open("a+")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            owner = handle.read().strip()
+            handle.close()
+            raise LabError(
+                f"the vantage point {self.name} of the lab {self._folder.name} is in use by process {owner}",
+                remedy="wait until that campaign ends, or use another lab (UPSHIFT_STATE_DIR=/run/upshift-2)",
+            ) from None
+        handle.truncate(0)
+        handle.write(f"{os.getpid()}\n")
+        handle.flush()
+        self._claim = handle
 
     def prefix(self) -> list[str]:
         """How to start a program here (see `prefix_into`). Raises LabError where the lab has gone."""
@@ -147,7 +171,7 @@ class LabPlace:
         }
 
     def close(self) -> None:
-        """Puts back the node's settings and closes the connection to the emulator."""
+        """Puts back the node's settings, closes the connection to the emulator and gives up the claim."""
         try:
             if process.start_time_ticks(int(self._state["pid"])) == self._state["started_ticks"]:
                 self._namespace.restore()
@@ -155,6 +179,9 @@ class LabPlace:
             if self._emulator is not None:
                 self._emulator.close()
                 self._emulator = None
+            if self._claim is not None:
+                self._claim.close()
+                self._claim = None
 
 
 def command_into(folder: LabFolder, node: str, argv: Sequence[str], *, state: Mapping[str, Any]) -> list[str]:
