@@ -25,15 +25,17 @@ class _Lines:
         self._as_json = as_json
         self._interval_s = interval_s
         self._printed: dict[str, float] = {}
-        self._started = time.monotonic()
+        self._first: dict[str, tuple[float, int]] = {}
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
         now = time.monotonic()
+        # A resumed task begins with much done already: only what came since then tells the rate.
+        started, before = self._first.setdefault(task, (now, done))
         if done < total and now - self._printed.get(task, -self._interval_s) < self._interval_s:
             return
         self._printed[task] = now
-        elapsed = now - self._started
-        rate = done / elapsed if elapsed > 0 else 0.0
+        elapsed = now - started
+        rate = (done - before) / elapsed if elapsed > 0 else 0.0
         eta = (total - done) / rate if rate > 0 else None
         if self._as_json:
             record = {"task": task, "done": done, "total": total, "failed": failed, "rate_per_s": round(rate, 3)}
@@ -58,7 +60,7 @@ class _Bars:
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
         if task not in self._tasks:
-            self._tasks[task] = self._progress.add_task(task, total=total, failed=0, note="")
+            self._tasks[task] = self._progress.add_task(task, total=total, completed=done, failed=0, note="")
         self._progress.update(self._tasks[task], completed=done, total=total, failed=failed, note=note)
 
 

@@ -132,12 +132,12 @@ def judge_treatment(download: Download, connection: Connection | None) -> tuple[
 
 
 def _judge_quic(download: Download) -> tuple[bool | None, str | None]:
-    if download.transport_detail is None:
-        return None, "the client gave no account of the connection"
+    if download.transport_detail is None or download.connect_s is None:
+        return None, "the client gave no account of a connection"
     version = json.loads(download.transport_detail).get("version")
-    if download.outcome == Outcome.OK and (version != QUIC_V1 or download.alpn != "h3"):
+    if version != QUIC_V1 or download.alpn != "h3":
         return False, f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was asked"
-    return (True, None) if version == QUIC_V1 else (None, None)
+    return True, None
 
 
 def story(download: Download, connection: Connection) -> str | None:
