@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -103,6 +104,7 @@ def settings(options: Options) -> dict[str, Any]:
     """Scrapy's settings: only what this crawl uses; all else that Scrapy would add is off."""
     return {
         "LOG_ENABLED": False,
+        "LOG_INSTALL_ROOT_HANDLER": False,
         "TELNETCONSOLE_ENABLED": False,
         "EXTENSIONS_BASE": {},
         "SPIDER_MIDDLEWARES_BASE": {},
@@ -114,7 +116,10 @@ def settings(options: Options) -> dict[str, Any]:
         "USER_AGENT": options.user_agent,
         "DEFAULT_REQUEST_HEADERS": {"Accept": "*/*", "Accept-Encoding": "identity"},
         "DNS_RESOLVER": "crawler.names.Pins",
-        "DOWNLOAD_HANDLERS": {"file": None, "ftp": None, "s3": None, "data": None},
+        "DOWNLOAD_HANDLERS": {
+            **dict.fromkeys(("http", "https"), "crawler.http.ShortIdleHandler"),
+            **dict.fromkeys(("file", "ftp", "s3", "data")),
+        },
         "DOWNLOAD_VERIFY_CERTIFICATES": True,
         "DOWNLOAD_DELAY": 0,  # the pace is ours: per address, with Crawl-delay
         "CONCURRENT_REQUESTS": 0,  # as many as there are workers
@@ -154,7 +159,7 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
         )
         progress.update("crawling domains", done=done, total=total, failed=failed, note=f"found {found}; {causes}")
 
-    process = CrawlerProcess(settings(options), install_root_handler=False)
+    process = CrawlerProcess(settings(options))
     process.crawl(
         FileSpider,
         ledger=ledger,
@@ -167,6 +172,7 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
         faults=faults,
         on_done=on_done,
     )
+    _allow_many_files()
     process.start(install_signal_handlers=False)
     if faults:
         raise faults[0]
@@ -177,6 +183,13 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
             where=str(options.ledger),
             remedy="run the same command again: it goes on from there",
         )
+
+
+def _allow_many_files() -> None:
+    """Raises the soft limit of open files to the hard one: each worker holds connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _write_targets(out: Path, ledger: Ledger) -> None:

@@ -50,6 +50,8 @@ class Outcome(StrEnum):
     TOO_MANY_REDIRECTS = "too_many_redirects"
     TIME_BUDGET = "time_budget"
     PROTOCOL_ERROR = "protocol_error"
+    INTERNAL_ERROR = "internal_error"
+    """A fault of ours, met on this domain; its detail belongs into an issue."""
 
 
 class Want(StrEnum):
@@ -155,6 +157,9 @@ class Visit:
             self._result.outcome, self._result.detail = error.cause, error.detail[:MAX_DETAIL]
         except TimeoutError:
             self._result.outcome = Outcome.TIME_BUDGET
+        except Exception as error:  # one site's oddity must not end the crawl, now and at each restart
+            self._result.outcome = Outcome.INTERNAL_ERROR
+            self._result.detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]
         finally:
             for host, refused in self._hosts.items():
                 if refused is None:

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -305,8 +306,8 @@ class World:
             "--timeout": "1",
         }
         flat = [part for pair in options.items() for part in pair]
-        code = "import typer; from crawler.cli import crawl; app = typer.Typer(); app.command()(crawl); app()"
-        return [sys.executable, "-c", code, str(source), *flat, "--json", *more]
+        code = "from upshift.cli import main; main()"
+        return [sys.executable, "-c", code, "crawl", str(source), *flat, "--json", *more]
 
     def start(self, source: Path, out: Path, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -424,20 +425,72 @@ def test_killed_ten_times_no_finished_domain_is_fetched_again(world: World, tmp_
     assert len(whole) == 80
     out, ledger = tmp_path / "o.parquet", tmp_path / "l.sqlite"
     generator = random.Random(2)
-    slow = ("--ledger", str(ledger), "--workers", "4", "--rate", "40")
+    slow = ("--ledger", str(ledger), "--workers", "4", "--rate", "25")
     done: set[str] = set()
+    growth = []
     for _ in range(10):
         world.log.requests.clear()
         child = world.start(source, out, *slow)
-        time.sleep(generator.uniform(1.0, 2.2))
+        deadline = time.monotonic() + 60
+        while not world.log.requests and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(generator.uniform(0.0, 1.0))
         child.send_signal(signal.SIGKILL)
         child.communicate(timeout=30)
         assert not done & {host for _, host, *_ in world.log.requests}
+        growth.append(len(finished(ledger)) - len(done))
         done = finished(ledger)
+    assert sum(map(bool, growth)) >= 5  # most kills hit a crawl that was getting somewhere
+    assert len(done) < len(names)
     world.log.requests.clear()
     world.crawl(source, out, *slow[:2])
     assert not done & {host for _, host, *_ in world.log.requests}
     assert {(t.domain, t.url, t.size_is_lower_bound) for t in targets(out).values()} == whole
+
+
+def test_interrupted_it_ends_with_130_and_goes_on_later(world: World, tmp_path: Path) -> None:
+    source, out = tmp_path / "list", tmp_path / "o.parquet"
+    source.write_text("\n".join(f"plain{n}.example" for n in range(100, 130)))
+    child = world.start(source, out, "--rate", "20", "--workers", "2")
+    deadline = time.monotonic() + 60
+    while len(world.log.requests) < 10 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert not out.exists()
+    world.crawl(source, out)
+    assert len(targets(out)) == 30
+
+
+def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
+    source, out = tmp_path / "list", tmp_path / "o.parquet"
+    source.write_text("hangs.example\nplain.example\n")
+    facts = world.crawl(source, out, "--domain-time", "1", "--timeout", "30", "--rate", "50")
+    assert facts["outcomes"] == {"time_budget": 1, "found": 1}
+
+
+def test_certificates_are_verified(world: World, tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme", reason="trustme comes with the extra lab")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("plain.example").configure_cert(context)
+    handler = type("BoundSite", (Site,), {"log": world.log})
+    server = ThreadingHTTPServer((str(address_of("plain.example")), 0), handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # refused handshakes are the point
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    source, out = tmp_path / "list", tmp_path / "o.parquet"
+    other = next(n for n in range(1, 99) if address_of(f"plain{n}.example") == address_of("plain.example"))
+    source.write_text(f"plain.example\nplain{other}.example\n")
+    start = f"https://{{domain}}:{server.server_port}/"
+    facts = world.crawl(source, out, "--start", start, "--ca", str(tmp_path / "ca.pem"))
+    server.shutdown()
+    server.server_close()
+    assert facts["outcomes"] == {"found": 1, "tls_error": 1}
+    assert targets(out)["plain.example"].url == f"https://plain.example:{server.server_port}/b.bin"
 
 
 def finished(ledger: Path) -> set[str]:
