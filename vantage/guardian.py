@@ -9,9 +9,9 @@ The plan is a file, so that it outlives even both processes:
     STATE/host.lock          flock(2) around every reading, writing and undoing of plans
     STATE/host/IDENT.json    what one place has changed and how to undo it, written before each change
 
-Before it undoes anything, it makes sure that no program of the owner's can still change something: it waits until
-the pipe is closed everywhere (a child between fork and exec still has it, and a signal that was to kill it with its
-parent may have come before it was asked for), then kills every program that carries the place's mark in its
+Before it undoes anything, it makes sure that no program of the owner's can still change something. A program that the
+owner has just started does not yet have its parent-death signal: so, once the owner is dead, whoever still has the
+pipe (a fork of the owner, before exec or for good) is killed, then every program that carries the place's mark in its
 environment, and every program in the place's network namespace.
 
 Every step may be undone twice, and before it was done. `recover` undoes the plans that have neither an owner nor a
@@ -27,7 +27,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -45,9 +45,8 @@ HANDOVER_S = 20.0
 MARK = "UPSHIFT_PLACE"
 """Environment variable that every program of a place carries, with the place's ident."""
 
-PIPE_S = 1.0
-"""How long the guardian waits for the pipe to be closed everywhere, once its owner is dead: a child of the owner that
-was forked for good may keep it."""
+UNDECIDED_S = 1.0
+"""How long the guardian looks again at what it can neither kill nor rule out."""
 
 Process = tuple[int, int]
 """Number and start time in clock ticks (`upshift.process.start_time_ticks`)."""
@@ -179,14 +178,21 @@ def undo(state: Path, plan: Plan) -> tuple[str, ...]:
         except (PlaceError, OSError) as error:
             left.append(step)
             faults.append(f"{step.kind} {step.name}: {error}")
-    path = plan_path(state, plan.ident)
-    for part in path.parent.glob(f".{path.name}.*.part"):  # the owner was killed while it wrote
-        part.unlink(missing_ok=True)
+    remove_halves(state, plan.ident)
     if left:
         write_plan(state, replace(plan, steps=tuple(left), faults=tuple(faults)))
     else:
-        path.unlink(missing_ok=True)
+        plan_path(state, plan.ident).unlink(missing_ok=True)
     return tuple(faults)
+
+
+def remove_halves(state: Path, ident: str = "*") -> None:
+    """Removes files that a killed process was still writing (`upshift.store.whole_file`). Call it with the lock held.
+
+    Plans are written under the lock, so nobody is writing one now.
+    """
+    for half in (state / "host").glob(f".{ident}.json.*.part"):
+        half.unlink(missing_ok=True)
 
 
 def undo_step(step: Step) -> None:
@@ -239,6 +245,7 @@ def recover(state: Path) -> list[str]:
     if not (state / "host").is_dir():
         return told
     with locked(state):
+        remove_halves(state)
         for plan in leftovers(state):
             if plan.boot != boot_id():
                 plan_path(state, plan.ident).unlink(missing_ok=True)
@@ -263,26 +270,59 @@ def describe(plan: Plan) -> str:
 
 
 def stop_programs(ident: str, namespaces: Iterable[int]) -> None:
-    """Kills every program of the place, until none is found: by its mark, and by its network namespace.
+    """Kills every program of the place, until none is found twice in a row: by its mark, and by its network namespace.
 
     The descriptors keep the namespaces' inode numbers from being used again while we look.
     """
     mark = f"{MARK}={ident}".encode()
     inodes = {f"net:[{os.fstat(descriptor).st_ino}]" for descriptor in namespaces}
 
-    def is_ours(entry: Path) -> bool:
-        return str((entry / "ns" / "net").readlink()) in inodes or mark in (entry / "environ").read_bytes().split(b"\0")
+    def is_ours(entry: Path) -> bool | None:
+        if str((entry / "ns" / "net").readlink()) in inodes:
+            return True
+        environment = (entry / "environ").read_bytes()
+        if environment:
+            return mark in environment.split(b"\0")
+        # In the middle of exec there is none yet (fs/proc/base.c, environ_read). A kernel thread has no program.
+        (entry / "exe").readlink()
+        return None
 
-    found = True
-    while found:
-        found = False
+    _stop_all(is_ours)
+
+
+def stop_holders() -> None:
+    """Kills every process that has our standard input's other end: forks of our owner, who is dead."""
+    pipe = f"pipe:[{os.fstat(0).st_ino}]"
+
+    def is_fork(entry: Path) -> bool:
+        return any(_link(descriptor) == pipe for descriptor in (entry / "fd").iterdir())
+
+    _stop_all(is_fork)
+
+
+def _link(path: Path) -> str | None:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return None
+
+
+def _stop_all(wanted: Callable[[Path], bool | None]) -> None:
+    """Kills every process whose /proc folder is wanted (None: look again), until two looks in a row find none."""
+    clean = 0
+    deadline = time.monotonic() + UNDECIDED_S
+    while clean < 2:
+        clean += 1
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             with suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
                 started = start_time_ticks(int(entry.name))
-                if started is not None and is_ours(entry):
-                    found |= kill_and_wait(int(entry.name), started, number=signal.SIGKILL)
+                verdict = wanted(entry) if started is not None else False
+                if started is not None and verdict:
+                    kill_and_wait(int(entry.name), started, number=signal.SIGKILL)
+                if verdict or (verdict is None and time.monotonic() < deadline):
+                    clean = 0
 
 
 def _serve(owner: int, hold: list[int]) -> None:
@@ -291,23 +331,21 @@ def _serve(owner: int, hold: list[int]) -> None:
     poll.register(0, select.POLLIN)
     poll.register(owner, select.POLLIN)
     pending = b""
-    deadline: float | None = None
-    while deadline is None or time.monotonic() < deadline:
-        for descriptor, _ in poll.poll(None if deadline is None else PIPE_S * 1000):
-            if descriptor == owner:
-                poll.unregister(owner)
-                deadline = time.monotonic() + PIPE_S
-                continue
-            said = os.read(0, 4096)
-            if not said:
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if owner in ready:
+            stop_holders()
+            return
+        said = os.read(0, 4096)
+        if not said:
+            return
+        *lines, pending = (pending + said).split(b"\n")
+        for line in lines:
+            if line == b"end":
                 return
-            *lines, pending = (pending + said).split(b"\n")
-            for line in lines:
-                if line == b"end":
-                    return
-                if line.startswith(b"hold "):
-                    hold.append(os.open(os.fsdecode(line[5:]), os.O_RDONLY | os.O_CLOEXEC))
-                    _say("held")
+            if line.startswith(b"hold "):
+                hold.append(os.open(os.fsdecode(line[5:]), os.O_RDONLY | os.O_CLOEXEC))
+                _say("held")
 
 
 def _say(word: str) -> None:
@@ -329,6 +367,7 @@ def main(arguments: list[str]) -> int:
             _serve(owner, hold)
     stop_programs(ident, hold)
     with locked(state):
+        remove_halves(state, ident)  # the owner may have been killed before its first plan was whole
         plan = read_plan(plan_path(state, ident))
         faults = undo(state, plan) if plan is not None else ()
     return 1 if faults else 0

@@ -53,6 +53,8 @@ def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "host" / ".aa.json.123.part").write_text("half")
     assert [words for words in guardian.recover(tmp_path) if "was undone (sysctl a/b, table inet t)" in words]
     assert done == list(steps)
+    (tmp_path / "host" / ".bb.json.123.part").write_text("half")
+    assert guardian.recover(tmp_path) == []
     assert list((tmp_path / "host").iterdir()) == []
 
 
