@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import Counter
@@ -62,7 +63,8 @@ def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own"
         return table.load(tables[0])
     cached = _cache_path(ribs, backend)
     if keep and cached.exists():
-        return table.load(cached)
+        with contextlib.suppress(UsageError):  # a cache that cannot be read is built again
+            return table.load(cached)
     built = build_table(ribs, progress, backend=backend)
     if keep:
         built.save(cached)

@@ -244,12 +244,10 @@ class Visit:
         fault = self._fault(url)
         if fault is not None:
             raise fault
-        host = urlsplit(url).hostname or ""
-        if host not in self._hosts:
-            self._hosts[host] = await self._same_address(host)
-        refused = self._hosts[host]
+        refused = await self._elsewhere(url)
         if refused is not None:
             raise refused
+        host = urlsplit(url).hostname or ""
         if host not in self._robots:
             self._robots[host] = await self._read_robots(url)
         robots = self._robots[host]
@@ -260,6 +258,13 @@ class Visit:
         if not robots.allows(url):
             raise RefusedError(Outcome.ROBOTS_DISALLOWED, url)
         return robots
+
+    async def _elsewhere(self, url: str) -> RefusedError | None:
+        """Why the URL's host is not at our address, None where it is; each host is asked for once."""
+        host = urlsplit(url).hostname or ""
+        if host not in self._hosts:
+            self._hosts[host] = await self._same_address(host)
+        return self._hosts[host]
 
     async def _same_address(self, host: str) -> RefusedError | None:
         """None where another host of the domain is at our address (it is pinned then)."""
@@ -275,7 +280,7 @@ class Visit:
         return None
 
     async def _read_robots(self, url: str) -> Robots:
-        """robots.txt of the URL's origin; redirects are followed on the same origin only (RFC 9309 allows five)."""
+        """robots.txt of the URL's host; up to five redirects on the same domain and address are followed (RFC 9309)."""
         target = urljoin(url, "/robots.txt")
         for _ in range(MAX_REDIRECTS + 1):
             try:
@@ -288,7 +293,7 @@ class Visit:
             if not 300 <= reply.status < 400 or location is None:
                 return from_reply(reply.status, reply.body)
             following = normal(target, location)
-            if following is None or urlsplit(following)[:2] != urlsplit(target)[:2]:
+            if following is None or self._fault(following) is not None or await self._elsewhere(following):
                 return Robots("")  # a redirect that we do not follow counts as unavailable: no rules (section 2.3.1.2)
             target = following
         return Robots("")
@@ -307,8 +312,9 @@ class Visit:
             reply = await self.fetch(ask)
         finally:
             self._result.received_bytes += ask.received
-        if reply.address is not None and reply.address != self._address:
-            raise RefusedError(Outcome.OTHER_ADDRESS, f"{reply.address} answered, not {self._address}")
+        if reply.address != self._address:
+            who = reply.address or "nobody knows who"
+            raise RefusedError(Outcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
         return ask, reply
 
     async def _follow(self, url: str, want: Want) -> tuple[str, Ask, Reply]:

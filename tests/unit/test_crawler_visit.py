@@ -154,6 +154,15 @@ def robots(site: Site, host: str) -> None:
         site.give(200, MIN if site.path == "/open.iso" else 9 * MIN, "application/octet-stream")
 
 
+def farrobots(site: Site, host: str) -> None:
+    """robots.txt is a redirect to another host of the domain, which disallows everything."""
+    site.give(301, b"", Location=f"http://wwwfar.{host}:{site.port()}/robots.txt")
+
+
+def wwwfar(site: Site, host: str) -> None:
+    site.give(200, b"User-agent: upshift\nDisallow: /\n", "text/plain")
+
+
 def closed(site: Site, host: str) -> None:
     site.give(200, b"User-agent: *\nDisallow: /\n", "text/plain")
 
@@ -230,7 +239,7 @@ KINDS: dict[str, Callable[[Site, str], None]] = {
     name: value for name, value in list(globals().items())
     if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("site", "host")
 }  # fmt: skip
-OWN_ROBOTS = {"robots", "closed", "fivexx", "slowly", "hangs", "wwwhost", "leaving"}
+OWN_ROBOTS = {"robots", "closed", "fivexx", "slowly", "hangs", "leaving", "farrobots", "wwwfar"}
 
 
 def address_of(name: str) -> str | None:
@@ -242,7 +251,7 @@ def address_of(name: str) -> str | None:
         return None
     if labels[0].startswith("inside"):
         return "10.1.2.3"
-    return ADDRESSES[len(name.removeprefix("www.")) % 2]
+    return ADDRESSES[len(name.removeprefix("www.").removeprefix("wwwfar.")) % 2]
 
 
 class World:
@@ -338,7 +347,7 @@ def targets(out: Path) -> dict[str, Target]:
 
 
 def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_path: Path) -> None:
-    names = [f"{kind}.example" for kind in KINDS if kind != "www"]
+    names = [f"{kind}.example" for kind in KINDS if kind not in ("www", "wwwfar")]
     names += ["plain1.example", "missing.example", "inside.example", "blockedsite.example"]
     source, out, block = tmp_path / "list", tmp_path / "o.parquet", tmp_path / "block"
     source.write_text("".join(f"{n},{name}\r\n" for n, name in enumerate(names, 1)) + "99,plain.example\n,\n")
@@ -366,7 +375,7 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     assert facts["outcomes"] == {
         "found": 7,
         "no_file": 3,  # private, toolarge, encoded
-        "robots_disallowed": 1,
+        "robots_disallowed": 2,
         "robots_unreachable": 1,
         "off_domain": 1,
         "http_status": 1,

@@ -165,7 +165,11 @@ def test_a_rib_is_read_once_and_again_when_it_changes(
         first = sources.open_table([rib], shown)
         assert len(list(sources.cache_folder().glob("*.npz"))) == 1
         rib_bytes = rib.read_bytes()
+        (kept,) = sources.cache_folder().glob("*.npz")
         second = sources.open_table([rib], shown)
+        kept.write_bytes(b"broken")
+        assert sources.open_table([rib], shown).about == first.about
+        assert kept.stat().st_size > 1_000_000
         assert second.about == first.about
         rib.write_bytes(rib_bytes + b"\0")
         sources.open_table([rib], shown)
