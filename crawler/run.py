@@ -20,6 +20,9 @@ from crawler.visit import Limits, Outcome
 from upshift.errors import UpshiftError, UsageError
 from upshift.progress import Progress
 
+OLDEST_SCRAPY = (2, 19)
+"""Since this one, responses without a body have the address of the server, too (Scrapy's pull request 8048)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -139,11 +142,18 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
         return
     if options.ca_file is not None:  # Twisted's trust roots are OpenSSL's, which reads this
         os.environ["SSL_CERT_FILE"] = str(options.ca_file)
+    import scrapy
     from scrapy.crawler import CrawlerProcess
 
     from crawler.names import Resolver
     from crawler.spider import FileSpider
 
+    if tuple(map(int, scrapy.version_info[:2])) < OLDEST_SCRAPY:
+        raise UsageError(
+            f"Scrapy {scrapy.__version__} does not tell who answered a HEAD request",
+            where="upshift crawl",
+            remedy="install Scrapy 2.19 or newer: pip install -U scrapy",
+        )
     for name in ("scrapy", "twisted", "protego"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     faults: list[BaseException] = []

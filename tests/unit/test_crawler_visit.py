@@ -23,6 +23,8 @@ import dns.message
 import dns.rcode
 import dns.rrset
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crawler.links import extract
 from crawler.manners import BlockLists, RefusedError, check_public, read_blocked
@@ -224,7 +226,7 @@ def gone(site: Site, host: str) -> None:
 
 
 def hangs(site: Site, host: str) -> None:
-    time.sleep(3)
+    time.sleep(5)
     site.close_connection = True
 
 
@@ -390,6 +392,36 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     assert extra["plain.example"]["alt_svc"] == 'h3=":443"; ma=60'
     assert extra["plain.example"]["cname_chain"] == "edge.cdn.example"
     check_the_logs(world)
+
+
+def test_three_hundred_hosts_of_every_kind(world: World, tmp_path: Path) -> None:
+    kinds = {
+        "plain": "found", "unsized": "found", "getonly": "found", "robots": "found", "wwwhost": "found",
+        "slowly": "found", "closed": "robots_disallowed", "farrobots": "robots_disallowed",
+        "fivexx": "robots_unreachable", "leaving": "off_domain", "private": "no_file", "toolarge": "no_file",
+        "encoded": "no_file", "gone": "http_status", "hangs": "timeout", "missing": "dns_error",
+        "inside": "address_refused",
+    }  # fmt: skip
+    copies = 19
+    names = [f"{kind}{n}.example" for n in range(100, 100 + copies) for kind in kinds]
+    assert len(names) > 300
+    source, out = tmp_path / "list", tmp_path / "o.parquet"
+    source.write_text("".join(f"{rank},{name}\n" for rank, name in enumerate(names, 1)))
+    facts = world.crawl(source, out, "--workers", "60", "--timeout", "3")
+    wanted: dict[str, int] = defaultdict(int)
+    for outcome in kinds.values():
+        wanted[outcome] += copies
+    assert facts["outcomes"] == wanted
+    paths = {"plain": "/b.bin", "unsized": "/big.iso", "getonly": "/f.iso", "robots": "/open.iso", "wwwhost": "/f.iso",
+             "slowly": "/1.iso"}  # fmt: skip
+    for name, found in targets(out).items():
+        kind = name.split(".")[0].rstrip("0123456789")
+        assert found.url.endswith(f":{world.port}{paths[kind]}")
+        assert found.server_ip == address_of(name)
+    log = world.log
+    assert not [path for _, host, _, path, _ in log.requests if host.startswith("robots") and "secret" in path]
+    assert max(size for (_, path), size in log.sent.items() if path in ("/big.iso", "/f.iso")) < BIG / 10
+    assert not [host for _, host, *_ in log.requests if host.startswith(("elsewhere", "10.", "inside"))]
 
 
 def check_the_logs(world: World) -> None:
@@ -587,6 +619,26 @@ def test_links() -> None:
     assert found.pages == ["https://a.example/dir/p", "https://a.example/q?x=1", "https://a.example/dir/frame.html"]
     assert extract(b"", url="https://a.example/").files == []
     assert extract(b"\x00\xff<", url="https://a.example/").files == []
+
+
+pieces = st.sampled_from(
+    [b"<a href=", b'"', b"'", b">", b"http://[", b"//", b"@:", b"\\", b"%", b"%zz", b":99999999", b"<base href=",
+     b"\x00",
+     b"\xff", b"<img srcset='", b" 1x,", b"<svg><a xlink:href=", b"&#x110000;", b"<!DOCTYPE ", b"javascript:", b"xn--",
+     "\u202e\u2028".encode(), b"<meta charset=utf-7>", b"<?xml encoding='x'?>", b"e.example/"]
+)  # fmt: skip
+
+
+@given(st.lists(st.one_of(pieces, st.binary(max_size=12)), max_size=25).map(b"".join))
+@settings(max_examples=400, deadline=None)
+def test_hostile_pages_and_rules_never_crash(body: bytes) -> None:
+    found = extract(body, url="https://a.example/")
+    for link in (*found.files, *found.pages):
+        assert link.startswith(("http://", "https://"))
+        assert link.isascii()
+        assert link.isprintable()
+    from_reply(200, body).allows("https://a.example/x")
+    from_reply(200, b"User-agent: *\nDisallow: " + body).allows("https://a.example/x?y=%zz")
 
 
 def test_registered_domains_without_any_network() -> None:
