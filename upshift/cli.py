@@ -5,6 +5,7 @@ One table says where each command lives; `upshift --help` answers from it withou
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Any
@@ -94,6 +95,24 @@ def root(
     """How much faster do downloads get, from here, to those servers, when a transport option changes?"""
 
 
+_REMEDIES = {
+    errno.ENOSPC: "make room there, then give the same command again",
+    errno.EDQUOT: "make room there, then give the same command again",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name another one, or change its permissions"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "name another one"),
+}
+"""Faults of files that any command may meet, and what to do; every other OSError is a fault of ours."""
+
+
+def _sentence(error: OSError) -> str:
+    """One sentence for a file that cannot be read or written."""
+    return UpshiftError(
+        (error.strerror or str(error)).lower(),
+        where=None if error.filename is None else str(error.filename),
+        remedy=_REMEDIES[error.errno or 0],
+    ).sentence()
+
+
 def main() -> None:
     """Runs the command line; turns our errors into one sentence and an exit code.
 
@@ -104,6 +123,11 @@ def main() -> None:
     except UpshiftError as error:
         print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        if error.errno not in _REMEDIES:
+            raise
+        print(f"upshift: {_sentence(error)}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in {*_EXTRAS, "upshift"}:
             raise

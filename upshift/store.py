@@ -8,6 +8,7 @@ Files appear whole or not at all: they are written beside their place, flushed t
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import os
 import types
@@ -40,6 +41,7 @@ _UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_byt
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that becomes `path` when the block ends well, and vanishes when it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_remains(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
@@ -48,6 +50,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_remains(path: Path) -> None:
+    """Removes what processes that were killed while they wrote this file have left of it."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        owner = part.name.split(".")[-2]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            part.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -199,8 +199,10 @@ def describe_host() -> dict[str, object]:
 def describe_network(run: Run) -> dict[str, object]:
     """Network settings as programs of the namespace see them; those that are not per namespace are the host's."""
     listed = run(["sysctl", "-e", "-a", "-r", r"^net\.(ipv4\.(tcp|udp|ip|ping)_|core\.|ipv6\.bindv6only)"])
+    sysctls = parse_sysctls(listed.stdout)
+    sysctls.pop("net.ipv4.tcp_fastopen_key", None)  # a secret, and results are published
     return {
-        "sysctls": parse_sysctls(listed.stdout),
+        "sysctls": sysctls,
         "routes": run(["ip", "route", "show"]).stdout.splitlines(),
         "routes_ipv6": run(["ip", "-6", "route", "show"]).stdout.splitlines(),
         "links": run(["ip", "-o", "-d", "link", "show"]).stdout.splitlines(),

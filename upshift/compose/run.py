@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -68,9 +69,17 @@ def _lab_places(
 ) -> tuple[Mapping[str, Place], Sequence[Target], Mapping[str, Any]]:
     """The campaign's vantage points in its lab, its targets, and what is programmed there."""
     from vantage.lab.lab import open_lab
+    from vantage.lab.topology import load_topology
 
+    try:
+        load_topology(topology)
+    except UsageError as error:
+        # The fault may be in the campaign file (a wrong name) or in the topology: the reader needs both.
+        raise UsageError(error.sentence(), where=f"{campaign.path}: field lab") from None
+    # Before the lab is built, which takes longer than finding a broken row.
+    listed = None if campaign.targets == LAB_TARGETS else load_targets(campaign)
     lab = stack.enter_context(open_lab(topology, progress=progress))
-    targets = lab.targets() if campaign.targets == LAB_TARGETS else load_targets(campaign)
+    targets = lab.targets() if listed is None else listed
     places: dict[str, Place] = {}
     for name in campaign.vantage_points or lab.vantage_points:
         if name not in lab.vantage_points:
@@ -103,4 +112,6 @@ def _host_place(campaign: Campaign, stack: ExitStack) -> Mapping[str, Place]:
         nameservers=campaign.nameservers,
     )
     stack.callback(place.close)
+    for note in place.notes:
+        print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - a person must read it before the run
     return {place.name: place}
