@@ -123,6 +123,7 @@ fn scan(py: Python<'_>, path: PathBuf, series: bool, rules: &str) -> PyResult<Sc
     let settings = Settings {
         rules: parse_rules(rules)?,
         series,
+        ..Settings::default()
     };
     let engine = py
         .detach(|| scan_file(&path, settings))

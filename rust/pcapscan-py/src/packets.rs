@@ -29,6 +29,7 @@ pub fn write_packets(
     let settings = Settings {
         rules: parse_rules(rules)?,
         series: false,
+        ..Settings::default()
     };
     py.detach(|| {
         let mut capture = Capture::open(&path).map_err(|error| capture_error(&error))?;
@@ -67,6 +68,7 @@ impl PacketReader {
         let settings = Settings {
             rules: parse_rules(rules)?,
             series: false,
+        ..Settings::default()
         };
         let capture = Capture::open(&path).map_err(|error| capture_error(&error))?;
         Ok(Self {

@@ -1,6 +1,7 @@
 //! State of one connection: everything that is remembered while its packets pass.
 
 use crate::ip::Datagram;
+use crate::plain::Plain;
 use crate::quic;
 use crate::seq::{after, distance};
 use crate::series::Series;
@@ -26,11 +27,14 @@ impl Key {
     /// The key of a packet, and the packet's direction.
     #[inline]
     #[must_use]
-    pub fn of(datagram: &Datagram<'_>, source_port: u16, destination_port: u16) -> (Self, usize) {
+    pub fn of(
+        datagram: &Datagram<'_>,
+        (source_port, destination_port): (u16, u16),
+    ) -> (Self, usize) {
         let from_greater =
             (datagram.source, source_port) > (datagram.destination, destination_port);
         let ports = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
-        let kind = u16::from(datagram.version) << 8 | u16::from(datagram.protocol);
+        let kind = datagram.kind;
         if from_greater {
             let ports = ports(source_port, destination_port);
             (
@@ -54,6 +58,24 @@ impl Key {
                 1,
             )
         }
+    }
+
+    /// The direction of a packet if it is of this connection.
+    #[inline]
+    #[must_use]
+    pub fn direction(&self, datagram: &Datagram<'_>, ports: (u16, u16)) -> Option<usize> {
+        if self.kind != datagram.kind {
+            return None;
+        }
+        let (here, there) = (u32::from(ports.0), u32::from(ports.1));
+        let (source, destination) = (datagram.source, datagram.destination);
+        // An endpoint that talks to itself has direction 1, as in `of`.
+        if source == self.lesser && destination == self.greater && self.ports == there << 16 | here
+        {
+            return Some(1);
+        }
+        (source == self.greater && destination == self.lesser && self.ports == here << 16 | there)
+            .then_some(0)
     }
 
     /// Port of the sender of this direction's packets.
@@ -155,6 +177,62 @@ pub struct PacketVerdict {
     pub truth: TrueClass,
 }
 
+/// What the matching of timestamps needs of a segment.
+struct Times {
+    tsval: u32,
+    tsecr: u32,
+    seq: u32,
+    ack: u32,
+    window: u16,
+    len: u32,
+}
+
+impl Times {
+    /// Of a segment with timestamps and ACK that is neither SYN nor RST.
+    fn of(segment: &Segment<'_>) -> Option<Self> {
+        let (tsval, tsecr) = segment.options.timestamps?;
+        let Segment {
+            seq,
+            ack,
+            window,
+            len,
+            ..
+        } = *segment;
+        let is_usual = segment.any(flag::ACK) && !segment.any(flag::SYN | flag::RST);
+        is_usual.then_some(Self {
+            tsval,
+            tsecr,
+            seq,
+            ack,
+            window,
+            len,
+        })
+    }
+}
+
+impl From<&Plain> for Times {
+    #[inline]
+    fn from(segment: &Plain) -> Self {
+        let Plain {
+            tsval,
+            tsecr,
+            seq,
+            ack,
+            window,
+            len,
+            ..
+        } = *segment;
+        Self {
+            tsval,
+            tsecr,
+            seq,
+            ack,
+            window,
+            len,
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -181,10 +259,12 @@ pub struct Connection {
     pub wireshark: Conversation,
     /// QUIC state; none for TCP.
     pub quic: Option<Box<quic::State>>,
-    /// The server's answer with the most bytes.
-    pub best_response: Response,
+    /// The server's answer with the most bytes before the one that goes on.
+    best_response: Response,
     response: Response,
     last_client_data_ns: Option<i64>,
+    /// Whether plain segments may take the short way.
+    is_settled: bool,
     /// Series, on request.
     pub series: Option<Box<Series>>,
 }
@@ -209,6 +289,7 @@ impl Connection {
             best_response: Response::default(),
             response: Response::default(),
             last_client_data_ns: None,
+            is_settled: false,
             series: with_series.then(Box::default),
         }
     }
@@ -223,6 +304,52 @@ impl Connection {
         self.last_ns = self.last_ns.max(now_ns);
     }
 
+    /// Takes a plain segment that is what one expects next; `None`, and no change, where it is anything else.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "as for Engine::predicted, its only caller"
+    )]
+    pub fn predicted(
+        &mut self,
+        direction: usize,
+        segment: &Plain,
+        now_ns: i64,
+    ) -> Option<PacketVerdict> {
+        if !self.is_settled || !self.sides[direction].truth.expects(segment) {
+            return None;
+        }
+        let (relative_seq, ack_rtt_ns) = self.wireshark.predicted(direction, segment, now_ns)?;
+        self.time(now_ns);
+        let side = &mut self.sides[direction];
+        side.count(segment.ip_bytes, segment.len, segment.ecn, now_ns);
+        side.largest_window = side.largest_window.max(segment.window);
+        let truth = side.truth.predicted(segment);
+        side.truth_counts[truth as usize] += 1;
+        if segment.len > 0 {
+            self.note_response(direction, segment.len, now_ns);
+        }
+        if let Some(rtt_ns) = ack_rtt_ns {
+            self.note_ack_rtt(direction, rtt_ns, now_ns);
+        }
+        self.match_timestamps(direction, &Times::from(segment), now_ns);
+        Some(PacketVerdict {
+            relative_seq: Some(relative_seq),
+            len: segment.len,
+            ws: WsClass::None,
+            truth,
+        })
+    }
+
+    #[inline]
+    fn note_ack_rtt(&mut self, direction: usize, rtt_ns: i64, now_ns: i64) {
+        let other = &mut self.sides[direction ^ 1];
+        // An ACK that was held back by a gap says nothing about the path.
+        if other.last_retransmission_ns < now_ns.saturating_sub(rtt_ns) {
+            other.rtt_ack.add(rtt_ns);
+        }
+    }
+
     /// Takes a TCP segment.
     #[inline]
     pub fn segment(
@@ -230,13 +357,15 @@ impl Connection {
         rules: Rules,
         direction: usize,
         datagram: &Datagram<'_>,
-        segment: &Segment,
+        segment: &Segment<'_>,
         now_ns: i64,
     ) -> PacketVerdict {
         self.time(now_ns);
         if segment.any(flag::SYN) || self.handshake.ack_ns.is_none() {
             self.note_handshake(direction, segment, now_ns);
         }
+        let has_handshake = self.handshake.ack_ns.is_some() || self.handshake.syn_ack_ns.is_none();
+        self.is_settled = has_handshake && self.series.is_none();
         let verdict = self.wireshark.segment(rules, direction, segment, now_ns);
         let side = &mut self.sides[direction];
         side.count(datagram.ip_bytes, segment.len, datagram.ecn, now_ns);
@@ -267,17 +396,10 @@ impl Connection {
             );
         }
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
-            let other = &mut self.sides[direction ^ 1];
-            // An ACK that was held back by a gap says nothing about the path.
-            if other.last_retransmission_ns < now_ns.saturating_sub(rtt_ns) {
-                other.rtt_ack.add(rtt_ns);
-            }
+            self.note_ack_rtt(direction, rtt_ns, now_ns);
         }
-        let rtt = if segment.options.timestamps.is_some() {
-            self.match_timestamps(direction, segment, now_ns)
-        } else {
-            None
-        };
+        let rtt =
+            Times::of(segment).and_then(|times| self.match_timestamps(direction, &times, now_ns));
         if let Some(series) = &mut self.series {
             let end = verdict.relative_seq.wrapping_add(segment.len);
             note_series(series, direction, datagram.ip_bytes, now_ns, rtt);
@@ -296,7 +418,7 @@ impl Connection {
     }
 
     #[cold]
-    fn note_handshake(&mut self, direction: usize, segment: &Segment, now_ns: i64) {
+    fn note_handshake(&mut self, direction: usize, segment: &Segment<'_>, now_ns: i64) {
         let handshake = &mut self.handshake;
         let timestamps = segment.options.timestamps;
         match (segment.any(flag::SYN), segment.any(flag::ACK)) {
@@ -342,6 +464,16 @@ impl Connection {
         }
     }
 
+    /// The server's answer with the most bytes.
+    #[must_use]
+    pub fn answer(&self) -> Response {
+        if self.response.bytes >= self.best_response.bytes {
+            self.response
+        } else {
+            self.best_response
+        }
+    }
+
     /// Finds the server's answers.
     #[inline]
     fn note_response(&mut self, direction: usize, new_bytes: u32, now_ns: i64) {
@@ -349,11 +481,21 @@ impl Connection {
             self.last_client_data_ns = Some(now_ns);
             return;
         }
+        if self.last_client_data_ns.is_some() || self.response.first_ns == 0 {
+            self.begin_response(new_bytes, now_ns);
+        }
+        self.response.last_ns = now_ns;
+        self.response.bytes += u64::from(new_bytes);
+    }
+
+    #[cold]
+    fn begin_response(&mut self, new_bytes: u32, now_ns: i64) {
         if let Some(request_ns) = self.last_client_data_ns.take() {
             // An answer comes a round trip after its request at the earliest; data that flows on is no answer.
             let silent_ns = now_ns.saturating_sub(self.response.last_ns);
             let rtt_ns = self.wireshark.initial_rtt_ns();
             if self.response.bytes == 0 || silent_ns >= rtt_ns - rtt_ns / 8 {
+                self.best_response = self.answer();
                 self.response = Response {
                     first_ns: now_ns,
                     last_ns: now_ns,
@@ -367,25 +509,12 @@ impl Connection {
             self.response.first_ns = now_ns;
             self.response.first_bytes = u64::from(new_bytes);
         }
-        self.response.last_ns = now_ns;
-        self.response.bytes += u64::from(new_bytes);
-        if self.response.bytes >= self.best_response.bytes {
-            self.best_response = self.response;
-        }
     }
 
     /// Round-trip times and bounds of the data in flight from TSval and TSecr.
     #[inline]
-    fn match_timestamps(
-        &mut self,
-        direction: usize,
-        segment: &Segment,
-        now_ns: i64,
-    ) -> Option<i64> {
-        let (tsval, tsecr) = segment.options.timestamps?;
-        if segment.any(flag::SYN | flag::RST) || !segment.any(flag::ACK) {
-            return None;
-        }
+    fn match_timestamps(&mut self, direction: usize, segment: &Times, now_ns: i64) -> Option<i64> {
+        let (tsval, tsecr) = (segment.tsval, segment.tsecr);
         let (this, other) = two(&mut self.sides, direction);
         let has_data = segment.len > 0;
         let echo = other.timestamps.echoed(tsecr, has_data, now_ns);

@@ -4,6 +4,7 @@ use crate::capture::{Capture, Next, Raw};
 use crate::connection::{Connection, Key, PacketVerdict};
 use crate::error::ScanError;
 use crate::ip::{self, Skip, saturated};
+use crate::plain::Plain;
 use crate::quic;
 use crate::tcp;
 use crate::wireshark::Rules;
@@ -17,6 +18,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Whether to keep time series.
     pub series: bool,
+    /// Whether every packet takes the full way (see [`crate::plain`]): for tests of the short one.
+    pub without_prediction: bool,
 }
 
 /// One packet of a connection.
@@ -59,6 +62,20 @@ pub struct Skipped {
     pub unknown_link: u64,
 }
 
+/// Slots for connections that were met lately. Interleaved flows are few, and a look-up here is cheaper than hashing.
+const RECENT: usize = 256;
+
+const PLAIN_BITS: u32 = 9;
+
+/// One direction of a connection, as its packets have it on the wire.
+#[derive(Debug, Clone, Copy, Default)]
+struct PlainSlot {
+    addresses: u64,
+    ports: u32,
+    /// Number of the connection, then one bit for the direction; shifted by one entry, so that 0 is no connection.
+    target: u32,
+}
+
 /// State of a scan.
 pub struct Engine {
     settings: Settings,
@@ -68,7 +85,9 @@ pub struct Engine {
     )]
     connections: Vec<Box<Connection>>,
     by_key: FxHashMap<Key, u32>,
-    last: Option<(Key, u32)>,
+    plain: Box<[PlainSlot; 1 << PLAIN_BITS]>,
+    /// Numbers of connections that were met lately, by a cheap hash; `u32::MAX` for none.
+    recent: Box<[u32; RECENT]>,
     /// Frames so far, as Wireshark counts.
     pub frames: u64,
     /// Why the file is cut or damaged, where it is.
@@ -86,7 +105,8 @@ impl Engine {
             settings,
             connections: Vec::new(),
             by_key: FxHashMap::default(),
-            last: None,
+            plain: Box::new([PlainSlot::default(); 1 << PLAIN_BITS]),
+            recent: Box::new([u32::MAX; RECENT]),
             frames: 0,
             cut: None,
             skipped: Skipped::default(),
@@ -116,6 +136,64 @@ impl Engine {
     /// Takes one packet, which is frame number `frames`.
     #[inline]
     pub fn record<S: Sink>(&mut self, raw: &Raw<'_>, sink: &mut S) {
+        if let Some(plain) = Plain::read(raw.link, raw.data, raw.original)
+            && let Some((number, direction, verdict)) = self.predicted(&plain, raw.time_ns)
+        {
+            self.emit(raw.time_ns, number, direction, verdict, sink);
+            return;
+        }
+        self.full(raw, sink);
+    }
+
+    /// The short way of a plain segment.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "its result is made for sinks; one that drops packets should cost nothing"
+    )]
+    fn predicted(&mut self, plain: &Plain, now_ns: i64) -> Option<(u32, usize, PacketVerdict)> {
+        let slot = &self.plain[Plain::slot(plain.addresses, plain.ports, PLAIN_BITS)];
+        if slot.addresses != plain.addresses || slot.ports != plain.ports {
+            return None;
+        }
+        let target = slot.target.checked_sub(2)?;
+        let (number, direction) = (target >> 1, (target & 1) as usize);
+        let connection = self.connections.get_mut(number as usize)?;
+        Some((
+            number,
+            direction,
+            connection.predicted(direction, plain, now_ns)?,
+        ))
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a sink that drops packets should cost nothing"
+    )]
+    fn emit<S: Sink>(
+        &self,
+        time_ns: i64,
+        number: u32,
+        direction: usize,
+        verdict: PacketVerdict,
+        sink: &mut S,
+    ) {
+        let from_client = self
+            .connections
+            .get(number as usize)
+            .is_some_and(|c| c.client == direction);
+        sink.packet(&PacketRow {
+            frame: self.frames,
+            time_ns,
+            connection: number,
+            from_client,
+            verdict,
+        });
+    }
+
+    /// The full way.
+    fn full<S: Sink>(&mut self, raw: &Raw<'_>, sink: &mut S) {
         let Some(offset) = raw.link.ip_offset(raw.data) else {
             self.no_ip(raw);
             return;
@@ -124,18 +202,17 @@ impl Engine {
             self.skipped.not_ip += 1;
             return;
         };
-        let datagram = match ip::parse(bytes, raw.original.saturating_sub(saturated(offset))) {
-            Ok(datagram) => datagram,
-            Err(reason) => {
-                match reason {
-                    Skip::NotIp => self.skipped.not_ip += 1,
-                    Skip::Fragment => self.skipped.fragments += 1,
-                    Skip::OtherProtocol => self.skipped.other += 1,
-                }
-                return;
+        let mut datagram = ip::Datagram::default();
+        let original = raw.original.saturating_sub(saturated(offset));
+        if let Err(reason) = ip::parse(bytes, original, &mut datagram) {
+            match reason {
+                Skip::NotIp => self.skipped.not_ip += 1,
+                Skip::Fragment => self.skipped.fragments += 1,
+                Skip::OtherProtocol => self.skipped.other += 1,
             }
-        };
-        let done = if datagram.protocol == ip::TCP {
+            return;
+        }
+        let done = if datagram.protocol() == ip::TCP {
             self.tcp(&datagram, raw.time_ns)
         } else {
             self.udp(&datagram, raw.time_ns)
@@ -143,14 +220,7 @@ impl Engine {
         let Some((number, direction, verdict)) = done else {
             return;
         };
-        let row = PacketRow {
-            frame: self.frames,
-            time_ns: raw.time_ns,
-            connection: number,
-            from_client: self.connections[number as usize].client == direction,
-            verdict,
-        };
-        sink.packet(&row);
+        self.emit(raw.time_ns, number, direction, verdict, sink);
     }
 
     #[cold]
@@ -171,18 +241,21 @@ impl Engine {
         datagram: &ip::Datagram<'_>,
         now_ns: i64,
     ) -> Option<(u32, usize, PacketVerdict)> {
-        let Some(segment) = tcp::parse(datagram.bytes, datagram.length) else {
+        let mut segment = tcp::Segment::default();
+        if !tcp::parse(datagram.bytes, datagram.length, &mut segment) {
             self.skipped.not_ip += 1;
             return None;
-        };
-        let (key, direction) = Key::of(datagram, segment.source_port, segment.destination_port);
-        let mut number = self.find(&key).unwrap_or_else(|| self.create(key, now_ns));
-        if segment.any(tcp::flag::SYN)
-            && self.connections[number as usize]
-                .wireshark
-                .is_new_connection(direction, &segment)
-        {
-            number = self.create(key, now_ns);
+        }
+        let ports = (segment.source_port, segment.destination_port);
+        let (mut number, direction) = self.find(datagram, ports).unwrap_or_else(|| {
+            let (key, direction) = Key::of(datagram, ports);
+            (self.create(key, now_ns), direction)
+        });
+        if segment.any(tcp::flag::SYN) {
+            let connection = &self.connections[number as usize];
+            if connection.wireshark.is_new_connection(direction, &segment) {
+                number = self.create(connection.key, now_ns);
+            }
         }
         let connection = &mut self.connections[number as usize];
         let verdict =
@@ -200,27 +273,35 @@ impl Engine {
             return None;
         };
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let (key, direction) = Key::of(datagram, half(0), half(2));
-        let known = self.find(&key);
-        let number = match (known, quic::long_header(payload)) {
-            (Some(number), None) => number,
-            (Some(number), Some(header)) => {
+        let ports = (half(0), half(2));
+        let known = self.find(datagram, ports);
+        let is_long = payload.first().is_some_and(|first| first & 0x80 != 0);
+        let header = if is_long {
+            quic::long_header(payload)
+        } else {
+            None
+        };
+        let (number, direction) = match (known, header) {
+            (Some(found), None) => found,
+            (Some((number, direction)), Some(header)) => {
                 let connection = &self.connections[number as usize];
                 let starts_anew = direction == connection.client
                     && connection
                         .quic
                         .as_ref()
                         .is_some_and(|state| state.is_new_connection(&header));
-                if starts_anew {
-                    self.create_quic(key, direction, &header, now_ns)
+                let number = if starts_anew {
+                    self.create_quic(connection.key, direction, &header, now_ns)
                 } else {
                     number
-                }
+                };
+                (number, direction)
             }
             (None, Some(header))
                 if quic::begins_connection(&header, datagram.length.saturating_sub(8)) =>
             {
-                self.create_quic(key, direction, &header, now_ns)
+                let (key, direction) = Key::of(datagram, ports);
+                (self.create_quic(key, direction, &header, now_ns), direction)
             }
             (None, _) => {
                 self.skipped.other += 1;
@@ -244,16 +325,22 @@ impl Engine {
         number
     }
 
+    /// The connection of a packet, and the packet's direction.
     #[inline]
-    fn find(&mut self, key: &Key) -> Option<u32> {
-        if let Some((last, number)) = self.last
-            && last == *key
+    fn find(&mut self, datagram: &ip::Datagram<'_>, ports: (u16, u16)) -> Option<(u32, usize)> {
+        let number = self.recent[slot(datagram.source, datagram.destination, ports)];
+        if let Some(connection) = self.connections.get(number as usize)
+            && let Some(direction) = connection.key.direction(datagram, ports)
         {
-            return Some(number);
+            let key = connection.key;
+            self.note_plain(&key, number);
+            return Some((number, direction));
         }
-        let number = *self.by_key.get(key)?;
-        self.last = Some((*key, number));
-        Some(number)
+        let (key, direction) = Key::of(datagram, ports);
+        let number = *self.by_key.get(&key)?;
+        self.recent[key.slot()] = number;
+        self.note_plain(&key, number);
+        Some((number, direction))
     }
 
     #[cold]
@@ -266,8 +353,37 @@ impl Engine {
             self.settings.series,
         )));
         self.by_key.insert(key, number);
-        self.last = Some((key, number));
+        self.recent[key.slot()] = number;
+        self.note_plain(&key, number);
         number
+    }
+
+    /// Lets plain segments of this connection find it.
+    fn note_plain(&mut self, key: &Key, number: u32) {
+        const TCP_ON_IPV4: u16 = 4 << 8 | ip::TCP as u16;
+        if key.kind != TCP_ON_IPV4 || number >= u32::MAX / 2 - 1 || self.settings.without_prediction
+        {
+            return;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "IPv4 addresses are in the low 32 bits"
+        )]
+        let (greater, lesser) = (key.greater as u32, key.lesser as u32);
+        let ends = [
+            (greater, lesser, key.ports),
+            (lesser, greater, key.ports.rotate_left(16)),
+        ];
+        // An endpoint that talks to itself has direction 1, which is written last.
+        for (direction, (from, to, ports)) in (0..).zip(ends) {
+            let addresses = u64::from(from) << 32 | u64::from(to);
+            let target = (number << 1 | direction) + 2;
+            self.plain[Plain::slot(addresses, ports, PLAIN_BITS)] = PlainSlot {
+                addresses,
+                ports,
+                target,
+            };
+        }
     }
 
     /// The connections in order of their first packets.
@@ -292,6 +408,25 @@ impl Engine {
             ));
         }
         warnings
+    }
+}
+
+/// Where a connection stands in [`Engine::recent`]: the same for both directions.
+#[inline]
+fn slot(one: u128, other: u128, ports: (u16, u16)) -> usize {
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 / golden ratio
+    let addresses = one ^ other;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "halves are folded, all bits count"
+    )]
+    let folded = (addresses >> 64) as u64 ^ addresses as u64 ^ u64::from(ports.0 ^ ports.1) << 32;
+    (folded.wrapping_mul(MIX) >> 56) as usize
+}
+
+impl Key {
+    fn slot(&self) -> usize {
+        slot(self.greater, self.lesser, (self.port(0), self.port(1)))
     }
 }
 

@@ -9,16 +9,14 @@ pub const UDP: u8 = 17;
 const MOST_NESTED: usize = 4;
 
 /// A whole (unfragmented) datagram.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Datagram<'a> {
-    /// 4 or 6.
-    pub version: u8,
+    /// IP version in the high byte, transport protocol in the low: stored and loaded as one.
+    pub kind: u16,
     /// Source; an IPv4 address in the low 32 bits.
     pub source: u128,
     /// Destination.
     pub destination: u128,
-    /// Transport protocol.
-    pub protocol: u8,
     /// The two ECN bits (RFC 3168, section 5).
     pub ecn: u8,
     /// Identification field, IPv4 only.
@@ -29,6 +27,15 @@ pub struct Datagram<'a> {
     pub length: u32,
     /// As much of them as was captured.
     pub bytes: &'a [u8],
+}
+
+impl Datagram<'_> {
+    /// Transport protocol.
+    #[inline]
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        self.kind.to_be_bytes()[1]
+    }
 }
 
 /// Why a packet has no transport header for us.
@@ -44,16 +51,26 @@ pub enum Skip {
 
 /// Parses an IP packet whose frame has `original` bytes from here on.
 ///
+/// It fills a datagram instead of returning one: copies of it would cost more than the parsing.
+///
 /// # Errors
 /// The reason why there is nothing to analyse.
 #[inline]
-pub fn parse(bytes: &[u8], original: u32) -> Result<Datagram<'_>, Skip> {
-    let mut datagram = layer(bytes, original)?;
+pub fn parse<'a>(bytes: &'a [u8], original: u32, datagram: &mut Datagram<'a>) -> Result<(), Skip> {
+    layer(bytes, original, datagram)?;
+    if matches!(datagram.protocol(), TCP | UDP) {
+        return Ok(());
+    }
+    inner(datagram)
+}
+
+/// Follows tunnels of IP in IP (RFC 2003, RFC 4213).
+#[cold]
+fn inner(datagram: &mut Datagram<'_>) -> Result<(), Skip> {
     for _ in 0..MOST_NESTED {
-        match datagram.protocol {
-            TCP | UDP => return Ok(datagram),
-            // IP in IP (RFC 2003, RFC 4213).
-            4 | 41 => datagram = layer(datagram.bytes, datagram.length)?,
+        match datagram.protocol() {
+            TCP | UDP => return Ok(()),
+            4 | 41 => layer(datagram.bytes, datagram.length, datagram)?,
             _ => return Err(Skip::OtherProtocol),
         }
     }
@@ -68,16 +85,16 @@ pub fn saturated(length: usize) -> u32 {
 }
 
 #[inline]
-fn layer(bytes: &[u8], original: u32) -> Result<Datagram<'_>, Skip> {
+fn layer<'a>(bytes: &'a [u8], original: u32, datagram: &mut Datagram<'a>) -> Result<(), Skip> {
     match bytes.first().map(|first| first >> 4) {
-        Some(4) => ipv4(bytes, original),
-        Some(6) => ipv6(bytes, original),
+        Some(4) => ipv4(bytes, original, datagram),
+        Some(6) => ipv6(bytes, original, datagram),
         _ => Err(Skip::NotIp),
     }
 }
 
 #[inline]
-fn ipv4(bytes: &[u8], original: u32) -> Result<Datagram<'_>, Skip> {
+fn ipv4<'a>(bytes: &'a [u8], original: u32, datagram: &mut Datagram<'a>) -> Result<(), Skip> {
     let Some(head) = bytes.first_chunk::<20>() else {
         return Err(Skip::NotIp);
     };
@@ -95,20 +112,18 @@ fn ipv4(bytes: &[u8], original: u32) -> Result<Datagram<'_>, Skip> {
     // A packet can be no longer than its frame, and what follows it is padding.
     let length = total.min(original).saturating_sub(saturated(header));
     let rest = &bytes[header..];
-    Ok(Datagram {
-        version: 4,
-        source: u128::from(u32::from_be_bytes([head[12], head[13], head[14], head[15]])),
-        destination: u128::from(u32::from_be_bytes([head[16], head[17], head[18], head[19]])),
-        protocol: head[9],
-        ecn: head[1] & 3,
-        id: Some(u16::from_be_bytes([head[4], head[5]])),
-        ip_bytes: total,
-        length,
-        bytes: &rest[..rest.len().min(length as usize)],
-    })
+    datagram.source = u128::from(u32::from_be_bytes([head[12], head[13], head[14], head[15]]));
+    datagram.destination = u128::from(u32::from_be_bytes([head[16], head[17], head[18], head[19]]));
+    datagram.kind = 4 << 8 | u16::from(head[9]);
+    datagram.ecn = head[1] & 3;
+    datagram.id = Some(u16::from_be_bytes([head[4], head[5]]));
+    datagram.ip_bytes = total;
+    datagram.length = length;
+    datagram.bytes = &rest[..rest.len().min(length as usize)];
+    Ok(())
 }
 
-fn ipv6(bytes: &[u8], original: u32) -> Result<Datagram<'_>, Skip> {
+fn ipv6<'a>(bytes: &'a [u8], original: u32, datagram: &mut Datagram<'a>) -> Result<(), Skip> {
     let Some(head) = bytes.first_chunk::<40>() else {
         return Err(Skip::NotIp);
     };
@@ -147,15 +162,13 @@ fn ipv6(bytes: &[u8], original: u32) -> Result<Datagram<'_>, Skip> {
         rest = &rest[size..];
         left = left.saturating_sub(saturated(size));
     }
-    Ok(Datagram {
-        version: 6,
-        source: u128::from_be_bytes(head[8..24].try_into().expect("16 bytes")),
-        destination: u128::from_be_bytes(head[24..40].try_into().expect("16 bytes")),
-        protocol,
-        ecn: (head[1] >> 4) & 3,
-        id: None,
-        ip_bytes: payload + 40,
-        length: left,
-        bytes: rest,
-    })
+    datagram.source = u128::from_be_bytes(head[8..24].try_into().expect("16 bytes"));
+    datagram.destination = u128::from_be_bytes(head[24..40].try_into().expect("16 bytes"));
+    datagram.kind = 6 << 8 | u16::from(protocol);
+    datagram.ecn = (head[1] >> 4) & 3;
+    datagram.id = None;
+    datagram.ip_bytes = payload + 40;
+    datagram.length = left;
+    datagram.bytes = rest;
+    Ok(())
 }

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod error;
 pub mod ip;
 pub mod link;
+pub mod plain;
 pub mod quic;
 pub mod record;
 pub mod rows;
@@ -22,6 +23,8 @@ pub mod seq;
 pub mod series;
 pub mod side;
 pub mod tcp;
+#[doc(hidden)]
+pub mod testing;
 pub mod truth;
 pub mod wireshark;
 

@@ -82,7 +82,7 @@ pub fn visit(connection: &Connection, cut: bool, out: &mut impl Fields) {
     identity(connection, cut, out);
     handshake(connection, client, server, out);
     quic(connection, out);
-    let response = &connection.best_response;
+    let response = connection.answer();
     let seen = response.bytes > 0;
     out.field(
         "response_request_ns",
@@ -287,8 +287,14 @@ macro_rules! side_fields {
                     concat!($prefix, "largest_payload"),
                     side.largest_payload.into(),
                 );
-                put(concat!($prefix, "first_data_ns"), side.first_data_ns.into());
-                put(concat!($prefix, "last_data_ns"), side.last_data_ns.into());
+                put(
+                    concat!($prefix, "first_data_ns"),
+                    (side.data_packets > 0).then_some(side.first_data_ns).into(),
+                );
+                put(
+                    concat!($prefix, "last_data_ns"),
+                    (side.data_packets > 0).then_some(side.last_data_ns).into(),
+                );
                 put(concat!($prefix, "ect0_packets"), side.ecn[2].into());
                 put(concat!($prefix, "ect1_packets"), side.ecn[1].into());
                 put(concat!($prefix, "ce_packets"), side.ecn[3].into());

@@ -3,11 +3,13 @@
 use crate::seq::{after, at_most};
 use std::collections::VecDeque;
 
-/// Buckets grow by this factor, so a percentile is within 0.5 % of the sample it stands for.
-const GROWTH: f64 = 1.01;
+/// A power of two is cut into this many buckets, so a bucket is at most 0.8 % wide and its middle within 0.4 % of all
+/// in it.
+const PER_OCTAVE: usize = 128;
+const OCTAVES: usize = 64;
 
 /// Count, minimum, mean, maximum and percentiles of durations.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Summary {
     /// Number of samples.
     pub count: u64,
@@ -15,17 +17,18 @@ pub struct Summary {
     pub min_ns: i64,
     /// Largest, ns.
     pub max_ns: i64,
-    sum_ns: i128,
-    /// Logarithmic histogram: (bucket, count), sorted by bucket. A path needs few dozens.
-    buckets: Vec<(u16, u32)>,
+    sum_ns: u64,
+    /// Counts by octave, made when they are needed: a path takes three or four of them.
+    octaves: Vec<Option<Box<[u32; PER_OCTAVE]>>>,
 }
 
 impl Summary {
     /// Adds a sample; those below 0 (a clock that went back) are dropped.
+    #[inline]
     pub fn add(&mut self, duration_ns: i64) {
-        if duration_ns < 0 {
+        let Ok(duration) = u64::try_from(duration_ns) else {
             return;
-        }
+        };
         self.min_ns = if self.count == 0 {
             duration_ns
         } else {
@@ -33,21 +36,45 @@ impl Summary {
         };
         self.max_ns = self.max_ns.max(duration_ns);
         self.count += 1;
-        self.sum_ns += i128::from(duration_ns);
-        let bucket = Self::bucket(duration_ns);
-        match self.buckets.binary_search_by_key(&bucket, |&(at, _)| at) {
-            Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(1),
-            Err(at) => self.buckets.insert(at, (bucket, 1)),
+        self.sum_ns = self.sum_ns.saturating_add(duration);
+        let (octave, bucket) = Self::place(duration);
+        match self.octaves.get_mut(octave) {
+            Some(Some(counts)) => counts[bucket] = counts[bucket].saturating_add(1),
+            _ => self.first_of(octave, bucket),
         }
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "ln(i64::MAX) / ln(1.01) < 4400"
-    )]
-    fn bucket(duration_ns: i64) -> u16 {
-        ((duration_ns.max(1) as f64).ln() / GROWTH.ln()) as u16
+    #[cold]
+    fn first_of(&mut self, octave: usize, bucket: usize) {
+        if octave >= self.octaves.len() {
+            self.octaves.resize_with(octave + 1, || None);
+        }
+        self.octaves[octave].get_or_insert_with(|| Box::new([0; PER_OCTAVE]))[bucket] = 1;
+    }
+
+    /// Octave and bucket of a duration; below 128 ns the buckets are 1 ns wide.
+    #[inline]
+    fn place(duration: u64) -> (usize, usize) {
+        let top = (duration | 1).ilog2();
+        let shift = top.saturating_sub(PER_OCTAVE.ilog2());
+        #[expect(clippy::cast_possible_truncation, reason = "below 256 after the shift")]
+        let bucket = (duration >> shift) as usize % PER_OCTAVE;
+        let octave = if top < PER_OCTAVE.ilog2() {
+            0
+        } else {
+            shift as usize + 1
+        };
+        debug_assert!(octave < OCTAVES);
+        (octave, bucket)
+    }
+
+    /// The middle of a bucket, ns.
+    fn middle(octave: usize, bucket: usize) -> f64 {
+        if octave == 0 {
+            return bucket as f64;
+        }
+        let width = 2f64.powi(i32::try_from(octave).unwrap_or(0) - 1);
+        ((PER_OCTAVE + bucket) as f64 + 0.5) * width - 0.5
     }
 
     /// Arithmetic mean, ns.
@@ -64,11 +91,13 @@ impl Summary {
         }
         let rank = (quantile * self.count as f64).ceil().max(1.0);
         let mut below = 0.0;
-        for &(bucket, count) in &self.buckets {
-            below += f64::from(count);
-            if below >= rank {
-                let middle = GROWTH.powf(f64::from(bucket) + 0.5);
-                return Some(middle.clamp(self.min_ns as f64, self.max_ns as f64));
+        for (octave, counts) in self.octaves.iter().enumerate() {
+            for (bucket, &count) in counts.iter().flat_map(|counts| counts.iter()).enumerate() {
+                below += f64::from(count);
+                if below >= rank {
+                    let middle = Self::middle(octave, bucket);
+                    return Some(middle.clamp(self.min_ns as f64, self.max_ns as f64));
+                }
             }
         }
         Some(self.max_ns as f64)
@@ -176,7 +205,7 @@ mod tests {
         for quantile in [0.05, 0.5, 0.95, 0.99] {
             let exact = quantile * 1e9;
             let got = summary.quantile_ns(quantile).unwrap();
-            assert!((got / exact - 1.0).abs() < 0.006, "{quantile}: {got}");
+            assert!((got / exact - 1.0).abs() < 0.005, "{quantile}: {got}");
         }
         assert_eq!(summary.mean_ns(), Some(500_500_000.0));
         assert_eq!(

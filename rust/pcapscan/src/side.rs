@@ -67,10 +67,10 @@ pub struct Side {
     pub largest_payload: u32,
     /// Largest packet, IP bytes.
     pub largest_packet: u32,
-    /// First packet with payload, ns.
-    pub first_data_ns: Option<i64>,
-    /// Last packet with payload, ns.
-    pub last_data_ns: Option<i64>,
+    /// First packet with payload, ns; valid where there are data packets.
+    pub first_data_ns: i64,
+    /// Last packet with payload, ns; likewise.
+    pub last_data_ns: i64,
     /// ECN field of the IP header: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
     /// Segments with ECE, SYNs apart.
@@ -131,12 +131,12 @@ impl Side {
         self.ecn[usize::from(ecn & 3)] += 1;
         self.largest_packet = self.largest_packet.max(ip_bytes);
         if payload > 0 {
+            if self.data_packets == 0 {
+                self.first_data_ns = now_ns;
+            }
             self.data_packets += 1;
             self.largest_payload = self.largest_payload.max(payload);
-            if self.first_data_ns.is_none() {
-                self.first_data_ns = Some(now_ns);
-            }
-            self.last_data_ns = Some(now_ns);
+            self.last_data_ns = now_ns;
         }
     }
 
@@ -159,7 +159,7 @@ impl Side {
 
     /// Counts flags and SACK blocks.
     #[inline]
-    pub fn count_flags(&mut self, segment: &Segment) {
+    pub fn count_flags(&mut self, segment: &Segment<'_>) {
         const RARE: u16 = flag::SYN | flag::FIN | flag::RST | flag::ECE | flag::CWR | flag::AE;
         if segment.flags & RARE != 0 {
             self.count_rare_flags(segment);
@@ -167,14 +167,14 @@ impl Side {
         if segment.flags & flag::SYN == 0 {
             self.largest_window = self.largest_window.max(segment.window);
         }
-        if segment.options.sack_count > 0 {
+        if !segment.options.sack.is_empty() {
             self.count_sack(segment);
         }
         self.acc_ecn_option |= segment.options.acc_ecn;
     }
 
     #[cold]
-    fn count_rare_flags(&mut self, segment: &Segment) {
+    fn count_rare_flags(&mut self, segment: &Segment<'_>) {
         self.fin += u64::from(segment.any(flag::FIN));
         self.rst += u64::from(segment.any(flag::RST));
         if !segment.any(flag::SYN) {
@@ -197,15 +197,17 @@ impl Side {
 
     /// The first block is a D-SACK where it lies below the ACK or inside the second (RFC 2883, section 4).
     #[cold]
-    fn count_sack(&mut self, segment: &Segment) {
+    fn count_sack(&mut self, segment: &Segment<'_>) {
         use crate::seq::at_most;
-        let blocks = &segment.options.sack[..usize::from(segment.options.sack_count)];
-        let (left, right) = blocks[0];
-        let inside = |&(outer_left, outer_right): &(u32, u32)| {
-            at_most(outer_left, left) && at_most(right, outer_right)
+        let mut blocks = segment.options.sack_blocks();
+        let count = blocks.len() as u64;
+        let Some((left, right)) = blocks.next() else {
+            return;
         };
-        let is_dsack = at_most(right, segment.ack) || blocks.get(1).is_some_and(inside);
+        let inside =
+            |(outer_left, outer_right)| at_most(outer_left, left) && at_most(right, outer_right);
+        let is_dsack = at_most(right, segment.ack) || blocks.next().is_some_and(inside);
         self.dsack_blocks += u64::from(is_dsack);
-        self.sack_blocks += blocks.len() as u64 - u64::from(is_dsack);
+        self.sack_blocks += count - u64::from(is_dsack);
     }
 }

@@ -25,7 +25,7 @@ pub const MOST_SACK_BLOCKS: usize = 4;
 
 /// A TCP segment without its payload.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Segment {
+pub struct Segment<'a> {
     /// Source port.
     pub source_port: u16,
     /// Destination port.
@@ -45,12 +45,12 @@ pub struct Segment {
     /// Whether the header says at least 20 bytes.
     pub has_options: bool,
     /// Options.
-    pub options: Options,
+    pub options: Options<'a>,
 }
 
 /// TCP options.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct Options<'a> {
     /// TSval, TSecr (RFC 7323).
     pub timestamps: Option<(u32, u32)>,
     /// Maximum segment size, B (RFC 9293, section 3.7.1).
@@ -59,17 +59,15 @@ pub struct Options {
     pub window_scale: Option<u8>,
     /// SACK permitted (RFC 2018).
     pub sack_permitted: bool,
-    /// SACK blocks: left and right edges.
-    pub sack: [(u32, u32); MOST_SACK_BLOCKS],
-    /// Their number.
-    pub sack_count: u8,
+    /// SACK blocks as on the wire, see [`Options::sack_blocks`]; empty where there are none.
+    pub sack: &'a [u8],
     /// An `AccECN` option (RFC 9768, section 3.2.3; kinds 172 and 174).
     pub acc_ecn: bool,
     /// MPTCP operations (RFC 8684) as bits in the order of Wireshark's `mp_operations`.
     pub mptcp: u8,
 }
 
-impl Segment {
+impl Segment<'_> {
     /// Whether any of these flags is set.
     #[inline]
     #[must_use]
@@ -85,50 +83,61 @@ impl Segment {
     }
 }
 
-/// Parses a segment of `length` bytes of which `bytes` were captured; `None` where the fixed header is cut.
+/// Parses a segment of `length` bytes of which `bytes` were captured; false where the fixed header is cut.
+///
+/// It fills a segment instead of returning one: copies of it would cost more than the parsing.
 #[inline]
-#[must_use]
-pub fn parse(bytes: &[u8], length: u32) -> Option<Segment> {
-    let head = bytes.first_chunk::<16>()?;
+pub fn parse<'a>(bytes: &'a [u8], length: u32, segment: &mut Segment<'a>) -> bool {
+    let Some(head) = bytes.first_chunk::<16>() else {
+        return false;
+    };
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let header = usize::from(head[12] >> 4) * 4;
-    let mut segment = Segment {
-        source_port: half(0),
-        destination_port: half(2),
-        seq: word(4),
-        ack: word(8),
-        flags: half(12) & 0x1ff,
-        window: half(14),
-        len: length.saturating_sub(saturated(header)),
-        has_len: length >= saturated(header),
-        has_options: header >= 20,
-        options: Options::default(),
-    };
-    if header > 20 && segment.has_len {
-        let end = header.min(bytes.len());
-        if let Some(options) = bytes.get(20..end) {
-            segment.options.parse(options);
-        }
+    segment.source_port = half(0);
+    segment.destination_port = half(2);
+    segment.seq = word(4);
+    segment.ack = word(8);
+    segment.flags = half(12) & 0x1ff;
+    segment.window = half(14);
+    segment.len = length.saturating_sub(saturated(header));
+    segment.has_len = length >= saturated(header);
+    segment.has_options = header >= 20;
+    if header > 20
+        && segment.has_len
+        && let Some(options) = bytes.get(20..header.min(bytes.len()))
+    {
+        segment.options.parse(options);
     }
-    Some(segment)
+    true
 }
 
-impl Options {
+impl<'a> Options<'a> {
+    /// The SACK blocks: left and right edges.
+    #[must_use]
+    pub fn sack_blocks(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
+        let (blocks, _) = self.sack.as_chunks::<8>();
+        blocks.iter().map(|block| pair(*block))
+    }
+
     #[inline]
-    fn parse(&mut self, bytes: &[u8]) {
+    fn parse(&mut self, bytes: &'a [u8]) {
         // Nearly every segment of a Linux host has NOP NOP TS and nothing else.
-        if let [1, 1, 8, 10, rest @ ..] = bytes
-            && let Some(values) = rest.first_chunk::<8>()
-            && rest.len() == 8
+        if let Some(plain) = bytes.first_chunk::<12>()
+            && bytes.len() == 12
+            && plain[..4] == [1, 1, 8, 10]
         {
-            self.timestamps = Some(pair(*values));
+            let word = |at: usize| {
+                u32::from_be_bytes([plain[at], plain[at + 1], plain[at + 2], plain[at + 3]])
+            };
+            self.timestamps = Some((word(4), word(8)));
             return;
         }
         self.walk(bytes);
     }
 
-    fn walk(&mut self, mut bytes: &[u8]) {
+    #[cold]
+    fn walk(&mut self, mut bytes: &'a [u8]) {
         while let [kind, after @ ..] = bytes {
             match kind {
                 0 => return,
@@ -148,19 +157,12 @@ impl Options {
         }
     }
 
-    fn one(&mut self, kind: u8, value: &[u8]) {
+    fn one(&mut self, kind: u8, value: &'a [u8]) {
         match (kind, value) {
             (2, [high, low]) => self.mss = Some(u16::from_be_bytes([*high, *low])),
             (3, [shift]) => self.window_scale = Some(*shift),
             (4, []) => self.sack_permitted = true,
-            (5, blocks) => {
-                for (slot, block) in self.sack.iter_mut().zip(blocks.chunks_exact(8)) {
-                    if let Some(block) = block.first_chunk() {
-                        *slot = pair(*block);
-                        self.sack_count += 1;
-                    }
-                }
-            }
+            (5, blocks) => self.sack = &blocks[..blocks.len().min(MOST_SACK_BLOCKS * 8) / 8 * 8],
             (8, value) if value.len() == 8 => {
                 self.timestamps = value.first_chunk().map(|value| pair(*value));
             }
@@ -193,7 +195,8 @@ mod tests {
         bytes.extend([
             2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0, 1, 3, 3, 7,
         ]);
-        let segment = parse(&bytes, 40).unwrap();
+        let mut segment = Segment::default();
+        assert!(parse(&bytes, 40, &mut segment));
         assert_eq!(segment.options.mss, Some(1460));
         assert!(segment.options.sack_permitted);
         assert_eq!(segment.options.timestamps, Some((9, 0)));
@@ -206,7 +209,7 @@ mod tests {
         for length in 0..=8 {
             let mut options = Options::default();
             options.walk(&[5, 34, 0, 0, 0, 1, 0, 0][..length]);
-            assert_eq!(options.sack_count, 0);
+            assert_eq!(options.sack_blocks().len(), 0);
         }
         let mut options = Options::default();
         options.walk(&[3, 0, 7]);

@@ -6,6 +6,7 @@
 //! of a connection on Linux and many other systems; where it does not (random or zero), TSval tells, to a tick. A tie
 //! goes by time: a retransmission cannot come sooner than a round trip after its gap opened.
 
+use crate::plain::Plain;
 use crate::seq::{after, at_most, before, distance};
 use crate::tcp::{Segment, flag};
 
@@ -72,14 +73,33 @@ impl TrueClass {
     }
 }
 
-/// When a packet was sent, relative to others of its direction.
+/// When a packet was sent, relative to others of its direction. Packed by hand: it is stored for every data packet,
+/// and the processor stalls where narrow stores are loaded as one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stamp {
-    id: u16,
-    has_id: bool,
-    has_ts: bool,
-    ts: u32,
+    /// TSval, identification, whether there is a TSval, whether there is an identification.
+    bits: u64,
     packet: u64,
+}
+
+impl Stamp {
+    #[inline]
+    fn new(id: Option<u16>, tsval: Option<u32>, packet: u64) -> Self {
+        let bits = u64::from(tsval.unwrap_or(0)) << 32
+            | u64::from(id.unwrap_or(0)) << 16
+            | u64::from(tsval.is_some()) << 1
+            | u64::from(id.is_some());
+        Self { bits, packet }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 31")]
+    fn id(self) -> Option<u16> {
+        (self.bits & 1 != 0).then_some((self.bits >> 16) as u16)
+    }
+
+    fn tsval(self) -> Option<u32> {
+        (self.bits & 2 != 0).then_some((self.bits >> 32) as u32)
+    }
 }
 
 /// Missing bytes below the highest that was seen.
@@ -137,7 +157,7 @@ impl Truth {
     #[inline]
     pub fn segment(
         &mut self,
-        segment: &Segment,
+        segment: &Segment<'_>,
         id: Option<u16>,
         now_ns: i64,
         rtt_ns: i64,
@@ -151,15 +171,10 @@ impl Truth {
             }
             return Verdict::default();
         }
-        let stamp = Stamp {
-            id: id.unwrap_or(0),
-            has_id: id.is_some(),
-            has_ts: segment.options.timestamps.is_some(),
-            ts: segment.options.timestamps.map_or(0, |(value, _)| value),
-            packet: self.packets,
-        };
+        let tsval = segment.options.timestamps.map(|(value, _)| value);
+        let stamp = Stamp::new(id, tsval, self.packets);
         let (start, end) = (segment.seq, segment.seq.wrapping_add(space));
-        let is_repeat = self.has_last_id && id == Some(self.last_id) && stamp.id != 0;
+        let is_repeat = self.has_last_id && id.is_some_and(|id| id == self.last_id && id != 0);
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
             self.advance(end, stamp);
             Verdict {
@@ -179,6 +194,28 @@ impl Truth {
             self.note_id(id);
         }
         verdict
+    }
+
+    /// Whether [`Truth::predicted`] may take this segment.
+    #[inline]
+    #[must_use]
+    pub fn expects(&self, segment: &Plain) -> bool {
+        segment.len == 0 || (self.has_high && segment.seq == self.high)
+    }
+
+    /// Takes a plain segment that is in order.
+    #[inline]
+    pub fn predicted(&mut self, segment: &Plain) -> TrueClass {
+        self.packets += 1;
+        let mut class = TrueClass::None;
+        if segment.len > 0 {
+            let stamp = Stamp::new(Some(segment.id), Some(segment.tsval), self.packets);
+            self.advance(segment.seq.wrapping_add(segment.len), stamp);
+            (self.last_seq, self.last_len) = (segment.seq, segment.len);
+            class = TrueClass::New;
+        }
+        self.note_id(Some(segment.id));
+        class
     }
 
     #[inline]
@@ -212,7 +249,7 @@ impl Truth {
     #[cold]
     fn off_order(
         &mut self,
-        segment: &Segment,
+        segment: &Segment<'_>,
         start: u32,
         end: u32,
         stamp: Stamp,
@@ -281,18 +318,21 @@ impl Truth {
             }
         };
         let opener = hole.map_or(self.newest, |hole| hole.opener);
-        if self.ids_count() && stamp.has_id {
+        if self.ids_count() {
             let aged = self.packets - opener.packet > ID_HORIZON;
             let reference = if aged { self.newest } else { opener };
-            let later = stamp.id.wrapping_sub(reference.id).cast_signed();
-            if later != 0 {
+            if let (Some(id), Some(other)) = (stamp.id(), reference.id())
+                && id != other
+            {
                 self.evidence.ip_id += 1;
-                return sent_again(later > 0);
+                return sent_again(id.wrapping_sub(other).cast_signed() > 0);
             }
         }
-        if stamp.has_ts && opener.has_ts && stamp.ts != opener.ts {
+        if let (Some(tsval), Some(other)) = (stamp.tsval(), opener.tsval())
+            && tsval != other
+        {
             self.evidence.tsval += 1;
-            return sent_again(after(stamp.ts, opener.ts));
+            return sent_again(after(tsval, other));
         }
         let Some(hole) = hole else {
             self.evidence.seen += 1;
@@ -356,7 +396,7 @@ impl Truth {
 mod tests {
     use super::*;
 
-    fn data(seq: u32, len: u32, tsval: u32) -> Segment {
+    fn data(seq: u32, len: u32, tsval: u32) -> Segment<'static> {
         let mut segment = Segment {
             seq,
             len,

@@ -72,41 +72,81 @@ impl Pcap {
     /// The next record.
     #[inline]
     pub fn next_record<'w>(&self, window: &'w mut Window) -> Next<'w> {
+        let Some((captured, original, time_ns)) = self.header(window.bytes()) else {
+            return self.refill(window);
+        };
+        let total = RECORD_HEADER + captured as usize;
+        if captured > self.largest || window.bytes().len() < total {
+            return self.refill(window);
+        }
+        self.packet(captured, original, time_ns, window)
+    }
+
+    /// Captured length, original length and time of a record.
+    #[inline]
+    fn header(&self, bytes: &[u8]) -> Option<(u32, u32, i64)> {
+        let head = bytes.first_chunk::<RECORD_HEADER>()?;
+        // Two words at a time: one swap of 64 bits does for both.
+        let pair = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| head[at + i]));
+        let (time, lengths) = if self.big_endian {
+            (
+                u64::from_be(pair(0)).rotate_left(32),
+                u64::from_be(pair(8)).rotate_left(32),
+            )
+        } else {
+            (u64::from_le(pair(0)), u64::from_le(pair(8)))
+        };
+        let (seconds, fraction) = halves(time);
+        let (captured, original) = halves(lengths);
+        let time_ns = i64::from(seconds) * 1_000_000_000 + i64::from(fraction) * self.fraction_ns;
+        Some((captured, original, time_ns))
+    }
+
+    #[inline]
+    fn packet<'w>(
+        &self,
+        captured: u32,
+        original: u32,
+        time_ns: i64,
+        window: &'w mut Window,
+    ) -> Next<'w> {
+        Next::Packet(Raw {
+            time_ns,
+            // Some writers leave the original length 0 or too small.
+            original: original.max(captured),
+            link: self.link,
+            data: &window.take(RECORD_HEADER + captured as usize)[RECORD_HEADER..],
+        })
+    }
+
+    /// The next record where it is not at hand as a whole.
+    #[cold]
+    fn refill<'w>(&self, window: &'w mut Window) -> Next<'w> {
         match window.ensure(RECORD_HEADER) {
             Ok(true) => {}
             Ok(false) if window.bytes().is_empty() => return Next::End,
             Ok(false) => return Next::Cut("the file ends inside a record header".into()),
             Err(error) => return Next::Cut(error.to_string()),
         }
-        let head: &[u8; RECORD_HEADER] = window.bytes()[..RECORD_HEADER]
-            .try_into()
-            .unwrap_or(&[0; RECORD_HEADER]);
-        let number = |at: usize| {
-            let word = [head[at], head[at + 1], head[at + 2], head[at + 3]];
-            if self.big_endian {
-                u32::from_be_bytes(word)
-            } else {
-                u32::from_le_bytes(word)
-            }
+        let Some((captured, original, time_ns)) = self.header(window.bytes()) else {
+            return Next::End;
         };
-        let (seconds, fraction, captured, original) = (number(0), number(4), number(8), number(12));
         if captured > self.largest {
             return Next::Cut(format!(
                 "a record claims {captured} bytes, so the file is damaged"
             ));
         }
-        let total = RECORD_HEADER + captured as usize;
-        match window.ensure(total) {
-            Ok(true) => {}
-            Ok(false) => return Next::Cut("the file ends inside a record".into()),
-            Err(error) => return Next::Cut(error.to_string()),
+        match window.ensure(RECORD_HEADER + captured as usize) {
+            Ok(true) => self.packet(captured, original, time_ns, window),
+            Ok(false) => Next::Cut("the file ends inside a record".into()),
+            Err(error) => Next::Cut(error.to_string()),
         }
-        Next::Packet(Raw {
-            time_ns: i64::from(seconds) * 1_000_000_000 + i64::from(fraction) * self.fraction_ns,
-            // Some writers leave the original length 0 or too small.
-            original: original.max(captured),
-            link: self.link,
-            data: &window.take(total)[RECORD_HEADER..],
-        })
     }
+}
+
+/// The lower and the upper half of a word.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "halves are meant")]
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
 }

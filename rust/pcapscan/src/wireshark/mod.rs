@@ -9,6 +9,7 @@ mod unacked;
 
 pub use class::{CLASSES, WsClass, flags};
 
+use crate::plain::Plain;
 use crate::seq::{after, at_most, before};
 use crate::tcp::{MOST_SACK_BLOCKS, Segment, flag};
 use unacked::UnackedList;
@@ -55,6 +56,11 @@ struct Flow {
     last_flags: u16,
     mptcp: u8,
     sack_count: u8,
+    /// See [`Conversation::prepare`].
+    is_ready: bool,
+    shift: u8,
+    /// Where the window that this side announced ends.
+    edge: u32,
     next_seq_time_ns: i64,
     last_ack_time_ns: i64,
     sack: [(u32, u32); MOST_SACK_BLOCKS],
@@ -77,6 +83,9 @@ impl Default for Flow {
             last_flags: 0,
             mptcp: 0,
             sack_count: 0,
+            is_ready: false,
+            shift: 0,
+            edge: 0,
             next_seq_time_ns: 0,
             last_ack_time_ns: 0,
             sack: [(0, 0); MOST_SACK_BLOCKS],
@@ -110,7 +119,7 @@ impl Conversation {
     /// Whether this segment is a SYN of another connection on the same 4-tuple.
     #[inline]
     #[must_use]
-    pub fn is_new_connection(&self, direction: usize, segment: &Segment) -> bool {
+    pub fn is_new_connection(&self, direction: usize, segment: &Segment<'_>) -> bool {
         let flow = &self.flows[direction];
         segment.flags & (flag::SYN | flag::ACK) == flag::SYN
             && flow.has_base_seq
@@ -129,7 +138,7 @@ impl Conversation {
         &mut self,
         rules: Rules,
         direction: usize,
-        segment: &Segment,
+        segment: &Segment<'_>,
         now_ns: i64,
     ) -> Verdict {
         self.before_analysis(direction, segment);
@@ -145,14 +154,96 @@ impl Conversation {
         }
         if segment.has_options {
             self.after_analysis(direction, segment, now_ns);
-            if segment.options.sack_count > 0 {
+            if !segment.options.sack.is_empty() {
                 verdict.flags = self.note_sack(rules, direction, segment, verdict.flags);
             }
         }
+        self.prepare();
         verdict
     }
 
-    fn before_analysis(&mut self, direction: usize, segment: &Segment) {
+    /// Takes a plain segment where nothing can be said about it but that it came; `None`, and no change, where something
+    /// might be. Returns the relative sequence number and the time that the ACK tells.
+    #[inline]
+    pub fn predicted(
+        &mut self,
+        direction: usize,
+        segment: &Plain,
+        now_ns: i64,
+    ) -> Option<(u32, Option<i64>)> {
+        let [zero, one] = &mut self.flows;
+        let (forward, reverse) = if direction == 0 {
+            (zero, one)
+        } else {
+            (one, zero)
+        };
+        let (seq, ack, len) = (segment.seq, segment.ack, segment.len);
+        if !forward.is_ready
+            || seq != forward.next_seq
+            || segment.window == 0
+            || reverse.unseen(ack)
+        {
+            return None;
+        }
+        let mut ack_rtt_ns = None;
+        if len == 0 {
+            if ack == forward.last_ack {
+                return None;
+            }
+            forward.dup_acks = 0;
+            forward.last_ack = ack;
+            ack_rtt_ns = reverse
+                .unacked
+                .acknowledge(ack)
+                .map(|seen| now_ns.saturating_sub(seen));
+        } else {
+            let end = seq.wrapping_add(len);
+            let repeats = reverse.last_ack != 0 && at_most(end, reverse.last_ack);
+            let is_quiet = ack == forward.last_ack
+                && reverse.unacked.is_empty()
+                && forward.max_seq_to_be_acked == seq;
+            if len == 1
+                || repeats
+                || !is_quiet
+                || end == reverse.edge
+                || !forward.unacked.has_room()
+            {
+                return None;
+            }
+            forward.unacked.push(seq, end, now_ns);
+            forward.next_seq = end;
+            forward.next_seq_time_ns = now_ns;
+            forward.max_seq_to_be_acked = end;
+            forward.last_ack_len = len;
+            forward.is_ready = end != 0;
+        }
+        forward.window = u32::from(segment.window);
+        forward.edge = forward
+            .last_ack
+            .wrapping_add(forward.window << forward.shift);
+        forward.last_ack_time_ns = now_ns;
+        forward.last_flags = 0;
+        forward.sack_count = 0;
+        Some((seq.wrapping_sub(forward.base_seq), ack_rtt_ns))
+    }
+
+    /// What [`Conversation::predicted`] wants to know beforehand; it changes with unusual segments only.
+    fn prepare(&mut self) {
+        let is_settled = !self.has_mptcp && (self.first_rtt_ns != 0 || self.last_syn_ns == 0);
+        let has_bases = self.flows[0].has_base_seq && self.flows[1].has_base_seq;
+        for flow in &mut self.flows {
+            let is_begun =
+                flow.next_seq != 0 && flow.max_seq_to_be_acked != 0 && !flow.is_first_ack;
+            flow.is_ready = is_settled && has_bases && is_begun;
+            flow.shift = match flow.scale {
+                Scale::Shift(shift) if !flow.is_first_ack => shift.min(31),
+                _ => 0,
+            };
+            flow.edge = flow.window_edge();
+        }
+    }
+
+    fn before_analysis(&mut self, direction: usize, segment: &Segment<'_>) {
         let flow = &mut self.flows[direction];
         if segment.flags & flag::SYN != 0 && flow.has_base_seq {
             if segment.flags & flag::ACK != 0 {
@@ -165,7 +256,7 @@ impl Conversation {
         flow.sack_count = 0;
     }
 
-    fn set_base(&mut self, direction: usize, segment: &Segment) {
+    fn set_base(&mut self, direction: usize, segment: &Segment<'_>) {
         let flow = &mut self.flows[direction];
         if !flow.has_base_seq {
             let is_syn = segment.any(flag::SYN);
@@ -187,7 +278,7 @@ impl Conversation {
         &mut self,
         rules: Rules,
         direction: usize,
-        segment: &Segment,
+        segment: &Segment<'_>,
         now_ns: i64,
     ) -> (u16, Option<i64>) {
         let mptcp = self.has_mptcp.then_some(self.mptcp_operations);
@@ -220,7 +311,7 @@ impl Conversation {
         )
     }
 
-    fn after_analysis(&mut self, direction: usize, segment: &Segment, now_ns: i64) {
+    fn after_analysis(&mut self, direction: usize, segment: &Segment<'_>, now_ns: i64) {
         let both = segment.flags & (flag::SYN | flag::ACK);
         if both & flag::SYN != 0 {
             if both & flag::ACK == 0 {
@@ -243,18 +334,24 @@ impl Conversation {
     /// `dissect_tcpopt_sack`. 4.4 stores edges relative to the other side's first sequence number, though it compares
     /// them with absolute numbers later, and turns a window update that has SACK blocks into a duplicate ACK.
     #[cold]
-    fn note_sack(&mut self, rules: Rules, direction: usize, segment: &Segment, marks: u16) -> u16 {
+    fn note_sack(
+        &mut self,
+        rules: Rules,
+        direction: usize,
+        segment: &Segment<'_>,
+        marks: u16,
+    ) -> u16 {
         if rules == Rules::V4_0 {
             return marks;
         }
         let base = self.flows[direction ^ 1].base_seq;
         let ignores = self.has_mptcp && self.mptcp_operations != self.flows[direction].mptcp;
         let flow = &mut self.flows[direction];
-        flow.sack_count = segment.options.sack_count;
-        flow.sack = segment
-            .options
-            .sack
-            .map(|(left, right)| (left.wrapping_sub(base), right.wrapping_sub(base)));
+        flow.sack_count = 0;
+        for (slot, (left, right)) in flow.sack.iter_mut().zip(segment.options.sack_blocks()) {
+            *slot = (left.wrapping_sub(base), right.wrapping_sub(base));
+            flow.sack_count += 1;
+        }
         if marks & flags::WINDOW_UPDATE == 0 || ignores {
             return marks;
         }
@@ -263,7 +360,7 @@ impl Conversation {
     }
 
     /// `verify_tcp_window_scaling`: scaling needs the option in both SYNs.
-    fn note_scale(&mut self, direction: usize, segment: &Segment) {
+    fn note_scale(&mut self, direction: usize, segment: &Segment<'_>) {
         if let Some(shift) = segment.options.window_scale {
             self.flows[direction].scale = Scale::Shift(shift);
         }
@@ -283,7 +380,7 @@ impl Flow {
         &mut self,
         rules: Rules,
         reverse: &mut Self,
-        segment: &Segment,
+        segment: &Segment<'_>,
         mptcp: Option<u8>,
     ) -> u16 {
         let (seq, ack, len) = (segment.seq, segment.ack, segment.len);
@@ -349,6 +446,12 @@ impl Flow {
         marks
     }
 
+    /// Whether this is an ACK of data that this side was not seen to send.
+    #[inline]
+    fn unseen(&self, ack: u32) -> bool {
+        self.max_seq_to_be_acked != 0 && after(ack, self.max_seq_to_be_acked)
+    }
+
     /// Where the window that this side announced last ends.
     fn window_edge(&self) -> u32 {
         let shift = match self.scale {
@@ -361,11 +464,8 @@ impl Flow {
 
     /// An ACK of data that was not seen.
     #[inline]
-    fn acked_unseen(&mut self, rules: Rules, reverse: &mut Self, segment: &Segment) -> u16 {
-        let unseen = reverse.max_seq_to_be_acked != 0
-            && segment.any(flag::ACK)
-            && after(segment.ack, reverse.max_seq_to_be_acked);
-        if !unseen {
+    fn acked_unseen(&mut self, rules: Rules, reverse: &mut Self, segment: &Segment<'_>) -> u16 {
+        if !segment.any(flag::ACK) || !reverse.unseen(segment.ack) {
             return 0;
         }
         match rules {
@@ -400,7 +500,7 @@ impl Flow {
         &self,
         rules: Rules,
         reverse: &Self,
-        segment: &Segment,
+        segment: &Segment<'_>,
         now_ns: i64,
         first_rtt_ns: i64,
     ) -> u16 {
@@ -453,7 +553,7 @@ impl Flow {
 
     /// Remembers the segment.
     #[inline]
-    fn advance(&mut self, segment: &Segment, now_ns: i64, marks: u16) {
+    fn advance(&mut self, segment: &Segment<'_>, now_ns: i64, marks: u16) {
         let has_special = segment.any(flag::SYN | flag::FIN);
         let mut next_seq = segment.seq.wrapping_add(segment.len);
         if (segment.len > 0 || has_special) && self.unacked.has_room() {

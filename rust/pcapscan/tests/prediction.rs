@@ -1,0 +1,52 @@
+//! The short way through the engine (`pcapscan::plain`) and the full one leave the same records and rows behind.
+
+use pcapscan::capture::Capture;
+use pcapscan::record::{Value, visit};
+use pcapscan::rows::CsvWriter;
+use pcapscan::{Engine, Rules, Settings};
+use std::path::{Path, PathBuf};
+
+type Records = Vec<Vec<(&'static str, Value)>>;
+
+fn scan(path: &Path, rules: Rules, without_prediction: bool) -> (Records, Vec<u8>) {
+    let settings = Settings {
+        rules,
+        without_prediction,
+        ..Settings::default()
+    };
+    let mut capture = Capture::open(path).unwrap();
+    let mut engine = Engine::new(settings);
+    let mut rows = Vec::new();
+    let mut writer = CsvWriter::new(&mut rows);
+    engine.run(&mut capture, &mut writer, u64::MAX);
+    writer.finish().unwrap();
+    let records = engine.connections().map(|connection| {
+        let mut fields = Vec::new();
+        visit(connection, false, &mut fields);
+        fields
+    });
+    (records.collect(), rows)
+}
+
+#[test]
+fn both_ways_agree_on_every_sample_capture() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        eprintln!(
+            "skipped: there are no sample captures in {}",
+            folder.display()
+        );
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        for rules in [Rules::V4_0, Rules::V4_4] {
+            let (short, short_rows) = scan(&path, rules, false);
+            let (full, full_rows) = scan(&path, rules, true);
+            for (one, other) in short.iter().zip(&full) {
+                assert_eq!(one, other, "{}", path.display());
+            }
+            assert!(short_rows == full_rows, "{}", path.display());
+        }
+    }
+}

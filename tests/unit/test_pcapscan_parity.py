@@ -1,0 +1,127 @@
+"""`ws_class` against tshark 4.0 on every TCP packet, and `true_class` against what the sender knows."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+upshift_native = pytest.importorskip("upshift_native")
+
+from analysis.captures import scan_capture  # noqa: E402
+
+CLASSES = (
+    "fast_retransmission",
+    "spurious_retransmission",
+    "retransmission",
+    "out_of_order",
+    "zero_window_probe_ack",
+    "zero_window_probe",
+    "keep_alive_ack",
+    "keep_alive",
+    "duplicate_ack",
+)
+"""tshark's marks, the most specific first where it sets several."""
+
+QUICK_LIMIT = 4_000_000
+"""Larger captures take tshark more than a few seconds; UPSHIFT_FULL_PARITY=1 compares them too."""
+
+
+def rows(capture: Path, folder: Path, rules: str = "4.0") -> dict[int, dict[str, str]]:
+    """The engine's rows by frame number."""
+    out = folder / "packets.csv"
+    with out.open("wb") as stream:
+        upshift_native.write_packets(capture, stream.fileno(), rules=rules)
+    with out.open(newline="") as text:
+        return {int(row["frame"]): row for row in csv.DictReader(text)}
+
+
+def tshark_rows(capture: Path, folder: Path) -> dict[int, tuple[str, str, str]]:
+    """tshark's (seq, len, class) by frame number; packets quoted in ICMP and fragments left out, as the engine does."""
+    path = capture
+    if capture.suffix == ".zst":
+        path = folder / capture.stem
+        with path.open("wb") as stream:
+            subprocess.run(["zstd", "-dqc", str(capture)], stdout=stream, check=True)
+    fields = ["frame.number", "tcp.seq", "tcp.len", "icmp.type", "icmpv6.type", "ip.fragment"]
+    fields += [f"tcp.analysis.{name}" for name in CLASSES]
+    command = ["tshark", "-n", "-r", str(path), "-T", "fields", "-E", "separator=;", "-E", "occurrence=f"]
+    command += [part for name in fields for part in ("-e", name)]
+    found = {}
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        number, seq, length, *others = line.split(";")
+        if seq and not any(others[:3]):
+            name = next((name for name, mark in zip(CLASSES, others[3:], strict=True) if mark), "")
+            found[int(number)] = (seq, length, "dup_ack" if name == "duplicate_ack" else name)
+    return found
+
+
+def differences(capture: Path, folder: Path) -> tuple[int, list[object]]:
+    ours, theirs = rows(capture, folder), tshark_rows(capture, folder)
+    wrong: list[object] = []
+    for number, expected in theirs.items():
+        row = ours.get(number)
+        got = None if row is None else (row["seq"], row["len"], row["ws_class"])
+        if got != expected:
+            wrong.append((number, expected, got))
+    return len(theirs), wrong
+
+
+@pytest.fixture
+def tshark() -> None:
+    if shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed")
+    version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=True).stdout.split()[2]
+    if not version.startswith("4.0."):
+        pytest.skip(f"tshark is {version}, the rules are those of 4.0")
+
+
+def test_parity_on_every_sample(shared_data: Path, tmp_path: Path, tshark: None) -> None:
+    total = 0
+    for capture in sorted((shared_data / "captures").iterdir()):
+        if capture.stat().st_size > QUICK_LIMIT and "UPSHIFT_FULL_PARITY" not in os.environ:
+            continue
+        count, wrong = differences(capture, tmp_path)
+        total += count
+        assert not wrong, f"{capture.name}: {len(wrong)} of {count} differ, first {wrong[:5]}"
+    assert total > 100_000
+
+
+@pytest.mark.parametrize(("seed", "share"), [(1, 0.0), (2, 0.3), (3, 0.6), (4, 0.9)])
+def test_parity_on_random_segments(tmp_path: Path, tshark: None, seed: int, share: float) -> None:
+    from tests.unit.pcap_writer import random_connections
+
+    capture = tmp_path / "random.pcap"
+    capture.write_bytes(random_connections(seed=seed, connections=150, packets=40, plain_share=share))
+    count, wrong = differences(capture, tmp_path)
+    assert count == 6000
+    assert not wrong, f"{len(wrong)} of {count} differ, first {wrong[:5]}"
+
+
+def test_the_truth_behind_508_retransmissions(shared_data: Path, tmp_path: Path) -> None:
+    """Of 652 packets that came behind others 508 were sent again (tcp_info) and 144 were overtaken."""
+    received = rows(shared_data / "captures" / "lab_m500.rcv.pcap.zst", tmp_path).values()
+    counts = Counter(row["true_class"] for row in received)
+    assert (counts["retransmission"], counts["reordered"]) == (508, 144)
+
+
+def test_retransmitted_bytes_are_the_senders(shared_data: Path) -> None:
+    captures = shared_data / "captures"
+    received, sent = (
+        [c.server_retransmitted_bytes for c in scan_capture(captures / f"lab_m500.{side}.pcap.zst").connections]
+        for side in ("rcv", "snd")
+    )
+    assert received == sent
+    assert sum(sent) > 700_000
+
+
+def test_ecn_counts_of_the_lab_capture(shared_data: Path) -> None:
+    connections = scan_capture(shared_data / "captures" / "lab_m500.rcv.pcap.zst").connections
+    assert sum(c.server_ce_packets for c in connections) == 186
+    assert sum(c.client_ece_packets for c in connections) == 2312
+    assert sum(c.server_cwr_packets + c.client_cwr_packets for c in connections) == 537
