@@ -1,0 +1,323 @@
+"""Campaigns in labs of the tests' own, the way a user runs them, and what independent witnesses saw of them.
+
+A `Bench` is a lab that is up. `measure` writes a campaign file, runs it by `upshift.compose.run.run_file`, and reads
+the folder back by `analysis.dataset`; meanwhile the emulator writes down every packet. A second witness is tcpdump,
+whose printed lines are read here without any of our own parsers.
+
+A busy host is no reason to believe a wrong figure, and none to fail at random: `Measured.noise` says how busy it was,
+and `Bench.judge` measures once more where a check fails and the host was busy. What fails twice, fails.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from analysis import dataset
+from analysis.dataset import Dataset, Record
+from upshift import process
+from upshift.compose.run import run_file
+from upshift.domain import Download, Transport
+from vantage.lab.lab import Lab, open_lab
+
+TOPOLOGIES = Path(__file__).parent / "topologies"
+
+OFF = {"ecn": "off", "sack": "off", "window_scaling": "off"}
+BL: Mapping[str, str] = OFF
+ECN: Mapping[str, str] = {**OFF, "ecn": "on"}
+WS: Mapping[str, str] = {**OFF, "window_scaling": "14"}
+ALL: Mapping[str, str] = {"ecn": "on", "sack": "on", "window_scaling": "14"}
+
+QUIET_PRESSURE = 0.10
+"""Share of the time that some task may wait for a processor on a host that counts as quiet; the lab itself makes a
+few per cent."""
+QUIET_STEAL = 0.02
+
+DELIVERED = ("delivered", "marked")
+DROPPED = ("loss", "tail", "aqm")
+
+Key = tuple[str, str, int]
+"""Transport, server address, local port: names a connection of a campaign."""
+
+
+class Silent:
+    """Progress for nobody."""
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How busy the host was, as shares of the time."""
+
+    pressure: float | None
+    """Some task waited for a processor (`/proc/pressure/cpu`); None where the kernel does not tell."""
+    steal: float
+    """Processor time that the hypervisor gave to others."""
+
+    @property
+    def quiet(self) -> bool:
+        return self.steal <= QUIET_STEAL and (self.pressure is None or self.pressure <= QUIET_PRESSURE)
+
+    def __str__(self) -> str:
+        waited = "unknown" if self.pressure is None else f"{self.pressure:.0%}"
+        return (
+            f"{'a quiet' if self.quiet else 'HOST TOO NOISY: a busy'} host (pressure {waited}, steal {self.steal:.0%})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """What the emulator wrote down about one packet; times by its monotonic clock."""
+
+    from_client: bool
+    time_in_ns: int
+    out_ns: int | None
+    """None for a packet that was dropped."""
+    ip_bytes: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """One TCP packet as tcpdump prints it."""
+
+    from_client: bool
+    time_us: int
+    ip_bytes: int
+    payload: int
+    flags: str
+    ack: int
+    """Relative, 0 where there is none."""
+    tsval: int
+    tsecr: int
+    options: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A campaign that ran, with what the emulator saw of it."""
+
+    out: Path
+    data: Dataset
+    noise: Noise
+    passages: Mapping[Key, Sequence[Passage]]
+
+    @property
+    def downloads(self) -> list[Download]:
+        return [record.download for record in self.data.records]
+
+    def of(self, configuration: str) -> list[Record]:
+        """The records of one configuration, by iteration."""
+        found = [record for record in self.data.records if record.download.configuration == configuration]
+        return sorted(found, key=lambda record: record.download.iteration)
+
+    def printed(self, download: Download) -> list[Printed]:
+        """The packets of a download as tcpdump prints them."""
+        assert download.capture is not None
+        return print_capture(self.out / download.capture, download)
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """A lab that is up for a module of tests."""
+
+    lab: Lab
+    folder: Path
+    """For campaigns; each gets a folder of its own."""
+    known: dict[str, Measured] = field(default_factory=dict)
+    """Campaigns that several tests look at, by name."""
+
+    def measure(
+        self,
+        name: str,
+        configurations: Mapping[str, Mapping[str, str] | str],
+        *,
+        domain: str | None = None,
+        times: int = 1,
+    ) -> Measured:
+        """Runs a campaign, once more where runs of it stayed void, and fails the test where they still are.
+
+        Args:
+            configurations: name -> levels for `requests`, or the name of a QUIC client.
+            domain: the only target; None for all of the lab.
+            times: iterations.
+        """
+        for attempt in ("a", "b"):
+            found = self._measure(f"{name}-{attempt}{len(self.known)}", configurations, domain, times)
+            void = sorted({d.treatment_detail or "" for d in found.downloads if is_void(d)})
+            if not void:
+                self.known[name] = found
+                return found
+        pytest.fail(f"HOST TOO NOISY: two campaigns had runs that stayed void ({'; '.join(void)}); {found.noise}")
+
+    def judge(self, measure: Callable[[], Measured], check: Callable[[Measured], list[str]]) -> Measured:
+        """Fails the test with what `check` finds wrong, after a second try where the host was busy."""
+        found = measure()
+        wrong = check(found)
+        if wrong and not found.noise.quiet:
+            print(f"again, on {found.noise}: {'; '.join(wrong)}")
+            self.known.clear()
+            found = measure()
+            wrong = check(found)
+        if wrong:
+            pytest.fail(f"{'; '.join(wrong)}; measured on {found.noise}")
+        return found
+
+    def _measure(
+        self, name: str, configurations: Mapping[str, Mapping[str, str] | str], domain: str | None, times: int
+    ) -> Measured:
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        path, log, out = folder / "campaign.toml", folder / "packets.csv", folder / "out"
+        path.write_text(self._campaign(folder, configurations, domain, times), encoding="utf-8")
+        emulator = self.lab.emulator()
+        try:
+            emulator.ask("packet_log", enable=True, path=str(log))
+            with host_noise() as noise:
+                summary = run_file(path, out, progress=Silent())
+            stopped = emulator.ask("packet_log", enable=False)["stopped"]
+        finally:
+            emulator.close()
+        assert summary.complete and not stopped["truncated"] and not stopped["error"], (summary, stopped)
+        return Measured(out=out, data=dataset.load([out]), noise=noise[0], passages=read_log(log))
+
+    def _campaign(
+        self, folder: Path, configurations: Mapping[str, Mapping[str, str] | str], domain: str | None, times: int
+    ) -> str:
+        """The text of a campaign file; the list of targets stands beside it where they are not all of the lab."""
+        targets = "lab"
+        if domain is not None:
+            targets = "targets.csv"
+            with (folder / targets).open("w", newline="", encoding="utf-8") as handle:
+                rows = csv.writer(handle)
+                rows.writerow(["domain", "url", "provider", "size_bytes"])
+                wanted = [target for target in self.lab.targets() if target.domain == domain]
+                rows.writerows([t.domain, t.url, t.provider, t.size_bytes] for t in wanted)
+        fields = {"name": "truth", "lab": str(self.lab.folder.topology), "targets": targets, "iterations": times}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
+        for name, levels in configurations.items():
+            client = levels if isinstance(levels, str) else "requests"
+            lines += ["[[configurations]]", f'name = "{name}"', f'client = "{client}"']
+            if not isinstance(levels, str):
+                lines.append("levels = { " + ", ".join(f'{k} = "{v}"' for k, v in levels.items()) + " }")
+        return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def state_folder() -> Iterator[Path]:
+    """A state folder of one's own; its path is short, as sockets need."""
+    before = os.environ.get("UPSHIFT_STATE_DIR")
+    folder = Path(tempfile.mkdtemp(prefix="ut-", dir="/tmp"))
+    os.environ["UPSHIFT_STATE_DIR"] = str(folder)
+    try:
+        yield folder
+    finally:
+        if before is None:
+            del os.environ["UPSHIFT_STATE_DIR"]
+        else:
+            os.environ["UPSHIFT_STATE_DIR"] = before
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def open_bench(topology: str, folder: Path) -> Iterator[Bench]:
+    """A topology of tests/lab/topologies, up."""
+    with state_folder(), open_lab(TOPOLOGIES / f"{topology}.toml") as lab:
+        yield Bench(lab=lab, folder=folder)
+
+
+def is_void(download: Download) -> bool:
+    """The lab itself says that this download cannot be believed."""
+    return (download.treatment_detail or "").startswith("void:")
+
+
+def key_of(download: Download) -> Key:
+    assert download.server_ip is not None and download.local_port is not None
+    return download.transport, download.server_ip, download.local_port
+
+
+def read_log(path: Path) -> dict[Key, list[Passage]]:
+    """The emulator's log of packets, by connection; each direction in the order in which packets came."""
+    found: dict[Key, list[Passage]] = {}
+    with path.open(encoding="ascii", newline="") as handle:
+        for row in csv.DictReader(handle):
+            from_client = row["dport"] == "443"
+            transport = {"6": Transport.TCP, "17": Transport.QUIC}.get(row["protocol"])
+            if transport is None or (not from_client and row["sport"] != "443"):
+                continue  # DNS
+            server, port = (row["dst"], row["sport"]) if from_client else (row["src"], row["dport"])
+            passage = Passage(
+                from_client=from_client,
+                time_in_ns=int(row["time_in_ns"]),
+                out_ns=int(row["out_ns"]) if row["out_ns"] else None,
+                ip_bytes=int(row["len"]),
+                verdict=row["verdict"],
+            )
+            found.setdefault((transport.value, server, int(port)), []).append(passage)
+    for passages in found.values():
+        passages.sort(key=lambda passage: passage.time_in_ns)
+    return found
+
+
+_HEAD = re.compile(r"(\d+)\.(\d{6}) IP \(.* length (\d+)\)")
+_BODY = re.compile(r"\s+(\S+)\.(\d+) > (\S+)\.(\d+): Flags \[([^\]]*)\],.* length (\d+)")
+_ACK = re.compile(r" ack (\d+)")
+_STAMPS = re.compile(r"TS val (\d+) ecr (\d+)")
+
+
+def print_capture(path: Path, download: Download) -> list[Printed]:
+    """What tcpdump prints about one TCP download."""
+    only = f"host {download.server_ip} and tcp port {download.local_port}"
+    lines = process.run(["tcpdump", "-nn", "-tt", "-v", "-r", str(path), only]).stdout.splitlines()
+    found = []
+    for first, second in zip(lines[::2], lines[1::2], strict=True):
+        head, body, stamps, ack = _HEAD.match(first), _BODY.match(second), _STAMPS.search(second), _ACK.search(second)
+        assert head and body, (first, second)
+        found.append(
+            Printed(
+                from_client=int(body[2]) == download.local_port,
+                time_us=int(head[1]) * 1_000_000 + int(head[2]),
+                ip_bytes=int(head[3]),
+                payload=int(body[6]),
+                flags=body[5],
+                ack=int(ack[1]) if ack else 0,
+                tsval=int(stamps[1]) if stamps else 0,
+                tsecr=int(stamps[2]) if stamps else 0,
+                options=second[second.find("options [") :],
+            )
+        )
+    return found
+
+
+@contextmanager
+def host_noise() -> Iterator[list[Noise]]:
+    """A list that has how busy the host was as its one entry when the block has ended."""
+    found: list[Noise] = []
+    clock, before = time.monotonic(), _host_times()
+    yield found
+    after = _host_times()
+    waited = None if before[0] is None or after[0] is None else after[0] - before[0]
+    pressure = None if waited is None else waited / max(time.monotonic() - clock, 1e-9)
+    found.append(Noise(pressure=pressure, steal=(after[2] - before[2]) / max(after[1] - before[1], 1)))
+
+
+def _host_times() -> tuple[float | None, int, int]:
+    """Seconds of waiting for a processor (None: the kernel does not tell), ticks of all processors, ticks stolen."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
+    try:
+        found = re.search(r"^some .*total=(\d+)", Path("/proc/pressure/cpu").read_text(encoding="ascii"), re.M)
+    except OSError:
+        found = None
+    return int(found[1]) / 1e6 if found else None, sum(ticks), ticks[7]
