@@ -518,18 +518,8 @@ impl Connection {
         let (this, other) = two(&mut self.sides, direction);
         let has_data = segment.len > 0;
         let echo = other.timestamps.echoed(tsecr, has_data, now_ns);
-        if has_data {
-            this.last_data_tsval = Some(tsval);
-        }
-        // The other side's data, this side's ACK of it, the other side's next data: a sample of this side.
-        let starts = other.last_data_tsval == Some(tsecr);
-        this.timestamps.sent(
-            tsval,
-            segment.ack,
-            u32::from(segment.window),
-            starts,
-            now_ns,
-        );
+        this.timestamps
+            .sent(tsval, segment.ack, u32::from(segment.window), now_ns);
         let echo = echo?;
         if has_data {
             let end = segment.seq.wrapping_add(segment.len);

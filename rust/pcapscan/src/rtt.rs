@@ -113,7 +113,7 @@ pub struct Pending {
     tsval: u32,
     /// When it was seen, ns.
     pub sent_ns: i64,
-    /// Whether it may start a sample: it echoes a TSval of a data packet.
+    /// Whether it may start a sample: it acknowledges data.
     starts: bool,
     /// Its ACK number.
     pub first_ack: u32,
@@ -141,9 +141,14 @@ pub struct Echo {
 }
 
 impl Timestamps {
-    /// Notes a packet of this side. `starts` says whether its TSecr is the TSval of a data packet of the other side.
+    /// Notes a packet of this side.
+    ///
+    /// The other side's data, this side's ACK of it, the other side's next data: that is a sample. Whether there was
+    /// data is told by the ACK number. The TSecr cannot tell: a delayed ACK echoes the *first* packet that it
+    /// acknowledges (RFC 7323, section 4.2), and which packets share a TSval is a matter of the clock's phase.
     #[inline]
-    pub fn sent(&mut self, tsval: u32, ack: u32, window: u32, starts: bool, now_ns: i64) {
+    pub fn sent(&mut self, tsval: u32, ack: u32, window: u32, now_ns: i64) {
+        let mut starts = false;
         if let Some(last) = self.pending.back_mut() {
             if last.tsval == tsval {
                 last.last_ack = ack;
@@ -154,6 +159,7 @@ impl Timestamps {
             if !after(tsval, last.tsval) {
                 return;
             }
+            starts = after(ack, last.last_ack);
         }
         if self.pending.len() == MOST_PENDING {
             self.pending.pop_front();
@@ -217,10 +223,14 @@ mod tests {
     #[test]
     fn first_use_of_a_tsval_starts_and_first_data_echo_ends() {
         let mut timestamps = Timestamps::default();
-        timestamps.sent(u32::MAX, 100, 50, true, 1_000);
-        timestamps.sent(u32::MAX, 200, 60, true, 1_500);
-        timestamps.sent(0, 300, 70, true, 2_000);
-        assert!(timestamps.echoed(u32::MAX - 1, true, 2_500).is_none());
+        timestamps.sent(u32::MAX - 1, 50, 50, 500);
+        timestamps.sent(u32::MAX, 100, 50, 1_000);
+        timestamps.sent(u32::MAX, 200, 60, 1_500);
+        timestamps.sent(0, 300, 70, 2_000);
+        timestamps.sent(1, 300, 70, 2_100);
+        assert!(timestamps.echoed(u32::MAX - 2, true, 2_500).is_none());
+        let first = timestamps.echoed(u32::MAX - 1, true, 2_500).unwrap();
+        assert_eq!(first.rtt_ns, None, "it acknowledged nothing");
         let echo = timestamps.echoed(u32::MAX, true, 3_000).unwrap();
         assert_eq!(
             (echo.rtt_ns, echo.acks, echo.window),
@@ -234,13 +244,18 @@ mod tests {
             timestamps.echoed(0, true, 3_200).unwrap().rtt_ns,
             Some(1_200)
         );
+        assert_eq!(
+            timestamps.echoed(1, true, 3_300).unwrap().rtt_ns,
+            None,
+            "a repeated ACK"
+        );
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut timestamps = Timestamps::default();
         for n in 0..100_000 {
-            timestamps.sent(n, 0, 0, true, 0);
+            timestamps.sent(n, 0, 0, 0);
         }
         assert_eq!(timestamps.pending.len(), MOST_PENDING);
     }

@@ -111,8 +111,6 @@ pub struct Side {
     pub truth: Truth,
     /// TSvals of this side that wait for their echo.
     pub timestamps: Timestamps,
-    /// TSval of the last data packet.
-    pub last_data_tsval: Option<u32>,
     /// From this side's first use of a TSval to the first data packet that echoes it.
     pub rtt_timestamps: Summary,
     /// From this side's data to its ACK.

@@ -42,6 +42,8 @@ pub enum Next<'a> {
 enum Format {
     Pcap(Pcap),
     Pcapng(Pcapng),
+    /// The file is cut before its first packet.
+    Cut,
 }
 
 /// A capture file of any supported format.
@@ -71,7 +73,7 @@ impl Capture {
         }
         let whole = io::Cursor::new(head[..got].to_vec()).chain(source);
         let window = match head {
-            [0x1f, 0x8b, ..] => Window::new(Box::new(flate2::read::MultiGzDecoder::new(whole))),
+            [0x1f, 0x8b, 8, ..] => Window::new(Box::new(flate2::read::MultiGzDecoder::new(whole))),
             [0x28, 0xb5, 0x2f, 0xfd] => Window::new(Box::new(zstd::Decoder::new(whole)?)),
             _ => Window::new(Box::new(whole)),
         };
@@ -79,8 +81,17 @@ impl Capture {
     }
 
     fn from_window(mut window: Window) -> Result<Self, ScanError> {
-        // A compressed stream that is garbage fails here.
-        window.ensure(12).map_err(|_| ScanError::NotACapture)?;
+        match window.ensure(12) {
+            // Compressed formats come in blocks: where the first is cut, nothing can be read, and nothing is wrong.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Ok(Self {
+                    window,
+                    format: Format::Cut,
+                });
+            }
+            Err(_) => return Err(ScanError::NotACapture),
+            Ok(_) => {}
+        }
         let head = window.bytes();
         if head.is_empty() {
             return Err(ScanError::Empty);
@@ -88,11 +99,18 @@ impl Capture {
         let format = if Pcapng::recognises(head) {
             Format::Pcapng(Pcapng::default())
         } else if Pcap::recognises(head) {
-            let pcap = Pcap::open(&mut window)?.ok_or(ScanError::NotACapture)?;
+            let Some(pcap) = Pcap::open(&mut window)? else {
+                return Ok(Self {
+                    window,
+                    format: Format::Cut,
+                });
+            };
             if !pcap.link.is_known() {
                 return Err(ScanError::LinkType(pcap.link.0));
             }
             Format::Pcap(pcap)
+        } else if Pcapng::may_begin(head) {
+            Format::Cut
         } else {
             return Err(ScanError::NotACapture);
         };
@@ -105,6 +123,7 @@ impl Capture {
         match &mut self.format {
             Format::Pcap(pcap) => pcap.next_record(&mut self.window),
             Format::Pcapng(pcapng) => pcapng.next_record(&mut self.window),
+            Format::Cut => Next::Cut("the file ends before its first packet".into()),
         }
     }
 

@@ -43,6 +43,12 @@ impl Pcapng {
             && (head[8..12] == [0x1a, 0x2b, 0x3c, 0x4d] || head[8..12] == [0x4d, 0x3c, 0x2b, 0x1a])
     }
 
+    /// Whether these are the first bytes of a pcapng file that is cut right there.
+    #[must_use]
+    pub fn may_begin(head: &[u8]) -> bool {
+        (4..12).contains(&head.len()) && head[..4] == SECTION_HEADER.to_be_bytes()
+    }
+
     fn u16(&self, bytes: &[u8], at: usize) -> u16 {
         let word = [bytes[at], bytes[at + 1]];
         if self.big_endian {

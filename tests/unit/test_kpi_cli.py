@@ -1,0 +1,106 @@
+"""`upshift kpis` on the command line: output forms, exit codes, sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("upshift_native")
+
+from tests.unit.pcap_writer import download, ipv4, pcap
+
+
+def upshift(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from upshift.cli import main; main()", "kpis", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "one.pcap"
+    path.write_bytes(pcap((10**18 + s.time_ns, ipv4(s)) for s in download(lose=frozenset({5}))))
+    return path
+
+
+def test_one_json_document_per_connection(capture: Path) -> None:
+    done = upshift("--json", "--series", capture)
+    assert (done.returncode, done.stderr) == (0, "")
+    (document,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert set(document) == {"capture", "connection", "kpis", "record", "series"}
+    assert document["kpis"]["true_retransmissions"] == 1
+    assert sum(document["series"]["server_bytes"]) == document["record"]["server_ip_bytes"]
+    assert len(document["series"]["sequence"]) == 41
+
+
+def test_packets_as_csv_and_as_parquet(capture: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    done = upshift("--packets", capture)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert list(rows[0]) == ["frame", "time_ns", "connection", "direction", "seq", "len", "ws_class", "true_class"]
+    assert [row["true_class"] for row in rows].count("retransmission") == 1
+    out = tmp_path / "packets.parquet"
+    assert upshift("--packets", capture, "-o", out).returncode == 0
+    table = pq.read_table(out).to_pylist()
+    assert [{name: str(value) for name, value in row.items()} for row in table] == rows
+
+
+def test_connections_as_parquet_of_a_directory(capture: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    (tmp_path / "two.pcap").write_bytes(capture.read_bytes())
+    (tmp_path / "garbage.pcap").write_bytes(b"this is no capture at all")
+    out = tmp_path / "kpis.parquet"
+    done = upshift(tmp_path, "-o", out, "--jobs", "2")
+    assert done.returncode == 1
+    assert "garbage.pcap" in done.stderr
+    table = pq.read_table(out)
+    assert table.num_rows == 2
+    assert table.schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xd4\xc3", b"PK\x03\x04 a zip file"])
+def test_what_is_no_capture_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.pcap"
+    path.write_bytes(content)
+    for option in ("--json", "--packets"):
+        done = upshift(option, path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert str(path) in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_directory_without_captures_is_refused(tmp_path: Path) -> None:
+    done = upshift(tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_cut_file_gives_its_rows_and_a_warning(capture: Path) -> None:
+    capture.write_bytes(capture.read_bytes()[:-7])
+    for option in ("--json", "--packets"):
+        done = upshift(option, capture)
+        assert done.returncode == 0
+        assert "the file ends inside a record" in done.stderr
+        assert done.stdout
+    assert json.loads(upshift("--json", capture).stdout)["kpis"]["truncated"] is True
+
+
+def test_the_table_for_people(capture: Path) -> None:
+    done = upshift(capture)
+    assert done.returncode == 0
+    assert "198.18.0.1:40000 -> 198.18.0.2:443" in done.stdout
+
+
+def test_help_is_quick() -> None:
+    started = time.process_time()
+    assert "Mbit/s" in upshift("--help").stdout
+    assert time.process_time() - started < 0.5
