@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import sqlite3
@@ -73,10 +74,18 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """Holds a campaign's folder for one process; the lock dies with it, however it dies (flock(2)).
 
     Raises:
-        UsageError: another process holds it.
+        UsageError: another process holds it, or it cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as handle:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / ".lock").open("a")
+    except OSError as error:
+        raise UsageError(
+            f"results cannot be written here ({error.strerror})",
+            where=str(folder),
+            remedy="name another folder by --out" if error.errno != errno.ENOSPC else "make room there",
+        ) from None
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -100,6 +109,9 @@ class Journal:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.OperationalError:  # no room, no permission: a fault of the disk, not of the file
+            self._db.close()
+            raise
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UsageError(f"this is no journal ({error})", where=str(path), remedy="use another --out") from None

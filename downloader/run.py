@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from downloader.plan import PlannedRun, make_plan
 from downloader.records import failures
 from downloader.targets import check_targets
 from upshift.domain import Target
-from upshift.errors import UsageError
+from upshift.errors import PlaceError, UsageError
 from upshift.place import Place
 from upshift.process import require
 from upshift.progress import Progress
@@ -91,10 +92,17 @@ def run_campaign(
     out = out.resolve()  # a place may have another working folder
     stopping = stop or threading.Event()
     with folder_lock(out):
-        journals = _open_journals(campaign, targets, places, out)
+        journals: dict[str, Journal] = {}
         try:
+            journals = _open_journals(campaign, targets, places, out)
             _work(campaign, journals, targets, places, out, progress, stopping)
             return _summary(list(journals.values()), stopped=stopping.is_set())
+        except sqlite3.OperationalError as error:
+            raise PlaceError(
+                f"the journal cannot be written ({error})",
+                where=str(out),
+                remedy="make room there, then give the same command again; what is recorded stays",
+            ) from None
         finally:
             for journal in journals.values():
                 journal.close()

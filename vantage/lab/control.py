@@ -53,9 +53,9 @@ def up(name: str | Path, *, attached: bool = False, progress: Progress | None = 
                 f"a lab named {topology.name} is up already, or just coming up",
                 remedy=f"use it, or run: upshift lab down {topology.name}",
             )
-        _clear_remains(folder)
-        check_host()
         try:
+            _clear_remains(folder)
+            check_host()
             make_plan(topology, path.read_text(encoding="utf-8"), folder)
             _start(folder, topology, lock, attached=attached, progress=progress)
         except BaseException:
