@@ -1,0 +1,215 @@
+"""What the tests of faults and kills share: tiny topologies and campaigns, the command line, what a campaign left.
+
+Every program that is started here, and all that it starts in turn, carries `MARK` in its environment, so that these
+tests find their own processes and namespaces among those of everybody else on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from upshift import store
+from upshift.domain import Download
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MARK = "UPSHIFT_TEST_MARK"
+UPSHIFT = (sys.executable, "-c", "from upshift.cli import main; main()")
+
+TWO_CONFIGURATIONS = """
+[[configurations]]
+name = "BL"
+client = "requests"
+levels = { sack = "off" }
+[[configurations]]
+name = "quiche"
+client = "quiche"
+"""
+
+PROGRESS = re.compile(r"[\w -]+: \d+/\d+[^\n]*/s[^\n]*")
+"""A line of the plain progress display."""
+
+
+def server(name: str, domain: str, *, more: str = "", vantages: Sequence[str] = ("V",), size: str = "100 kB") -> str:
+    """A [[server]] of a topology, on a short and fast path."""
+    paths = ", ".join(f"{vantage} = {{ rtt_ms = 6, rate_mbit = 50 }}" for vantage in vantages)
+    return (
+        f'\n[[server]]\nname = "{name}"\norganisation = "o"\ndomains = ["{domain}"]\n'
+        f'files = [{{ path = "/a.bin", size = "{size}" }}]\n{more}\npaths = {{ {paths} }}\n'
+    )
+
+
+def topology(name: str, *servers: str, vantages: Sequence[str] = ("V",)) -> str:
+    """The text of a topology file."""
+    head = f'schema = 1\nname = "{name}"\nseed = 3\n'
+    head += "".join(f'[[vantage]]\nname = "{vantage}"\n' for vantage in vantages)
+    return head + '[[organisation]]\nname = "o"\ntitle = "O"\nasn = 64496\n' + "".join(servers)
+
+
+@dataclass
+class World:
+    """A folder of files, a state folder for labs, and the processes that belong to them."""
+
+    folder: Path
+    state: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="uf-", dir="/tmp")))
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def campaign(
+        self, lab: Path | str, *, more: str = "", configurations: str = TWO_CONFIGURATIONS, name: str = "c"
+    ) -> Path:
+        """A campaign file for a lab."""
+        targets = "" if "targets" in more else 'targets = "lab"\n'
+        return self.write(f"{name}.toml", f'name = "{name}"\nlab = "{lab}"\n{targets}{more}\n{configurations}')
+
+    @property
+    def environment(self) -> dict[str, str]:
+        (self.state / "tmp").mkdir(exist_ok=True)
+        return {
+            **os.environ,
+            "UPSHIFT_STATE_DIR": str(self.state / "s"),
+            "TMPDIR": str(self.state / "tmp"),
+            MARK: self.mark,
+        }
+
+    def start(self, *arguments: str | Path, prefix: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+        """`upshift ARGUMENTS` in the background, in a session of its own, with pipes."""
+        return subprocess.Popen(
+            [*prefix, *UPSHIFT, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **{"env": self.environment, "cwd": self.folder, **options},
+        )
+
+    def upshift(self, *arguments: str | Path, timeout_s: float = 180, **options: Any) -> Done:
+        """`upshift ARGUMENTS` to its end."""
+        child = self.start(*arguments, **options)
+        try:
+            stdout, stderr = child.communicate(timeout=timeout_s)
+        except BaseException:
+            child.kill()
+            child.communicate()
+            raise
+        return Done(child.returncode, stdout, stderr)
+
+    def processes(self) -> dict[int, str]:
+        """Number -> command line of everything alive that these tests started, and that it started."""
+        mark = f"{MARK}={self.mark}".encode()
+        found: dict[int, str] = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
+            except OSError:
+                continue
+        return found
+
+    def find(self, *words: str, timeout_s: float = 30.0) -> int:
+        """The number of our process whose command line has all these words; waits for it."""
+        found: list[int] = []
+
+        def there() -> bool:
+            found[:] = [pid for pid, line in self.processes().items() if all(word in line for word in words)]
+            return bool(found)
+
+        assert wait_until(there, timeout_s), f"no process {words} came"
+        return found[0]
+
+    def clean(self) -> None:
+        """Takes all labs down, and asserts that nothing of ours is left anywhere."""
+        down = self.upshift("lab", "down")
+        assert down.returncode == 0, down.stderr
+        assert wait_until(lambda: not self.processes()), self.processes()
+        left = [str(path) for path in self.state.rglob("*") if path.name not in {"s", "tmp"}]
+        assert not left, left
+        for name in ("tmp", "s"):
+            if (self.state / name).exists():
+                (self.state / name).rmdir()
+        self.state.rmdir()
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def sentences(self) -> list[str]:
+        """What standard error has beside the lines of the progress display."""
+        return [line for line in self.stderr.splitlines() if not PROGRESS.fullmatch(line)]
+
+    def sentence(self) -> str:
+        """The one sentence of a command that was refused: exit code 2, nothing else said."""
+        assert self.returncode == 2, (self.returncode, self.stderr)
+        assert len(self.sentences) == 1, self.stderr
+        assert self.sentences[0].startswith("upshift: ") and "Traceback" not in self.stderr, self.stderr
+        return self.sentences[0]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def signal_group(child: subprocess.Popen[str], number: signal.Signals) -> None:
+    """A signal to the whole foreground process group, as a terminal's Ctrl-C does."""
+    os.killpg(child.pid, number)
+
+
+def rows(out: Path) -> list[Download]:
+    return store.read_rows(out / "downloads.parquet", "downloads", Download)
+
+
+def assert_each_once(out: Path, planned: int) -> list[Download]:
+    """Every planned download is recorded exactly once: in the Parquet file, and in journals that are whole."""
+    found = rows(out)
+    keys = Counter((r.vantage, r.iteration, r.domain, r.configuration) for r in found)
+    assert len(keys) == planned and set(keys.values()) == {1}, keys
+    journaled = 0
+    for path in out.glob("vantage/*/journal.sqlite"):
+        database = sqlite3.connect(path)
+        try:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            (count,) = database.execute("SELECT COUNT(*) FROM downloads").fetchone()
+            assert database.execute("SELECT COUNT(*) FROM plan").fetchone() == (count,)
+            assert database.execute("SELECT COUNT(*) FROM staged").fetchone() == (0,)
+            journaled += count
+        finally:
+            database.close()
+    assert journaled == planned
+    captures = {r.capture for r in found if r.capture}
+    assert all((out / name).stat().st_size > 24 for name in captures)
+    assert not [path for path in out.rglob("*") if "part" in path.name or path.name.endswith(".tmp")]
+    return found
+
+
+def summary(done: Done) -> dict[str, Any]:
+    """The summary that `upshift run --json` prints."""
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
