@@ -314,7 +314,7 @@ class World:
             "--start": f"http://{{domain}}:{self.port}/",
             "--rate": "200",
             "--per-address": "4",
-            "--timeout": "1",
+            "--timeout": "20",
         }
         flat = [part for pair in options.items() for part in pair]
         code = "from upshift.cli import main; main()"
@@ -354,7 +354,7 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     source, out, block = tmp_path / "list", tmp_path / "o.parquet", tmp_path / "block"
     source.write_text("".join(f"{n},{name}\r\n" for n, name in enumerate(names, 1)) + "99,plain.example\n,\n")
     block.write_text("# left alone\nblockedsite.example\n192.0.2.0/24\n")
-    facts = world.crawl(source, out, "--block-list", str(block))
+    facts = world.crawl(source, out, "--block-list", str(block), "--timeout", "4")
     found = targets(out)
     sizes = {
         t.domain: (t.url.partition(str(world.port))[2], t.size_bytes, t.size_is_lower_bound) for t in found.values()
@@ -473,9 +473,9 @@ def test_killed_ten_times_no_finished_domain_is_fetched_again(world: World, tmp_
         world.log.requests.clear()
         child = world.start(source, out, *slow)
         deadline = time.monotonic() + 60
-        while not world.log.requests and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(generator.uniform(0.0, 1.0))
+        wanted = generator.randrange(1, 45)
+        while len(world.log.requests) < wanted and time.monotonic() < deadline:
+            time.sleep(0.003)
         child.send_signal(signal.SIGKILL)
         child.communicate(timeout=30)
         assert not done & {host for _, host, *_ in world.log.requests}
