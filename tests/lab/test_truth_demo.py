@@ -1,0 +1,160 @@
+"""`upshift demo --topology small`, as somebody types it: what stands in the folder and on the terminal is as designed.
+
+Proven are: exit 0 and the output layout of the design (section 3); every first SYN as asked, by the product's verdict
+and by tcpdump's; at least 97 % of downloads `ok` among targets that support the transport; at least 90 % of A/A pairs
+on clean paths within 10 %; every accepted download balances; Tables 1 and 2 on the terminal; nothing left of the lab.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis import dataset, truth
+from analysis.dataset import Dataset, Record
+from tests.lab.campaigns import host_noise, is_void, print_capture, state_folder
+from upshift import process, store
+from upshift.domain import Download, Outcome, Transport
+
+pytestmark = pytest.mark.lab
+
+PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
+TARGETS = 4
+"""Sites of `small` that do not fail on purpose."""
+
+
+class Demo:
+    """A demo that ended: its folder, what it printed, and what it left."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        command = [str(Path(sys.executable).with_name("upshift")), "demo", "--topology", "small", "--out", str(out)]
+        with state_folder() as state, host_noise() as noise:
+            self.done = process.run(command, timeout_s=300)
+            self.left = [path for path in state.rglob("*") if path.is_dir() and (path / "state.json").exists()]
+        self.noise = noise[0]
+        assert self.done.returncode == 0, self.done.stderr
+        self.data: Dataset = dataset.load([out])
+        lab = self.data.folders[0].lab
+        assert lab is not None
+        self.paths = {path.domain: path for path in truth.paths(lab)}
+
+    @property
+    def downloads(self) -> list[Download]:
+        return [record.download for record in self.data.records]
+
+    def supported(self) -> list[Download]:
+        """Downloads by transports that their target has."""
+        return [d for d in self.downloads if d.transport == Transport.TCP or self.paths[d.domain].quic]
+
+    def pairs(self) -> list[tuple[str, float]]:
+        """BL2 over BL on clean paths."""
+        times = {(d.domain, d.configuration): d.last_byte_s for d in self.downloads}
+        clean = sorted(domain for domain, path in self.paths.items() if path.clean and (domain, "BL") in times)
+        found = [(domain, times[domain, "BL2"], times[domain, "BL"]) for domain in clean]
+        return [(domain, second / first) for domain, second, first in found if first and second]
+
+    def disturbed(self) -> list[str]:
+        """What a busy host can do to a demo."""
+        void = [f"{d.domain} {d.treatment_detail}" for d in self.downloads if is_void(d)]
+        pairs = self.pairs()
+        wide = [f"BL2/BL of {domain} is {ratio:.2f}" for domain, ratio in pairs if not 1 / 1.1 <= ratio <= 1.1]
+        return void + (wide if len(wide) > 0.1 * len(pairs) else [])
+
+
+@pytest.fixture(scope="module")
+def demo(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """A demo, run once more where the host was busy and it shows."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    found = Demo(out)
+    if found.disturbed() and not found.noise.quiet:
+        print(f"again, on {found.noise}: {found.disturbed()}")
+        shutil.rmtree(out)
+        found = Demo(out)
+    yield found
+
+
+def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
+    out = demo.out
+    rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
+    assert len(rows) == TARGETS * (1 + len(PAPER))
+    assert sorted({row.configuration for row in rows}) == sorted(["warmup", *PAPER])
+    assert store.read_table(out / "kpis.parquet", "kpis").num_rows >= len(demo.supported()) - 1
+    assert json.loads((out / "environment.json").read_text(encoding="utf-8"))
+    assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == "small"
+    assert (out / "vantage" / "MUC" / "journal.sqlite").is_file()
+    for row in rows:
+        assert row.capture is not None and (out / row.capture).is_file()
+        assert row.capture.startswith("vantage/MUC/captures/")
+    for name in ("table1", "configurations", "table2"):
+        with (out / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as handle:
+            assert list(csv.DictReader(handle)), name
+        assert (out / "tables" / f"{name}.md").read_text(encoding="utf-8").startswith("|"), name
+    for number in (1, 2, 3):
+        for suffix in ("svg", "png"):
+            assert list((out / "figures").glob(f"figure{number}-*.{suffix}")), (number, suffix)
+    page = (out / "report" / "index.html").read_text(encoding="utf-8")
+    assert "<html" in page and "http://" not in re.sub(r"http://www\.w3\.org/[^\"']*", "", page)
+    assert not list(out.rglob("*.part*")), "half files"
+    assert not demo.left, "the lab is gone"
+
+
+def test_the_tables_are_printed(demo: Demo) -> None:
+    printed = demo.done.stdout
+    assert "Table 1: successful downloads per vantage point and provider" in printed
+    assert "Table 2: share of measurement runs by speed-up" in printed
+    for row in ("BL2 / BL", "ECN / BL", "SACK / BL", "WS / BL", "ALL / BL", "ALL / WS", "quiche / ALL"):
+        assert row in printed
+    assert str(demo.out / "report" / "index.html") in printed.replace("\n", "")
+
+
+def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
+    rows = demo.supported()
+    bad = [(d.domain, d.configuration, d.failure, d.failure_detail) for d in rows if d.outcome != Outcome.OK]
+    assert len(bad) <= 0.03 * len(rows), bad
+    for download in demo.downloads:
+        assert (download.outcome == Outcome.OK) == (download.failure is None), "no failure without a cause"
+
+
+def test_every_first_syn_is_as_asked(demo: Demo) -> None:
+    records = [record for record in demo.data.records if record.download.transport == Transport.TCP]
+    assert len(records) == TARGETS * 7
+    for record in records:
+        download = record.download
+        assert download.treatment_ok is True or is_void(download), (download.configuration, download.treatment_detail)
+        assert download.capture is not None
+        first = print_capture(demo.out / download.capture, download)[0]
+        levels = json.loads(download.levels)
+        assert first.flags == ("SEW" if levels["ecn"] == "on" else "S")
+        assert ("sackOK" in first.options) == (levels["sack"] == "on")
+        scale = re.search(r"wscale (\d+)", first.options)
+        assert (scale[1] if scale else "off") == levels["window_scaling"]
+        assert first.tsval
+
+
+def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
+    pairs = demo.pairs()
+    print(pairs, demo.noise)
+    assert len(pairs) >= 3
+    if demo.disturbed():
+        pytest.fail(f"{demo.disturbed()}; measured on {demo.noise}")
+
+
+def test_every_accepted_download_balances(demo: Demo) -> None:
+    accepted: list[Record] = [record for record in demo.data.records if not is_void(record.download)]
+    for record in accepted:
+        download = record.download
+        assert download.lab_sent is not None and download.lab_received is not None and download.lab_dropped is not None
+        assert download.lab_sent == download.lab_received + download.lab_dropped, download
+        seen = (record.number("packets_from_server"), record.number("packets_from_client"))
+        if None not in seen:
+            # The client's side of the balance: what it sent all entered, what it got is the rest of what was delivered.
+            assert sum(n for n in seen if n is not None) <= download.lab_sent
+            assert sum(n for n in seen if n is not None) >= download.lab_received
