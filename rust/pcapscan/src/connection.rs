@@ -517,9 +517,9 @@ impl Connection {
         let (tsval, tsecr) = (segment.tsval, segment.tsecr);
         let (this, other) = two(&mut self.sides, direction);
         let has_data = segment.len > 0;
-        let echo = other.timestamps.echoed(tsecr, has_data, now_ns);
+        let echo = other.timestamps.echo(tsecr, has_data, now_ns);
         this.timestamps
-            .sent(tsval, segment.ack, u32::from(segment.window), now_ns);
+            .sent(tsval, segment.ack, segment.window, now_ns);
         let echo = echo?;
         if has_data {
             let end = segment.seq.wrapping_add(segment.len);

@@ -117,6 +117,11 @@ impl Engine {
     /// Takes records until the end, or until `limit` frames are done; false at the end.
     pub fn run<S: Sink>(&mut self, capture: &mut Capture, sink: &mut S, limit: u64) -> bool {
         while self.frames < limit {
+            if let Some(raw) = capture.quick() {
+                self.frames += 1;
+                self.record(&raw, sink);
+                continue;
+            }
             match capture.next_record() {
                 Next::Packet(raw) => {
                     self.frames += 1;

@@ -107,26 +107,28 @@ impl Summary {
 /// TSvals remembered per direction. A tick is 1 ms or more, so this is seconds of unanswered sending.
 const MOST_PENDING: usize = 4096;
 
-/// The first packet of one direction that carried a TSval.
-#[derive(Debug, Clone, Copy)]
-pub struct Pending {
+/// The packets of one direction that carried a TSval.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pending {
     tsval: u32,
-    /// When it was seen, ns.
-    pub sent_ns: i64,
     /// Whether it may start a sample: it acknowledges data.
     starts: bool,
-    /// Its ACK number.
-    pub first_ack: u32,
-    /// The ACK number of the last packet with the same TSval.
-    pub last_ack: u32,
-    /// The window of that last packet, B.
-    pub last_window: u32,
+    /// When the first was seen, ns.
+    sent_ns: i64,
+    /// ACK numbers of the first and of the last.
+    first_ack: u32,
+    last_ack: u32,
+    /// Raw window of the last.
+    last_window: u16,
 }
 
-/// TSvals that one side sent and the other did not echo yet, in order.
+/// TSvals that one side sent and the other did not echo yet, in order. The newest and the one that was echoed last are
+/// kept apart, as nearly all packets repeat one of them.
 #[derive(Debug, Default)]
 pub struct Timestamps {
+    echoed: Option<Pending>,
     pending: VecDeque<Pending>,
+    newest: Option<Pending>,
 }
 
 /// What a TSecr tells.
@@ -136,8 +138,8 @@ pub struct Echo {
     pub rtt_ns: Option<i64>,
     /// The ACK numbers that the sender of this packet can have seen last: at least, at most.
     pub acks: (u32, u32),
-    /// The window that it can have seen last, B.
-    pub window: u32,
+    /// The raw window that it can have seen last.
+    pub window: u16,
 }
 
 impl Timestamps {
@@ -147,27 +149,35 @@ impl Timestamps {
     /// data is told by the ACK number. The TSecr cannot tell: a delayed ACK echoes the *first* packet that it
     /// acknowledges (RFC 7323, section 4.2), and which packets share a TSval is a matter of the clock's phase.
     #[inline]
-    pub fn sent(&mut self, tsval: u32, ack: u32, window: u32, now_ns: i64) {
+    pub fn sent(&mut self, tsval: u32, ack: u32, window: u16, now_ns: i64) {
+        if let Some(newest) = &mut self.newest
+            && newest.tsval == tsval
+        {
+            newest.last_ack = ack;
+            newest.last_window = window;
+            return;
+        }
+        self.begin(tsval, ack, window, now_ns);
+    }
+
+    #[cold]
+    fn begin(&mut self, tsval: u32, ack: u32, window: u16, now_ns: i64) {
         let mut starts = false;
-        if let Some(last) = self.pending.back_mut() {
-            if last.tsval == tsval {
-                last.last_ack = ack;
-                last.last_window = window;
-                return;
-            }
+        if let Some(newest) = self.newest {
             // Only forward: an old TSval is a retransmission or was reordered.
-            if !after(tsval, last.tsval) {
+            if !after(tsval, newest.tsval) {
                 return;
             }
-            starts = after(ack, last.last_ack);
+            starts = after(ack, newest.last_ack);
+            if self.pending.len() == MOST_PENDING {
+                self.pending.pop_front();
+            }
+            self.pending.push_back(newest);
         }
-        if self.pending.len() == MOST_PENDING {
-            self.pending.pop_front();
-        }
-        self.pending.push_back(Pending {
+        self.newest = Some(Pending {
             tsval,
-            sent_ns: now_ns,
             starts,
+            sent_ns: now_ns,
             first_ack: ack,
             last_ack: ack,
             last_window: window,
@@ -176,25 +186,34 @@ impl Timestamps {
 
     /// Matches the TSecr of a packet of the other side. Only the first data packet that echoes a TSval ends a sample.
     #[inline]
-    pub fn echoed(&mut self, tsecr: u32, has_data: bool, now_ns: i64) -> Option<Echo> {
-        while let Some(second) = self.pending.get(1)
-            && at_most(second.tsval, tsecr)
-        {
-            self.pending.pop_front();
+    pub fn echo(&mut self, tsecr: u32, has_data: bool, now_ns: i64) -> Option<Echo> {
+        if self.echoed.is_none_or(|echoed| echoed.tsval != tsecr) {
+            self.advance(tsecr);
         }
-        let first = self.pending.front_mut()?;
-        if first.tsval != tsecr {
-            return None;
-        }
-        let is_sample = first.starts && has_data;
-        if has_data {
-            first.starts = false;
+        let entry = match (&mut self.echoed, &mut self.newest) {
+            (Some(echoed), _) if echoed.tsval == tsecr => echoed,
+            (_, Some(newest)) if newest.tsval == tsecr => newest,
+            _ => return None,
+        };
+        let is_sample = entry.starts && has_data;
+        if is_sample {
+            entry.starts = false;
         }
         Some(Echo {
-            rtt_ns: is_sample.then(|| now_ns.saturating_sub(first.sent_ns)),
-            acks: (first.first_ack, first.last_ack),
-            window: first.last_window,
+            rtt_ns: is_sample.then(|| now_ns.saturating_sub(entry.sent_ns)),
+            acks: (entry.first_ack, entry.last_ack),
+            window: entry.last_window,
         })
+    }
+
+    /// Drops what is older than this TSecr.
+    #[cold]
+    fn advance(&mut self, tsecr: u32) {
+        while let Some(first) = self.pending.front()
+            && at_most(first.tsval, tsecr)
+        {
+            self.echoed = self.pending.pop_front();
+        }
     }
 }
 
@@ -228,24 +247,18 @@ mod tests {
         timestamps.sent(u32::MAX, 200, 60, 1_500);
         timestamps.sent(0, 300, 70, 2_000);
         timestamps.sent(1, 300, 70, 2_100);
-        assert!(timestamps.echoed(u32::MAX - 2, true, 2_500).is_none());
-        let first = timestamps.echoed(u32::MAX - 1, true, 2_500).unwrap();
+        assert!(timestamps.echo(u32::MAX - 2, true, 2_500).is_none());
+        let first = timestamps.echo(u32::MAX - 1, true, 2_500).unwrap();
         assert_eq!(first.rtt_ns, None, "it acknowledged nothing");
-        let echo = timestamps.echoed(u32::MAX, true, 3_000).unwrap();
+        let echo = timestamps.echo(u32::MAX, true, 3_000).unwrap();
         assert_eq!(
             (echo.rtt_ns, echo.acks, echo.window),
             (Some(2_000), (100, 200), 60)
         );
+        assert_eq!(timestamps.echo(u32::MAX, true, 3_100).unwrap().rtt_ns, None);
+        assert_eq!(timestamps.echo(0, true, 3_200).unwrap().rtt_ns, Some(1_200));
         assert_eq!(
-            timestamps.echoed(u32::MAX, true, 3_100).unwrap().rtt_ns,
-            None
-        );
-        assert_eq!(
-            timestamps.echoed(0, true, 3_200).unwrap().rtt_ns,
-            Some(1_200)
-        );
-        assert_eq!(
-            timestamps.echoed(1, true, 3_300).unwrap().rtt_ns,
+            timestamps.echo(1, true, 3_300).unwrap().rtt_ns,
             None,
             "a repeated ACK"
         );

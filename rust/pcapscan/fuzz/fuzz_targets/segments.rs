@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         writer.packet(&Packet {
             time_ns,
             from_client: piece[1] & 1 != 0,
-            seq: u32::from(piece[2]) * 50 + u32::from(piece[1] >> 1 & 3) * 0x5555_5555,
+            seq: (u32::from(piece[2]) * 50).wrapping_add(u32::from(piece[1] >> 1 & 3) * 0x5555_5555),
             ack: u32::from(piece[3]) * 50,
             flags: u16::from(piece[4]) | u16::from(piece[1] >> 7) << 8,
             window: u16::from(piece[5] & 3) * 100,

@@ -117,8 +117,17 @@ impl Capture {
         Ok(Self { window, format })
     }
 
+    /// The next record where that takes no reading; `None` says nothing, ask [`Capture::next_record`] then.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for Pcap::quick")]
+    pub fn quick(&mut self) -> Option<Raw<'_>> {
+        match &self.format {
+            Format::Pcap(pcap) => pcap.quick(&mut self.window),
+            _ => None,
+        }
+    }
+
     /// The next record.
-    #[inline]
     pub fn next_record(&mut self) -> Next<'_> {
         match &mut self.format {
             Format::Pcap(pcap) => pcap.next_record(&mut self.window),

@@ -69,17 +69,26 @@ impl Pcap {
         }))
     }
 
-    /// The next record.
-    #[inline]
-    pub fn next_record<'w>(&self, window: &'w mut Window) -> Next<'w> {
-        let Some((captured, original, time_ns)) = self.header(window.bytes()) else {
-            return self.refill(window);
-        };
+    /// The next record where it is at hand as a whole.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "as a call it would copy its result, which costs more than the parsing"
+    )]
+    pub fn quick<'w>(&self, window: &'w mut Window) -> Option<Raw<'w>> {
+        let (captured, original, time_ns) = self.header(window.bytes())?;
         let total = RECORD_HEADER + captured as usize;
         if captured > self.largest || window.bytes().len() < total {
-            return self.refill(window);
+            return None;
         }
-        self.packet(captured, original, time_ns, window)
+        // Some writers leave the original length 0 or too small.
+        let original = original.max(captured);
+        Some(Raw {
+            time_ns,
+            original,
+            link: self.link,
+            data: &window.take(total)[RECORD_HEADER..],
+        })
     }
 
     /// Captured length, original length and time of a record.
@@ -102,26 +111,8 @@ impl Pcap {
         Some((captured, original, time_ns))
     }
 
-    #[inline]
-    fn packet<'w>(
-        &self,
-        captured: u32,
-        original: u32,
-        time_ns: i64,
-        window: &'w mut Window,
-    ) -> Next<'w> {
-        Next::Packet(Raw {
-            time_ns,
-            // Some writers leave the original length 0 or too small.
-            original: original.max(captured),
-            link: self.link,
-            data: &window.take(RECORD_HEADER + captured as usize)[RECORD_HEADER..],
-        })
-    }
-
-    /// The next record where it is not at hand as a whole.
-    #[cold]
-    fn refill<'w>(&self, window: &'w mut Window) -> Next<'w> {
+    /// The next record.
+    pub fn next_record<'w>(&self, window: &'w mut Window) -> Next<'w> {
         match window.ensure(RECORD_HEADER) {
             Ok(true) => {}
             Ok(false) if window.bytes().is_empty() => return Next::End,
@@ -137,7 +128,12 @@ impl Pcap {
             ));
         }
         match window.ensure(RECORD_HEADER + captured as usize) {
-            Ok(true) => self.packet(captured, original, time_ns, window),
+            Ok(true) => Next::Packet(Raw {
+                time_ns,
+                original: original.max(captured),
+                link: self.link,
+                data: &window.take(RECORD_HEADER + captured as usize)[RECORD_HEADER..],
+            }),
             Ok(false) => Next::Cut("the file ends inside a record".into()),
             Err(error) => Next::Cut(error.to_string()),
         }
