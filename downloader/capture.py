@@ -103,7 +103,10 @@ class Capture:
         if self._child.returncode is not None:
             said = last_line(self._said.decode("utf-8", "replace"))
             self.abandon()
-            raise PlaceError(f"tcpdump ended in the middle of a measurement run: {said}")
+            raise PlaceError(
+                f"tcpdump ended in the middle of a measurement run ({said or 'without a word'})",
+                remedy="mend that, then give the same command again",
+            )
         self._said = b""
         self._child.send(signal.SIGINT)
         self._read_until(_COUNTERS, STOP_S)

@@ -116,9 +116,16 @@ class Worker:
         """One run, as often as it takes until it is recorded."""
         while True:
             attempt = self.journal.begin(run.number)
-            downloads, reason = _Attempt(self, run, attempt, caller).make()
+            try:
+                downloads, reason = _Attempt(self, run, attempt, caller).make()
+            except PlaceError:
+                if not self._stop.is_set():
+                    self.place.check()  # where the place itself is the cause, it tells more
+                raise
             if self._stop.is_set():  # Ctrl-C at a terminal reaches clients and tcpdump too: this run cannot be trusted
                 raise StoppedError
+            # In a place that has gone every download fails, too: that is no result, and must not be recorded.
+            self.place.check()
             last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
             if reason is None or last:
                 if reason is not None:

@@ -94,6 +94,9 @@ class Place(Protocol):
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server."""
 
+    def check(self) -> None:
+        """Raises PlaceError where the place itself has gone or is broken, so that what ran there says nothing."""
+
     def environment(self) -> Mapping[str, object]:
         """Kernel, CPU, offloads, sysctls, program versions: what has to be stored with the data."""
 

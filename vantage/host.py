@@ -205,6 +205,9 @@ class HostPlace:
         check_address(server_ip, self._allowed)
         return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
 
+    def check(self) -> None:
+        """A host does not go away while we run on it; what its network loses is part of the measurement."""
+
     def environment(self) -> Mapping[str, object]:
         """What has to be stored with the data (see `vantage.host_environment`)."""
         found = host_environment.describe(self.run, self._interface)

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from upshift import process
 from upshift.domain import Setting
-from upshift.errors import LabError
+from upshift.errors import LabError, PlaceError
 from upshift.process import Child, Completed
 from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
 from vantage import linux
@@ -104,7 +104,9 @@ class LabPlace:
         pid, started = int(self._state["pid"]), int(self._state["started_ticks"])
         # A number that is used again must never be entered.
         if process.start_time_ticks(pid) != started:
-            raise LabError(f"the lab {self._folder.name} has gone", remedy=f"run: upshift lab up {self._folder.name}")
+            raise LabError(
+                f"the lab {self._folder.name} has gone", remedy="give the same command again, or bring it up"
+            )
         try:
             cwd = str(Path.cwd())
         except OSError:
@@ -144,6 +146,25 @@ class LabPlace:
                     return LabWatch(self._emulator, ends, rtt_ms=self._rtt_ms[server_ip])
         raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
 
+    def check(self) -> None:
+        """Raises LabError where the lab has gone, or a program of it has ended.
+
+        Programs that joined the lab outlive it and keep its namespaces, without devices: all look-ups fail there.
+        """
+        self.prefix()
+        state = self._folder.read_state() or {}
+        detail = str(state.get("detail", "")) if state.get("status") != "ready" else ""
+        if not detail:
+            try:  # a connection of its own: the holder takes a moment until it notices
+                Emulator(self._folder.socket).close()
+                return
+            except LabError:
+                detail = "its path emulator has ended"
+        raise LabError(
+            f"the lab {self._folder.name} is unhealthy ({detail})",
+            remedy=f"run: upshift lab down {self._folder.name}, then give the same command again",
+        )
+
     def environment(self) -> Mapping[str, object]:
         """What has to be stored with the data of this place."""
         versions = {}
@@ -175,6 +196,12 @@ class LabPlace:
         try:
             if process.start_time_ticks(int(self._state["pid"])) == self._state["started_ticks"]:
                 self._namespace.restore()
+        except PlaceError:
+            try:
+                self.check()
+            except LabError:
+                return  # in a broken lab nothing can be put back, and whoever worked here has been told why
+            raise
         finally:
             if self._emulator is not None:
                 self._emulator.close()
