@@ -187,7 +187,7 @@ class Visit:
             try:
                 url, ask, reply = await self._follow(url, Want.PAGE)
             except RefusedError as error:
-                if pages == 1:
+                if pages == 1 or error.cause == Outcome.BLOCKED:
                     raise
                 self._trouble[error.cause] += 1
                 continue
@@ -286,6 +286,8 @@ class Visit:
             try:
                 _, reply = await self._request(target, Want.ROBOTS, None)
             except RefusedError as error:
+                if error.cause == Outcome.BLOCKED:
+                    raise
                 if error.cause in (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.TLS_ERROR) and not self._robots:
                     raise  # the start page would not come either: its cause says more than "no robots.txt"
                 return Robots(None)
