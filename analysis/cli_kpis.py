@@ -58,8 +58,8 @@ def kpis(
 ) -> None:
     """KPIs of the TCP and QUIC connections in captures.
 
-    Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; each KPI's unit and definition: docs/design/kpi-engine.md. A file
-    that is cut gives its rows and a warning; one that is no capture gives a sentence and exit code 2.
+    Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; docs/design/kpi-engine.md defines each KPI. A file that
+    is cut gives its rows and a warning; one that is no capture gives a sentence and exit code 2.
     """
     if series and not as_json:
         raise UsageError("--series adds to JSON documents", where="--series", remedy="give --json too")

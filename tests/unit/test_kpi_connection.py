@@ -68,3 +68,10 @@ def test_published_definitions(shared_data: Path) -> None:
         + connection.server_ws_spurious_retransmission
     )
     assert values["retransmission_rate_packets"] == marked / connection.server_packets
+
+
+def test_the_documentation_lists_every_kpi() -> None:
+    from analysis import kpi_table
+
+    text = kpi_table.PAGE.read_text(encoding="utf-8")
+    assert kpi_table.page(text) == text, "run: python -m analysis.kpi_table"
