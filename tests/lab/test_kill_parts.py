@@ -1,0 +1,155 @@
+"""Ctrl-C, and SIGKILL of each part of a running campaign: tcpdump, a client, the emulator, the lab's holder.
+
+Proven for each: the run ends with a record or with one clear sentence, never with a traceback, and the next run (after
+`upshift lab down` where the lab is gone) finishes the plan with every download once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.journal import Journal
+from upshift.domain import Failure
+
+pytestmark = pytest.mark.lab
+
+PLANNED = 3 * 2 * 3  # iterations, targets, configurations
+
+
+def _load(name: str) -> Any:
+    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+faults = _load("_fault_world")
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+    made = faults.World(tmp_path)
+    servers = [faults.server("s1", "www.one.example", size="1 MB"), faults.server("s2", "t.example", size="1 MB")]
+    made.write("parts.toml", faults.topology("parts", *servers))
+    made.campaign(tmp_path / "parts.toml", more="iterations = 3")
+    yield made
+    made.clean()
+
+
+class Hit:
+    """A campaign in which something was hit while it downloaded."""
+
+    def __init__(self, world: Any, strike: Callable[[Any], None]) -> None:
+        self.out = world.folder / "out"
+        child = world.start("run", "c.toml", "--out", "out")
+        try:
+            captures = self.out / "vantage" / "V" / "captures"
+            # The second measurement run is under way: something is recorded, and more is to come.
+            assert faults.wait_until(lambda: len(list(captures.glob("[0-9]*.pcap"))) >= 1, 90)
+            strike(child)
+            stdout, stderr = child.communicate(timeout=120)
+        except BaseException:
+            child.kill()
+            child.communicate()
+            raise
+        self.done = faults.Done(child.returncode, stdout, stderr)
+        assert "Traceback" not in stderr, stderr
+
+
+def journaled(out: Path) -> list[Any]:
+    """What is recorded so far."""
+    journal = Journal(out / "vantage" / "V" / "journal.sqlite")
+    try:
+        return list(journal.downloads())
+    finally:
+        journal.close()
+
+
+def finish(world: Any) -> list[Any]:
+    done = world.upshift("run", "c.toml", "--out", "out", "--json")
+    assert done.returncode == 0, done.stderr
+    assert faults.summary(done)["complete"]
+    found: list[Any] = faults.assert_each_once(world.folder / "out", PLANNED)
+    return found
+
+
+def test_ctrl_c_at_a_terminal(world: Any) -> None:
+    """The signal reaches the whole process group: clients and tcpdump, too."""
+    hit = Hit(world, lambda child: faults.signal_group(child, signal.SIGINT))
+    assert hit.done.returncode == 130, (hit.done.returncode, hit.done.stderr)
+    assert not world.processes(), "the lab was its own"
+    rows = finish(world)
+    assert all(row.outcome == "ok" for row in rows)
+
+
+def test_sigterm_of_run_alone(world: Any) -> None:
+    hit = Hit(world, lambda child: child.terminate())
+    assert hit.done.returncode != 0
+    assert all(row.outcome == "ok" for row in finish(world))
+
+
+def test_tcpdump(world: Any) -> None:
+    def strike(child: Any) -> None:
+        captures = world.folder / "out" / "vantage" / "V" / "captures"
+        assert faults.wait_until(lambda: any(p.stat().st_size > 5000 for p in captures.glob(".*.part.pcap")), 60)
+        os.kill(world.find("tcpdump", "-i"), signal.SIGKILL)
+
+    hit = Hit(world, strike)
+    sentence = hit.done.sentence()
+    assert re.search(r"tcpdump ended in the middle of a measurement run.*; give the same command again", sentence)
+    assert all(row.outcome == "ok" for row in finish(world))
+
+
+@pytest.mark.parametrize("program", ["h3get", "downloader.programs.requests_get"])
+def test_a_client(world: Any, program: str) -> None:
+    """A client that dies is a record; a warm interpreter that dies is started again."""
+
+    def strike(child: Any) -> None:
+        os.kill(world.find(program, "--url" if program == "h3get" else "warm"), signal.SIGKILL)
+
+    hit = Hit(world, strike)
+    assert hit.done.returncode == 0, hit.done.stderr
+    rows = faults.assert_each_once(hit.out, PLANNED)
+    bad = [row for row in rows if row.outcome != "ok"]
+    assert len(bad) <= 1 and all(row.failure == Failure.CLIENT_CRASHED for row in bad), bad
+    if program == "h3get":
+        assert bad and bad[0].configuration == "quiche" and "SIGKILL" in bad[0].failure_detail
+
+
+@pytest.mark.parametrize("whose", ["its own lab", "a lab that was up"])
+@pytest.mark.parametrize("part", ["pathem", "holder"])
+def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
+    up = whose == "a lab that was up"
+    if up:
+        assert world.upshift("lab", "up", "parts.toml").returncode == 0
+    words = ("pathem", "--control") if part == "pathem" else ("vantage.lab.holder",)
+
+    def strike(child: Any) -> None:
+        pids = [
+            pid for pid, line in world.processes().items() if all(w in line for w in words) and "unshare" not in line
+        ]
+        os.kill(pids[0], signal.SIGKILL)
+
+    hit = Hit(world, strike)
+    sentence = hit.done.sentence()
+    said = "the lab parts has gone; give the same command again"
+    if part == "pathem":
+        said = (
+            r"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); run: upshift lab down"
+        )
+    assert re.search(said, sentence), sentence
+    assert all(row.outcome == "ok" for row in journaled(hit.out)), "what a dead lab does to downloads is no result"
+    if up:
+        assert world.upshift("lab", "down").returncode == 0
+    assert all(row.outcome == "ok" for row in finish(world))

@@ -1,0 +1,151 @@
+"""`upshift run` killed at 20 random moments, in a lab of its own and in one that was up before.
+
+Proven: restarted each time, the plan is finished in the end with every planned download recorded exactly once, in the
+journal and in the table; after the next `upshift lab down` there is no process, network namespace, TUN device, mount,
+temporary or half file of ours, and the host's sysctls are as before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.journal import Journal
+from upshift import store
+from upshift.domain import Download
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+KILLS = 20
+PLANNED = 2 * 2 * 2 * 3  # vantage points, iterations, targets, configurations
+
+COUNTERS = re.compile(
+    r"kernel\.random\.|kernel\.ns_last_pid|kernel\.pty\.nr|fs\.(dentry-state|file-nr|inode-nr|inode-state|aio-nr)"
+    r"|nf_conntrack_count|kernel\.sched_domain|fs\.binfmt_misc|fs\.quota|\.neigh\.|kernel\.unprivileged|vm\.stat"
+)
+"""Sysctls that count or change by themselves."""
+
+
+def _load(name: str) -> Any:
+    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+faults = _load("_fault_world")
+
+
+class Host:
+    """What the host has, as far as a lab could change it, and which namespaces our processes were in."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.own = Path("/proc/self/ns/net").readlink()
+        self.namespaces: set[str] = set()
+        self.before = self.look()
+
+    def look(self) -> dict[str, str]:
+        """Every sysctl of this host save counters and those of interfaces, which others may have added."""
+        shown = subprocess.run(["sysctl", "-a"], capture_output=True, text=True, check=False).stdout
+        pairs = (line.partition(" = ")[::2] for line in shown.splitlines() if " = " in line)
+        interfaces = re.compile(r"net\.ipv[46]\.conf\.(?!all\.|default\.|lo\.)")
+        return {k: v for k, v in pairs if not COUNTERS.search(k) and not interfaces.match(k)}
+
+    def remember(self) -> None:
+        """Notes the network and mount namespaces that our processes are in now."""
+        for pid in self.world.processes():
+            for kind in ("net", "mnt"):
+                try:
+                    self.namespaces.add(str(Path(f"/proc/{pid}/ns/{kind}").readlink()))
+                except OSError:
+                    continue
+
+    def _stranger(self, entry: Path) -> bool:
+        """Whether a process belongs to another lab on this machine: the kernel gives numbers of namespaces again."""
+        found = re.findall(rb"UPSHIFT_(?:LAB|STATE_DIR)=([^\0]*)", (entry / "environ").read_bytes())
+        return bool(found) and not any(bytes(self.world.state) in value for value in found)
+
+    def check(self) -> None:
+        after = self.look()
+        assert len(after) > 300
+        changed = {k: (v, after.get(k)) for k, v in self.before.items() if after.get(k) != v}
+        assert not changed, changed
+        ours = self.namespaces - {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("net", "mnt")}
+        assert len(ours) >= 5, "the test saw no lab"
+        used: dict[str, str] = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and not self._stranger(entry):
+                    used |= {str((entry / "ns" / kind).readlink()): entry.name for kind in ("net", "mnt")}
+            except OSError:
+                continue
+        assert not {name: pid for name, pid in used.items() if name in ours}, "a process lives in a namespace of ours"
+        mounts = Path("/proc/self/mountinfo").read_text()
+        assert str(self.world.state) not in mounts and str(self.world.folder) not in mounts
+        assert not re.search(r"/run/netns/(V|W|s1|s2|dns) ", mounts), "a namespace of ours is still mounted"
+        assert not subprocess.run(["ip", "tuntap", "list"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+    made = faults.World(tmp_path)
+    pair = ("V", "W")
+    servers = [faults.server("s1", "www.one.example", vantages=pair), faults.server("s2", "t.example", vantages=pair)]
+    made.write("pair.toml", faults.topology("pair", *servers, vantages=pair))
+    made.campaign(tmp_path / "pair.toml", more="iterations = 2")
+    yield made
+    for pid in made.processes():  # only after a failure
+        os.kill(pid, 9)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("whose", ["its own lab", "a lab that was up"])
+def test_killed_at_random_moments(world: Any, whose: str) -> None:
+    host = Host(world)
+    up = whose == "a lab that was up"
+    if up:
+        assert world.upshift("lab", "up", "pair.toml").returncode == 0
+    generator = random.Random(whose)
+    out = world.folder / "out"
+    kills, ended = 0, 0
+    while kills < KILLS:
+        child = world.start("run", "c.toml", "--out", "out")
+        try:
+            # Most moments fall into downloads, some into start, export, or the way down.
+            _, stderr = child.communicate(timeout=generator.uniform(0.2, 3.2 if up else 5.0))
+            assert child.returncode == 0, stderr
+            ended += 1
+            assert ended <= 10, "it ends faster than it is killed"
+        except subprocess.TimeoutExpired:
+            host.remember()
+            child.kill()
+            child.communicate()
+            kills += 1
+    done = world.upshift("run", "c.toml", "--out", "out", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = faults.assert_each_once(out, PLANNED)
+    assert all(row.outcome == "ok" for row in rows), [row.failure_detail for row in rows]
+    interrupted = 0
+    for name in ("V", "W"):
+        journal = Journal(out / "vantage" / name / "journal.sqlite")
+        interrupted += journal.counts().interrupted_runs
+        journal.close()
+    print(f"{whose}: {kills} kills, {interrupted} measurement runs interrupted, {ended} ends before the kill")
+    assert interrupted >= 3, "the kills did not hit downloads"
+    thrown = store.read_rows(out / "superseded.parquet", "superseded", Download)
+    assert {row.treatment_detail.partition(":")[0] for row in thrown} <= {"interrupted", "void"}
+    assert len(store.read_table(out / "kpis.parquet", "kpis")) == PLANNED
+    world.clean()
+    host.check()
