@@ -34,7 +34,7 @@ test: check ## Everything: check, Rust tests, contract tests, the lab
 	pytest tests
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
-	@for readme in benchmarks/*/run; do echo "== $$readme"; "$$readme"; done
+	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done
 
 clean: ## Remove what was built in this checkout (never your campaigns)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
