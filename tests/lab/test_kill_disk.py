@@ -1,0 +1,121 @@
+"""A full disk under --out: a clear sentence, an intact journal, and the same command finishes once there is room.
+
+The disk is a tmpfs of some hundred kilobytes in a mount namespace of the test's own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root here"),
+]
+
+
+def _load(name: str) -> Any:
+    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+faults = _load("_fault_world")
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+    made = faults.World(tmp_path)
+    servers = [faults.server("s1", "www.one.example"), faults.server("s2", "www.two.example")]
+    made.write("disk.toml", faults.topology("disk", *servers))
+    made.campaign(tmp_path / "disk.toml", more="iterations = 3")
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def inside(world: Any) -> Iterator[list[str]]:
+    """The start of a command line that enters a mount namespace in which `disk` is a small tmpfs."""
+    disk = world.folder / "disk"
+    disk.mkdir()
+    make = f"mount -t tmpfs -o size=128k none {disk} && echo ready && exec sleep 600"
+    keeper = subprocess.Popen(
+        ["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", make],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert keeper.stdout is not None and keeper.stdout.readline() == "ready\n"
+    yield ["nsenter", f"--mount=/proc/{keeper.pid}/ns/mnt", "--"]
+    keeper.kill()
+    keeper.wait()
+    keeper.stdout.close()
+
+
+def resize(inside: list[str], disk: Path, size: str) -> None:
+    subprocess.run([*inside, "mount", "-o", f"remount,size={size}", str(disk)], check=True)
+
+
+def journaled(path: Path) -> int:
+    """Downloads in a journal that is whole."""
+    database = sqlite3.connect(path)
+    try:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        found: int = database.execute("SELECT COUNT(*) FROM downloads").fetchone()[0]
+        return found
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("size_k", [64, 440])
+def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path) -> None:
+    """The disk fills up at the first journal, or in the middle of the campaign."""
+    disk = world.folder / "disk"
+    resize(inside, disk, f"{size_k}k")
+    done = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
+    sentence = done.sentence()
+    assert re.search(r"disk is full|no space left|No space left", sentence), sentence
+    assert "; " in sentence and "give the same command again" in sentence, sentence
+    again = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
+    again.sentence()
+    copy = tmp_path / "copy"
+    subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(copy)], check=True)
+    journal = copy / "vantage" / "V" / "journal.sqlite"
+    recorded = journaled(journal) if journal.exists() and journal.stat().st_size > 4096 else 0
+    print(f"{size_k} kB: {recorded} of 18 recorded; {sentence}")
+    assert recorded % 3 == 0, "measurement runs are recorded whole"
+    resize(inside, disk, "64m")
+    finished = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", "--json", prefix=inside)
+    assert finished.returncode == 0, finished.stderr
+    whole = tmp_path / "whole"
+    subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(whole)], check=True)
+    rows = faults.assert_each_once(whole, 18)
+    assert all(row.outcome == "ok" for row in rows)
+
+
+def test_a_disk_that_fills_up_while_tables_are_written(world: Any, inside: list[str], tmp_path: Path) -> None:
+    disk = world.folder / "disk"
+    command = ("run", world.folder / "c.toml", "--out", disk / "out")
+    resize(inside, disk, "64m")
+    assert world.upshift(*command, prefix=inside).returncode == 0
+    tables = [str(disk / "out" / name) for name in ("downloads.parquet", "kpis.parquet", "superseded.parquet")]
+    subprocess.run([*inside, "rm", *tables], check=True)
+    used = subprocess.run([*inside, "df", "--output=used", str(disk)], capture_output=True, text=True, check=True)
+    resize(inside, disk, f"{int(used.stdout.split()[-1]) + 40}k")
+    sentence = world.upshift(*command, prefix=inside).sentence()
+    assert re.search(r"[Nn]o space left|disk is full", sentence) and "give the same command again" in sentence, sentence
+    resize(inside, disk, "64m")
+    assert world.upshift(*command, prefix=inside).returncode == 0
+    subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(tmp_path / "whole")], check=True)
+    faults.assert_each_once(tmp_path / "whole", 18)
