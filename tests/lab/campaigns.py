@@ -73,9 +73,7 @@ class Noise:
 
     def __str__(self) -> str:
         waited = "unknown" if self.pressure is None else f"{self.pressure:.0%}"
-        return (
-            f"{'a quiet' if self.quiet else 'HOST TOO NOISY: a busy'} host (pressure {waited}, steal {self.steal:.0%})"
-        )
+        return f"{'a quiet' if self.quiet else 'a busy'} host (pressure {waited}, steal {self.steal:.0%})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +165,15 @@ class Bench:
         """Fails the test with what `check` finds wrong, after a second try where the host was busy."""
         found = measure()
         wrong = check(found)
+        print(f"measured on {found.noise}")
         if wrong and not found.noise.quiet:
             print(f"again, on {found.noise}: {'; '.join(wrong)}")
-            self.known.clear()
+            self.known = {name: other for name, other in self.known.items() if other is not found}
             found = measure()
             wrong = check(found)
         if wrong:
-            pytest.fail(f"{'; '.join(wrong)}; measured on {found.noise}")
+            verdict = "" if found.noise.quiet else "HOST TOO NOISY to tell, twice: "
+            pytest.fail(f"{verdict}{'; '.join(wrong)}; measured on {found.noise}")
         return found
 
     def _measure(
