@@ -71,6 +71,14 @@ def kpis(
     _connections(captures, as_json=as_json, out=out, rules=rules, series=series, jobs=jobs)
 
 
+def kpis_listing() -> dict[str, list[tuple[str, str]]]:
+    """The columns of `kpis.parquet`: for `upshift kpis --help`."""
+    from analysis.kpis import ALL
+
+    units = {"": "no unit", "1": "share, 0 to 1"}
+    return {"KPIs": [(kpi.name, f"[{units.get(kpi.unit, kpi.unit)}] {kpi.source}") for kpi in ALL.values()]}
+
+
 def _warn(path: Path, sentence: str) -> None:
     typer.echo(f"upshift: {path}: {sentence}", err=True)
 

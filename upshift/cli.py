@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import sys
 from typing import Any
 
@@ -34,6 +35,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _EXTRAS = {"analysis": "analysis", "crawler": "crawl", "survey": "crawl", "cdn_mapping": "crawl", "vantage": "lab"}
 
 
+class ListingCommand(TyperCommand):
+    """A command whose `--help` ends with what can be plugged in, from the function `NAME_listing` beside its own.
+
+    That function gives title -> (name, help) pairs; it is called only when help is shown.
+    """
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        function = inspect.unwrap(self.callback) if self.callback else None
+        listing = getattr(inspect.getmodule(function), f"{getattr(function, '__name__', '')}_listing", None)
+        for title, rows in (listing() if listing else {}).items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 def load(name: str) -> Any:
     """The Typer command or group of that name. Raises UpshiftError where its extra is not installed."""
     target, _ = COMMANDS[name]
@@ -47,7 +63,7 @@ def load(name: str) -> Any:
         command = typer.main.get_command(found)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command()(found)
+        single.command(cls=ListingCommand)(found)
         command = typer.main.get_command(single)
     command.name = name
     return command

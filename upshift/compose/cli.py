@@ -13,6 +13,7 @@ from upshift import progress as progress_display
 from upshift.errors import IncompleteError, UsageError
 
 if TYPE_CHECKING:
+    from downloader.client import ClientOption
     from downloader.run import RunSummary
 
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
@@ -45,6 +46,26 @@ def run(
         )
     typer.echo(summary.as_json() if json else summary.sentence(out))
     _require_whole(summary, out)
+
+
+def run_listing() -> dict[str, list[tuple[str, str]]]:
+    """What a campaign file can name: for `upshift run --help`."""
+    from downloader import clients, factors
+
+    return {
+        "Factors (field `permute`, and `levels` of a configuration)": [
+            (factor.name, f"{factor.help} Levels: {factor.accepted}. [default: {factor.default}]")
+            for factor in factors.ALL.values()
+        ],
+        "Clients (field `client` of a configuration)": [
+            (client.name, " ".join([client.help, *(_option(option) for option in client.options)]))
+            for client in clients.ALL.values()
+        ],
+    }
+
+
+def _option(option: ClientOption) -> str:
+    return f"Option {option.name}: {option.help.rstrip('.')} [default: {option.default}]."
 
 
 def _require_whole(summary: RunSummary, out: Path) -> None:
