@@ -1,0 +1,207 @@
+"""A factor, a client of an existing program and a KPI, each added as one new file and nothing else.
+
+Proven on a copy of the packages, to which only the three files are added, through the command line: each appears in
+`--help`, in a campaign file, in a campaign that runs in a small lab, in `downloads.parquet` or `kpis.parquet`, and in
+the tables and the report; and a fault in the use of each is told like that of a shipped one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from upshift import store
+from upshift.domain import Download
+from upshift.errors import PlaceError
+from vantage.lab import control
+from vantage.lab.pathem import find_pathem
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = ("upshift", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
+
+FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
+
+from downloader.factor import ON_OFF, Factor
+from upshift.domain import Handshake, Setting, Sysctl
+
+
+def _settings(level: str) -> tuple[Setting, ...]:
+    return (Sysctl(name="net.ipv4.tcp_recovery", value="1" if level == "on" else "0"),)
+
+
+def _proof(level: str, handshake: Handshake) -> str | None:
+    return None if handshake.synack_seen else "no SYN-ACK"
+
+
+RACK = Factor(
+    name="rack", label="RACK", help="Loss recovery by time (RFC 8985).", levels=ON_OFF, default="on",
+    settings=_settings, proof=_proof,
+)
+'''
+
+CLIENT = '''"""quiche with a narrow window."""
+
+from dataclasses import replace
+
+from downloader.client import DownloadRequest, common_arguments
+from downloader.clients.quiche import QUICHE as _QUICHE
+
+
+def _arguments(request: DownloadRequest) -> list[str]:
+    return [*common_arguments(request), "--max-data", "65535"]
+
+
+NARROW = replace(_QUICHE, name="quiche-narrow", help="HTTP/3 through a window of 64 KiB.", arguments=_arguments)
+'''
+
+KPI = '''"""Bytes of the server per packet of the server."""
+
+from analysis.connection import Connection
+from analysis.kpi import Kpi
+
+
+def _compute(connection: Connection) -> float | None:
+    packets = connection.server_packets
+    return connection.server_ip_bytes / packets if packets else None
+
+
+BYTES_PER_PACKET = Kpi(name="bytes_per_packet", unit="B", source="a test", compute=_compute)
+'''
+
+FILES = {
+    "downloader/factors/rack.py": FACTOR,
+    "downloader/clients/quiche_narrow.py": CLIENT,
+    "analysis/kpis/bytes_per_packet.py": KPI,
+}
+
+TOPOLOGY = """schema = 1
+name = "one-file"
+[[vantage]]
+name = "V"
+[[organisation]]
+name = "o"
+title = "O"
+asn = 64496
+[[server]]
+name = "s"
+organisation = "o"
+domains = ["www.one.example"]
+files = [{ path = "/a.bin", size = "300 kB" }]
+paths = { V = { rtt_ms = 10, rate_mbit = 50 } }
+"""
+
+CAMPAIGN = """name = "one-file"
+lab = "./one.toml"
+targets = "lab"
+permute = ["rack"]
+[[configurations]]
+name = "narrow"
+client = "quiche-narrow"
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the packages with three more files, and a state folder of its own."""
+    folder = tmp_path_factory.mktemp("one-file")
+    for package in PACKAGES:
+        shutil.copytree(REPOSITORY / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in FILES.items():
+        assert not (folder / name).exists()
+        (folder / name).write_text(text)
+    (folder / "one.toml").write_text(TOPOLOGY)
+    (folder / "c.toml").write_text(CAMPAIGN)
+    yield folder
+
+
+def upshift(folder: Path, *arguments: str, state: str = "/nonexistent") -> subprocess.CompletedProcess[str]:
+    """The command line of the copy."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(folder)!r}); import upshift.cli, downloader.factors as f\n"
+        f"assert f.__file__.startswith({str(folder)!r}), f.__file__\nupshift.cli.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder), "UPSHIFT_STATE_DIR": state, "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_each_is_in_the_help(copy: Path) -> None:
+    run = upshift(copy, "run", "--help")
+    assert run.returncode == 0, run.stderr
+    assert "rack" in run.stdout and "Loss recovery by time (RFC 8985)." in run.stdout
+    assert "quiche-narrow" in run.stdout and "HTTP/3 through a window of 64 KiB." in run.stdout
+    for shipped in ("ecn", "sack", "window_scaling", "aioquic", "requests"):
+        assert f"\n  {shipped} " in run.stdout
+    kpis = upshift(copy, "kpis", "--help")
+    assert kpis.returncode == 0, kpis.stderr
+    [line] = [line for line in kpis.stdout.splitlines() if line.startswith("  bytes_per_packet ")]
+    assert "[B] a test" in line
+    assert "\n  mean_throughput " in kpis.stdout
+
+
+def test_the_shipped_packages_know_none_of_them() -> None:
+    """Else the test above would prove nothing."""
+    for arguments, word in ((["run"], "rack"), (["run"], "quiche-narrow"), (["kpis"], "bytes_per_packet")):
+        code = "from upshift.cli import main; main()"
+        shown = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--help"], capture_output=True, text=True, check=True
+        )
+        assert f"\n  {word}" not in shown.stdout
+
+
+def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
+    levels = '[[configurations]]\nname = "x"\nclient = "requests"\nlevels = { rack = "sometimes" }\n'
+    for text, said in (
+        (CAMPAIGN.split("[[")[0].replace("permute", "# permute") + levels, "rack has no level 'sometimes'; accepted"),
+        (CAMPAIGN.replace("quiche-narrow", "quiche-wide"), "known are: aioquic, quiche, quiche-narrow, requests"),
+        (CAMPAIGN.replace('["rack"]', '["rick"]'), "known are: ecn, rack, rmem, "),
+    ):
+        (copy / "wrong.toml").write_text(text)
+        done = upshift(copy, "run", "wrong.toml", "--out", str(tmp_path / "out"))
+        assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.lab
+def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
+    try:
+        find_pathem()
+        control.check_host()
+    except PlaceError as error:
+        pytest.skip(error.sentence())
+    state = tempfile.mkdtemp(prefix="u1-", dir="/tmp")
+    try:
+        done = upshift(copy, "run", "c.toml", "--out", "out", "--json", state=state)
+        assert done.returncode == 0, done.stderr
+        made = upshift(copy, "report", "out", state=state)
+        assert made.returncode == 0, made.stderr
+    finally:
+        upshift(copy, "lab", "down", state=state)
+        shutil.rmtree(state)
+    rows = {row.configuration: row for row in store.read_rows(copy / "out/downloads.parquet", "downloads", Download)}
+    assert set(rows) == {"warmup", "RACK-off", "BL", "narrow"}
+    assert all(row.outcome == "ok" for row in rows.values()), [row.failure_detail for row in rows.values()]
+    assert json.loads(rows["RACK-off"].levels)["rack"] == "off" and json.loads(rows["BL"].levels)["rack"] == "on"
+    assert rows["narrow"].client == "quiche-narrow" and rows["narrow"].transport == "quic"
+    parameters = json.loads(rows["narrow"].transport_detail or "")["transport_parameters"]["local"]
+    assert parameters["initial_max_data"] == 65_535
+    kpis = store.read_table(copy / "out/kpis.parquet", "kpis")
+    assert kpis.schema.field("bytes_per_packet").metadata[b"unit"] == b"B"
+    values = kpis.column("bytes_per_packet").to_pylist()
+    assert len(values) == 4 and all(100 < value < 1501 for value in values), values
+    pages = "".join(path.read_text() for path in (copy / "out/report").rglob("*.html"))
+    assert "RACK-off" in pages and "narrow" in pages
