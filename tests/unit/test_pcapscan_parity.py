@@ -125,3 +125,18 @@ def test_ecn_counts_of_the_lab_capture(shared_data: Path) -> None:
     assert sum(c.server_ce_packets for c in connections) == 186
     assert sum(c.client_ece_packets for c in connections) == 2312
     assert sum(c.server_cwr_packets + c.client_cwr_packets for c in connections) == 537
+
+
+@pytest.mark.parametrize("snap_length", [54, 58, 60, 66])
+def test_parity_where_the_snap_length_cuts_options(
+    shared_data: Path, tmp_path: Path, tshark: None, snap_length: int
+) -> None:
+    """Wireshark gives up inside such a header and shows no verdict, though it remembers what it found."""
+    if shutil.which("editcap") is None:
+        pytest.skip("editcap is not installed")
+    capture = tmp_path / "cut.pcap"
+    for name in ("zeek_ssh-dups.pcap", "ndpi_weibo.pcap", "arkime_wireshark-retrans.pcap"):
+        source = shared_data / "captures" / name
+        subprocess.run(["editcap", "-s", str(snap_length), str(source), str(capture)], check=True)
+        count, wrong = differences(capture, tmp_path)
+        assert not wrong, f"{name}: {len(wrong)} of {count} differ, first {wrong[:5]}"

@@ -44,6 +44,8 @@ pub struct Segment<'a> {
     pub has_len: bool,
     /// Whether the header says at least 20 bytes.
     pub has_options: bool,
+    /// Whether the capture ends inside the header, before its options are over.
+    pub is_cut: bool,
     /// Options.
     pub options: Options<'a>,
 }
@@ -107,7 +109,10 @@ pub fn parse<'a>(bytes: &'a [u8], length: u32, segment: &mut Segment<'a>) -> boo
         && segment.has_len
         && let Some(options) = bytes.get(20..header.min(bytes.len()))
     {
-        segment.options.parse(options);
+        let is_over = segment.options.parse(options);
+        segment.is_cut = header > bytes.len() && !is_over;
+    } else {
+        segment.is_cut = bytes.len() < 20.max(header);
     }
     true
 }
@@ -120,8 +125,9 @@ impl<'a> Options<'a> {
         blocks.iter().map(|block| pair(*block))
     }
 
+    /// Whether the options were over before their bytes were.
     #[inline]
-    fn parse(&mut self, bytes: &'a [u8]) {
+    fn parse(&mut self, bytes: &'a [u8]) -> bool {
         // Nearly every segment of a Linux host has NOP NOP TS and nothing else.
         if let Some(plain) = bytes.first_chunk::<12>()
             && bytes.len() == 12
@@ -131,30 +137,33 @@ impl<'a> Options<'a> {
                 u32::from_be_bytes([plain[at], plain[at + 1], plain[at + 2], plain[at + 3]])
             };
             self.timestamps = Some((word(4), word(8)));
-            return;
+            return false;
         }
-        self.walk(bytes);
+        self.walk(bytes)
     }
 
     #[cold]
-    fn walk(&mut self, mut bytes: &'a [u8]) {
+    fn walk(&mut self, mut bytes: &'a [u8]) -> bool {
         while let [kind, after @ ..] = bytes {
             match kind {
-                0 => return,
+                0 => return true,
                 1 => {
                     bytes = after;
                     continue;
                 }
                 _ => {}
             }
-            let Some(&length) = after.first() else { return };
+            let Some(&length) = after.first() else {
+                return false;
+            };
             let length = usize::from(length);
             if length < 2 || length > bytes.len() {
-                return;
+                return length < 2;
             }
             self.one(*kind, &bytes[2..length]);
             bytes = &bytes[length..];
         }
+        false
     }
 
     fn one(&mut self, kind: u8, value: &'a [u8]) {

@@ -158,6 +158,10 @@ impl Conversation {
                 verdict.flags = self.note_sack(rules, direction, segment, verdict.flags);
             }
         }
+        // Wireshark gives up inside such a header: it remembers what it found, and shows nothing.
+        if segment.is_cut || !segment.has_options {
+            verdict.flags = 0;
+        }
         self.prepare();
         verdict
     }
@@ -363,6 +367,9 @@ impl Conversation {
     fn note_scale(&mut self, direction: usize, segment: &Segment<'_>) {
         if let Some(shift) = segment.options.window_scale {
             self.flows[direction].scale = Scale::Shift(shift);
+        }
+        if segment.is_cut {
+            return;
         }
         if self.flows[direction].scale == Scale::Unknown {
             self.flows[0].scale = Scale::Off;
