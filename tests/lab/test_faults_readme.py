@@ -1,0 +1,51 @@
+"""The lab section of the README, run as it stands there (calibrate with --quick, which may find the host noisy)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def _load(name: str) -> Any:
+    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+faults = _load("_fault_world")
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+    made = faults.World(tmp_path)
+    yield made
+    made.clean()
+
+
+def test_the_lab_section(world: Any) -> None:
+    section = README.read_text(encoding="utf-8").partition("## The lab\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^    uv run --no-sync upshift (lab .*?)(?:\s{2,}#.*)?$", section, re.M)
+    assert [line.split()[1] for line in lines] == ["up", "exec", "calibrate", "down"]
+    up, execute, calibrate, down = (shlex.split(line) for line in lines)
+    assert (done := world.upshift(*up)).returncode == 0, done.stderr
+    shown = world.upshift(*execute)
+    assert shown.returncode == 0 and re.match(r"HTTP/[\d.]+ 200", shown.stdout), (shown.stdout, shown.stderr)
+    measured = world.upshift(*calibrate, "--quick")
+    assert measured.returncode in (0, 3), measured.stdout + measured.stderr
+    verdict = "The lab is right." if measured.returncode == 0 else "The host is too noisy for a verdict."
+    assert verdict in measured.stdout
+    assert world.upshift(*down).stdout == "Removed: small.\n"
