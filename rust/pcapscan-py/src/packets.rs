@@ -68,7 +68,7 @@ impl PacketReader {
         let settings = Settings {
             rules: parse_rules(rules)?,
             series: false,
-        ..Settings::default()
+            ..Settings::default()
         };
         let capture = Capture::open(&path).map_err(|error| capture_error(&error))?;
         Ok(Self {
