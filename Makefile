@@ -31,7 +31,7 @@ test: check ## Everything: check, Rust tests, contract tests, the lab
 	@echo "== Rust tests"
 	cargo test --release --workspace --exclude pcapscan-py --locked --quiet
 	echo "== Python tests: contract and lab"
-	pytest tests
+	pytest tests/contract tests/lab
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
 	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done
