@@ -6,7 +6,7 @@ direction: the emulator's counters in `downloads.parquet`, its log of packets, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -15,7 +15,7 @@ from upshift.domain import Outcome
 
 pytestmark = pytest.mark.lab
 
-CONFIGURATIONS = {"BL": BL, "ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
+CONFIGURATIONS: dict[str, Mapping[str, str] | str] = {"BL": BL, "ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,11 @@ def test_counters_and_log_of_the_emulator_agree(found: Measured) -> None:
         assert download.lab_dropped == sum(verdict in DROPPED for verdict in verdicts)
         assert download.lab_marked == sum(verdict == "marked" for verdict in verdicts)
         kinds.setdefault(download.domain, set()).update(set(verdicts) - {"delivered"})
-    assert kinds["loss.drops.example"] == {"loss"}
-    assert kinds["tail.drops.example"] == {"tail"}
-    assert kinds["aqm.drops.example"] == {"aqm", "marked"}
+    # A sender that overshoots may fill the long queue of the other paths too, so these are not the only kinds there.
+    assert "loss" in kinds["loss.drops.example"]
+    assert "tail" in kinds["tail.drops.example"]
+    assert {"aqm", "marked"} <= kinds["aqm.drops.example"]
+    assert set().union(*kinds.values()) <= {*DROPPED, "marked"}, "nothing but programmed drops"
 
 
 def test_the_capture_has_what_the_emulator_passed_on_in_each_direction(found: Measured) -> None:

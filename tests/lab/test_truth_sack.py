@@ -39,8 +39,8 @@ def wrong_pairs(found: Measured) -> list[str]:
         assert slow.kpis["sack_blocks"] == 0 and fast.number("sack_blocks")
         assert slow.download.last_byte_s and fast.download.last_byte_s
         ratio = slow.download.last_byte_s / fast.download.last_byte_s
-        again = [record.number("true_retransmissions") for record in (slow, fast)]
-        again_bytes = [record.number("retransmitted_bytes") for record in (slow, fast)]
+        again = [record.number("true_retransmissions") or 0.0 for record in (slow, fast)]
+        again_bytes = [record.number("retransmitted_bytes") or 0.0 for record in (slow, fast)]
         told = (
             f"run {slow.download.iteration}: WS {slow.download.last_byte_s:.2f} s, "
             f"ALL {fast.download.last_byte_s:.2f} s, ratio {ratio:.2f}; "
