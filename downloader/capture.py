@@ -100,12 +100,15 @@ class Capture:
             PlaceError: tcpdump died before.
         """
         self._drain()
-        if self._child.returncode is not None:
-            said = last_line(self._said.decode("utf-8", "replace"))
+        code = self._child.returncode
+        if code is not None:
+            # After a signal its last line is what it said when it began.
+            said = signal.Signals(-code).name if code < 0 else last_line(self._said.decode("utf-8", "replace"))
             self.abandon()
             raise PlaceError(
                 f"tcpdump ended in the middle of a measurement run ({said or 'without a word'})",
-                remedy="mend that, then give the same command again",
+                where=self._path.name,
+                remedy="give the same command again" if code < 0 else "mend that, then give the same command again",
             )
         self._said = b""
         self._child.send(signal.SIGINT)
