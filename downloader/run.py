@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
@@ -166,21 +167,34 @@ def _work(
             pass
         except BaseException as error:
             errors.append(error)
+        finally:
+            ended[name].set()
 
-    threads = [threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places]
-    for thread in threads:
-        thread.start()
+    # Events, not joins: before Python 3.13 a join that Ctrl-C interrupts takes the thread for ended (gh-90882), and its
+    # journal was closed under its hands.
+    ended = {name: threading.Event() for name in places}
+    threads = {name: threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places}
     try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.5)  # short joins, so that Ctrl-C is heard
+        for thread in threads.values():
+            thread.start()
+        for event in ended.values():
+            while not event.wait(0.5):  # short waits, so that Ctrl-C is heard
+                pass
     except BaseException:
         stop.set()
-        for thread in threads:
-            thread.join()
+        for name, thread in threads.items():
+            if thread.ident is not None:
+                _await(ended[name])
         raise
     if errors:
         raise errors[0]
+
+
+def _await(ended: threading.Event) -> None:
+    """Waits whatever is pressed: all waits of a thread that is being stopped are bounded."""
+    while not ended.is_set():
+        with contextlib.suppress(KeyboardInterrupt):
+            ended.wait(0.5)
 
 
 def _summary(journals: Sequence[Journal], *, stopped: bool) -> RunSummary:

@@ -85,10 +85,17 @@ def finish(world: Any) -> list[Any]:
 
 
 def test_ctrl_c_at_a_terminal(world: Any) -> None:
-    """The signal reaches the whole process group: clients and tcpdump, too."""
-    hit = Hit(world, lambda child: faults.signal_group(child, signal.SIGINT))
+    """The signal reaches the whole process group: clients and tcpdump, too. Impatience changes nothing."""
+
+    def strike(child: Any) -> None:
+        for _ in range(3):
+            faults.signal_group(child, signal.SIGINT)
+
+    hit = Hit(world, strike)
     assert hit.done.returncode == 130, (hit.done.returncode, hit.done.stderr)
-    assert not world.processes(), "the lab was its own"
+    assert not hit.done.sentences
+    assert not list(hit.out.glob("**/.*.part.pcap")), "the vantage point had not ended when the run did"
+    assert faults.wait_until(lambda: not world.processes(), 3), "the lab was its own"
     rows = finish(world)
     assert all(row.outcome == "ok" for row in rows)
 
