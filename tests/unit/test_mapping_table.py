@@ -32,11 +32,11 @@ def table_of(*entries: tuple[str, str]) -> table.PrefixTable:
 
 
 prefixes_v4 = st.tuples(st.integers(0, 2**32 - 1), st.integers(8, 32)).map(
-    lambda p: ipaddress.ip_network((p[0], p[1]), strict=False)
+    lambda p: ipaddress.IPv4Network((p[0], p[1]), strict=False)
 )
 # Few bits apart, so that prefixes nest, touch, and share their upper half.
 prefixes_v6 = st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(16, 128)).map(
-    lambda p: ipaddress.ip_network((p[0] << 124 | p[1] << 60 | p[1], p[2]), strict=False)
+    lambda p: ipaddress.IPv6Network((p[0] << 124 | p[1] << 60 | p[1], p[2]), strict=False)
 )
 
 
