@@ -69,7 +69,7 @@ def _option(option: ClientOption) -> str:
 
 
 def _require_whole(summary: RunSummary, out: Path) -> None:
-    if summary.recorded < summary.planned:
+    if not summary.complete:
         raise IncompleteError(
             f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded",
             where=str(out),
