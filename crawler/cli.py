@@ -55,6 +55,7 @@ def crawl(
     """
     from crawler.run import Options, crawl
     from crawler.visit import Limits
+    from upshift.lists import parse_shard
     from upshift.progress import show
 
     if "{domain}" not in start or not start.startswith(("https://", "http://")):
@@ -81,7 +82,7 @@ def crawl(
         ledger=ledger or out.with_name(out.name + ".ledger.sqlite"),
         contact=contact.strip(),
         limits=limits,
-        shard=_shard(shard),
+        shard=parse_shard(shard),
         limit=limit,
         workers=workers,
         rate_per_s=rate,
@@ -116,10 +117,3 @@ def crawl(
     for outcome, count in summary.outcomes.most_common():
         typer.echo(f"{outcome:<20} {count:>9,}")
     typer.echo(f"{summary.found:,} of {summary.domains:,} domains have a file of {min_size:,} bytes or more: {out}")
-
-
-def _shard(text: str) -> tuple[int, int]:
-    number, _, of = text.partition("/")
-    if number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of):
-        return int(number), int(of)
-    raise UsageError(f"{text!r} is no shard", where="--shard", remedy="write i/n with i from 1 to n, e.g. 2/8")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawler.manners import BlockLists, RefusedError, check_public
+from crawler.manners import RefusedError, admit
 from crawler.names import Pins
 from crawler.visit import Ask, Outcome, Want
+from upshift.blocks import BlockLists
 
 ASK = "upshift_ask"
 """Key of the request's `Ask` in its meta."""
@@ -33,7 +34,6 @@ class GateMiddleware:
         pinned = Pins.current.get(host) if Pins.current is not None else None
         if ask is None or pinned is None or pinned != ask.address:
             raise RefusedError(Outcome.OTHER_ADDRESS, f"{host} is not pinned to a checked address")
-        check_public(pinned)
-        self._blocks.check(host, pinned)
+        admit(self._blocks, host, pinned)
         if ask.want is not Want.ROBOTS and (ask.robots is None or not ask.robots.allows(request.url)):
             raise RefusedError(Outcome.ROBOTS_DISALLOWED, request.url)

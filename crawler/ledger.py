@@ -7,7 +7,6 @@ and no finished one is.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import time
@@ -17,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.lists import Listed
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.lists import Listed, in_shard
 
 SCHEMA = 1
 
@@ -74,12 +73,6 @@ class Filled:
     other_shards: int
     first_duplicates: tuple[tuple[int, str], ...]
     """(line, domain) of the first ones."""
-
-
-def in_shard(domain: str, number: int, of: int) -> bool:
-    """Whether a domain is in shard `number` (from 1) of `of`: by hash, so that each shard has all ranks."""
-    digest = hashlib.sha256(domain.encode()).digest()
-    return int.from_bytes(digest[:8], "big") % of == number - 1
 
 
 class Ledger:

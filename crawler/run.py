@@ -13,11 +13,12 @@ from typing import Any
 
 import upshift
 from crawler.ledger import Filled, Ledger
-from crawler.lists import TopList
-from crawler.manners import BlockLists, Pace
+from crawler.manners import Pace
 from crawler.robots import AGENT
 from crawler.visit import Limits, Outcome
+from upshift.blocks import BlockLists
 from upshift.errors import UpshiftError, UsageError
+from upshift.lists import TopList
 from upshift.progress import Progress
 
 OLDEST_SCRAPY = (2, 19)

@@ -25,9 +25,10 @@ from scrapy.exceptions import (
 
 from crawler.gate import ASK
 from crawler.ledger import Ledger, Result
-from crawler.manners import BlockLists, Pace, RefusedError
+from crawler.manners import Pace, RefusedError
 from crawler.names import Pins, Resolver
 from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
+from upshift.blocks import BlockLists
 
 SIZE_GETS = 24
 """GETs for a size at the same time in all: each may hold the minimum size in memory until it is stopped."""

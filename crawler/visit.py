@@ -17,9 +17,10 @@ from urllib.parse import urljoin, urlsplit
 
 from crawler.ledger import Result
 from crawler.links import extract, normal
-from crawler.manners import BlockLists, RefusedError, check_public
+from crawler.manners import RefusedError, admit
 from crawler.names import Pins, Resolver, registered_domain
 from crawler.robots import Robots, from_reply
+from upshift.blocks import BlockLists
 
 MAX_REDIRECTS = 5
 MAX_CRAWL_DELAY_S = 60.0
@@ -213,14 +214,13 @@ class Visit:
 
     async def _settle(self, host: str) -> None:
         """Resolves the domain, once, and chooses the address that the whole visit stays at."""
-        self.blocks.check(host, None)
+        admit(self.blocks, host)
         answer = await self.resolver.ask(host)
         self._result.cname_chain = " ".join(answer.chain) or None
         refused: RefusedError | None = None
         for address in answer.addresses:
             try:
-                check_public(address)
-                self.blocks.check(host, address)
+                admit(self.blocks, host, address)
             except RefusedError as error:
                 refused = refused or error
                 continue

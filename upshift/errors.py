@@ -3,7 +3,8 @@
 UpshiftError                exit 2
 ├── UsageError              wrong input: names what is wrong, where, and the remedy            exit 2
 ├── PlaceError              a place cannot do what was asked (no permission, missing program)  exit 2
-│   ├── ReachError          an address outside the prefixes that this place may reach          exit 2
+│   ├── ReachError          an address that may not be contacted from here                     exit 2
+│   │   └── BlockedError    its owner, or a block list, asks us to leave it alone              exit 2
 │   └── LabError            the lab could not be built, joined or removed                      exit 2
 ├── TrialError              a measurement run could not be made at all                         exit 2
 ├── IncompleteError         finished, but something that matters is missing                    exit 1
@@ -48,6 +49,10 @@ class PlaceError(UpshiftError):
 
 class ReachError(PlaceError):
     """An address is outside the prefixes that a place may reach."""
+
+
+class BlockedError(ReachError):
+    """A domain or address is in a block list."""
 
 
 class LabError(PlaceError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from upshift.errors import ReachError, UsageError
 
@@ -26,6 +27,7 @@ LOOPBACK_PREFIXES: tuple[IPNetwork, ...] = (ipaddress.ip_network("127.0.0.0/8"),
 ANYWHERE: tuple[IPNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
 
+@lru_cache(maxsize=64)
 def parse_prefixes(text: str, *, where: str) -> tuple[IPNetwork, ...]:
     """Prefixes from a comma-separated list. Raises UsageError on a part that is no prefix."""
     prefixes = []
@@ -68,3 +70,18 @@ def check_address(
                 f"{address} is outside what may be contacted ({origin} allows {shown})",
                 remedy="while a lab is active only lab addresses are reached",
             )
+
+
+def check_public(address: str) -> None:
+    """Raises ReachError for an address that no public server has; for what contacts hosts that strangers name.
+
+    Private, loopback, link-local, shared, reserved, documentation and multicast addresses (IANA's special-purpose
+    registries, RFC 6890) are refused, unless the environment says that the lab is where we are: then its prefixes are
+    all that may be contacted.
+    """
+    ip = ipaddress.ip_address(address)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    if environment_prefixes() is None and (not ip.is_global or ip.is_multicast):
+        raise ReachError(f"{address} is no public address")
+    check_address(address)

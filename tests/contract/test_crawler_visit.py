@@ -27,7 +27,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.links import extract
-from crawler.manners import BlockLists, RefusedError, check_public, read_blocked
 from crawler.names import registered_domain
 from crawler.robots import Robots, from_reply
 from upshift import store
@@ -559,41 +558,6 @@ def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Pa
     outcomes = json.loads(said.strip().splitlines()[-1])["outcomes"]
     assert outcomes["blocked"] > 20
     assert outcomes["blocked"] + outcomes.get("found", 0) == 90
-
-
-@pytest.mark.parametrize(
-    "address", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.2.1", "224.0.0.1", "::1", "fe80::1",
-                "fd00::1", "::ffff:10.0.0.1", "0.0.0.0", "255.255.255.255", "127.0.0.1"],
-)  # fmt: skip
-def test_addresses_that_no_public_server_has_are_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UPSHIFT_ALLOWED_PREFIXES")
-    with pytest.raises(RefusedError, match="address_refused"):
-        check_public(address)
-    check_public("8.8.8.8")
-    monkeypatch.setenv("UPSHIFT_ALLOWED_PREFIXES", "198.18.0.0/15")
-    check_public("198.18.0.1")
-    with pytest.raises(RefusedError):
-        check_public("8.8.8.8")
-
-
-def test_block_lists(tmp_path: Path) -> None:
-    path = tmp_path / "b"
-    path.write_text("*.Example.org # words\n192.0.2.0/24\n2001:db8::/32\n\n")
-    blocked = read_blocked(path)
-    assert blocked.domain("www.example.org")
-    assert not blocked.domain("myexample.org")
-    assert blocked.address("192.0.2.7")
-    assert blocked.address("2001:db8::1")
-    lists = BlockLists([path])
-    with pytest.raises(RefusedError, match="blocked"):
-        lists.check("a.example.org", None)
-    path.write_text("a b\n")
-    with pytest.raises(UsageError, match="line 1: 'a b' is neither a domain nor a prefix"):
-        read_blocked(path)
-    lists._looked = -100.0
-    with pytest.raises(RefusedError):  # the last readable state goes on being honoured
-        lists.check("a.example.org", None)
-    assert len(lists.complaints) == 1
 
 
 def test_robots_by_our_own_name() -> None:

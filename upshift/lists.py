@@ -14,6 +14,7 @@ Rows that cannot be used are counted by reason, and the first ones are named wit
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import ipaddress
 import re
@@ -159,6 +160,20 @@ class TopList:
         if not (rank.isascii() and rank.isdigit()) or int(rank) < 1:
             raise _RowError("the rank is no number")
         return int(rank), fields[name_at]
+
+
+def in_shard(domain: str, number: int, of: int) -> bool:
+    """Whether a domain is in shard `number` (from 1) of `of`: by hash, so that each shard has all ranks."""
+    digest = hashlib.sha256(domain.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % of == number - 1
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """(number from 1, of how many) from `i/n`. Raises UsageError."""
+    number, _, of = text.partition("/")
+    if number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of):
+        return int(number), int(of)
+    raise UsageError(f"{text!r} is no shard", where="--shard", remedy="write i/n with i from 1 to n, e.g. 2/8")
 
 
 def domain_of(name: str) -> str:

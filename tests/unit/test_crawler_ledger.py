@@ -1,0 +1,109 @@
+"""The ledger of a crawl."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawler.ledger import Ledger, Result
+from upshift.errors import UsageError
+from upshift.lists import TopList, in_shard
+
+
+def fill(ledger: Ledger, path: Path, **options: object) -> object:
+    return ledger.fill(TopList(path), **options)  # type: ignore[arg-type]
+
+
+def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_path: Path) -> None:
+    source = tmp_path / "list"
+    source.write_text("".join(f"{n},d{n % 2500}.example\n" for n in range(1, 3001)))
+    ledger = Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
+    assert not ledger.filled
+    filled = ledger.fill(TopList(source))
+    assert (filled.added, filled.duplicates) == (2500, 500)
+    assert filled.first_duplicates[0] == (2501, "d1.example")
+    taken = list(ledger.take())
+    assert len(taken) == len(set(taken)) == 2500
+    assert taken[0] == ("d1.example", 1)
+    ledger.finish(Result(domain="d1.example", outcome="found", url="https://d1.example/f", size_bytes=5, depth=1))
+    ledger.finish(Result(domain="d2.example", outcome="dns_error"))
+    ledger.close()
+    again = Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
+    assert again.filled
+    assert next(again.take()) == ("d3.example", 3)
+    assert again.counts() == (2500, {"found": 1, "dns_error": 1})
+    ((target, alt_svc, _),) = again.found()
+    assert (target.domain, target.rank, target.size_bytes, alt_svc) == ("d1.example", 1, 5, None)
+
+
+def test_a_ledger_of_another_plan_or_no_ledger_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    Ledger(path, {"min_size": 1}).close()
+    with pytest.raises(UsageError, match="another crawl: min_size changed; give the options of the first start"):
+        Ledger(path, {"min_size": 2})
+    path.write_bytes(b"hello, this is no database at all" * 40)
+    with pytest.raises(UsageError, match="no ledger of a crawl"):
+        Ledger(path, {})
+
+
+def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
+    domains = [f"d{n}.example" for n in range(3000)]
+    shards = [[d for d in domains if in_shard(d, number, 3)] for number in (1, 2, 3)]
+    assert sorted(domain for shard in shards for domain in shard) == sorted(domains)
+    assert all(900 < len(shard) < 1100 for shard in shards)
+    source = tmp_path / "list"
+    source.write_text("\n".join(domains))
+    ledger = Ledger(tmp_path / "l.sqlite", {})
+    filled = ledger.fill(TopList(source), shard=(2, 3), limit=100)
+    assert (filled.added, [d for d, _ in ledger.take()]) == (100, shards[1][:100])
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from crawler.ledger import Ledger, Result
+ledger = Ledger(Path(sys.argv[1]), {})
+for domain, _ in ledger.take():
+    print(domain, flush=True)
+    time.sleep(0.001)
+    ledger.finish(Result(domain=domain, outcome="found", url="https://x/", size_bytes=1))
+"""
+
+
+def test_killed_ten_times_no_finished_domain_is_given_again(tmp_path: Path) -> None:
+    source, path = tmp_path / "list", tmp_path / "l.sqlite"
+    source.write_text("\n".join(f"d{n}.example" for n in range(1500)))
+    first = Ledger(path, {})
+    first.fill(TopList(source))
+    first.close()
+    generator = random.Random(1)
+    given_out: list[str] = []
+    done: set[str] = set()
+    repository = str(Path(__file__).resolve().parents[2])
+    for round_number in range(11):
+        child = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": repository},
+        )
+        assert child.stdout is not None
+        lines = [child.stdout.readline().strip() for _ in range(generator.randrange(1, 130))]
+        if round_number < 10:
+            child.send_signal(signal.SIGKILL)
+        rest, _ = child.communicate(timeout=60)
+        lines += rest.split()
+        assert not done & set(lines), "a finished domain was given again"
+        given_out += lines
+        check = Ledger(path, {})
+        done = {target.domain for target, _, _ in check.found()}
+        check.close()
+    assert len(done) == 1500
+    assert set(given_out) == done
+    assert len(given_out) <= 1510
