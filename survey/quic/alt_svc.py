@@ -1,0 +1,152 @@
+"""Alt-Svc header fields: RFC 7838, section 3.
+
+Servers write much that the grammar forbids. One broken entry does not spoil its neighbours: it is counted, and reading
+goes on after the next comma that stands outside quotes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+DEFAULT_MAX_AGE_S = 86_400
+"""RFC 7838, section 3.1."""
+
+LONGEST_FIELD = 8_192
+"""What is read of a field value [characters]; a hostile server may send more."""
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SPACE = re.compile(r"[ \t]*")
+_HOST = re.compile(r"[0-9a-z]([0-9a-z_-]*[0-9a-z])?(\.[0-9a-z_]([0-9a-z_-]*[0-9a-z])?)*\.?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One alternative service."""
+
+    protocol: str
+    """ALPN name, percent-decoded; bytes outside ASCII as latin-1."""
+    host: str
+    """Name or address (without brackets) in lower case; empty where it is the origin's own."""
+    port: int
+    max_age_s: int = DEFAULT_MAX_AGE_S
+    """For how long it may be used; 0 withdraws it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AltSvc:
+    """A field value."""
+
+    alternatives: tuple[Alternative, ...] = ()
+    """In the server's order of preference."""
+    clear: bool = False
+    """All alternatives are withdrawn; `alternatives` is then empty."""
+    broken: int = 0
+    """Entries that the grammar does not allow."""
+
+    def http3(self) -> tuple[Alternative, ...]:
+        """Those that offer HTTP/3 (RFC 9114, section 3.1.1) and are not withdrawn."""
+        return tuple(entry for entry in self.alternatives if entry.protocol == "h3" and entry.max_age_s > 0)
+
+
+class _BrokenError(Exception):
+    """The entry at hand is outside the grammar."""
+
+
+def parse(text: str) -> AltSvc:
+    """Reads a field value, or several joined by commas. Never raises: what cannot be read is counted as broken."""
+    text = text[:LONGEST_FIELD]
+    alternatives: list[Alternative] = []
+    clear, broken = False, 0
+    for entry in _entries(text):
+        if entry == "clear":  # case-sensitive, and it wins over alternatives beside it (RFC 7838, section 3)
+            clear = True
+        elif entry:
+            try:
+                alternatives.append(_alternative(entry))
+            except _BrokenError:
+                broken += 1
+    return AltSvc(alternatives=() if clear else tuple(alternatives), clear=clear, broken=broken)
+
+
+def _entries(text: str) -> list[str]:
+    """The text between commas that stand outside quotes."""
+    entries, start, position, quoted = [], 0, 0, False
+    while position < len(text):
+        character = text[position]
+        if quoted and character == "\\":
+            position += 1
+        elif character == '"':
+            quoted = not quoted
+        elif character == "," and not quoted:
+            entries.append(text[start:position].strip(" \t"))
+            start = position + 1
+        position += 1
+    entries.append(text[start:].strip(" \t"))
+    return entries
+
+
+def _alternative(entry: str) -> Alternative:
+    """One alt-value. Raises _BrokenError."""
+    name = _TOKEN.match(entry)
+    if name is None or not entry.startswith("=", name.end()):
+        raise _BrokenError
+    authority, position = _quoted(entry, name.end() + 1)
+    host, port = _authority(authority)
+    max_age_s = DEFAULT_MAX_AGE_S
+    while (position := _after_space(entry, position)) < len(entry):
+        if entry[position] != ";":
+            raise _BrokenError
+        position = _after_space(entry, position + 1)
+        key = _TOKEN.match(entry, position)
+        if key is None or not entry.startswith("=", key.end()):
+            raise _BrokenError
+        value, position = _value(entry, key.end() + 1)
+        if key.group().lower() == "ma":
+            if not (value.isascii() and value.isdigit()):
+                raise _BrokenError
+            max_age_s = min(int(value[:18]), 2**31)  # RFC 9111, section 1.2.2
+    protocol = unquote_to_bytes(name.group()).decode("latin-1")
+    return Alternative(protocol=protocol, host=host, port=port, max_age_s=max_age_s)
+
+
+def _after_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
+
+
+def _quoted(text: str, position: int) -> tuple[str, int]:
+    """A quoted string without its quotes and escapes, and where it ends."""
+    match = _QUOTED.match(text, position)
+    if match is None:
+        raise _BrokenError
+    return re.sub(r"\\(.)", r"\1", match.group(1), flags=re.DOTALL), match.end()
+
+
+def _value(text: str, position: int) -> tuple[str, int]:
+    """A parameter's value: token or quoted string."""
+    if text.startswith('"', position):
+        return _quoted(text, position)
+    match = _TOKEN.match(text, position)
+    if match is None:
+        raise _BrokenError
+    return match.group(), match.end()
+
+
+def _authority(text: str) -> tuple[str, int]:
+    """Host and port of `[host]:port`."""
+    host, colon, digits = text.rpartition(":")
+    if not (colon and digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) <= 65_535):
+        raise _BrokenError
+    host = host.lower()
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            return str(ipaddress.IPv6Address(host[1:-1])), int(digits)
+        except ValueError:
+            raise _BrokenError from None
+    if host and not (len(host) <= 254 and _HOST.fullmatch(host)):
+        raise _BrokenError
+    return host.rstrip("."), int(digits)

@@ -1,0 +1,296 @@
+"""A real handshake with one endpoint, and a HEAD over HTTP/3: what makes a server usable, not only talkative."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aioquic.h3.connection import ErrorCode, H3Connection
+from aioquic.h3.events import H3Event, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
+
+from survey.quic import parameters, wire
+from survey.quic.cause import Cause
+from upshift.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from upshift.reach import check_address
+
+ALPN = "h3"
+_NO_APPLICATION_PROTOCOL = 120
+"""TLS alert (RFC 7301, section 3.2)."""
+
+_NO_COMMON_VERSION = "Could not find a common protocol version"
+"""What aioquic says when a server answers our first packet by versions that it does not speak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Whom to ask, and how."""
+
+    address: str
+    port: int
+    server_name: str
+    """SNI, name in the certificate and authority: always the origin's, wherever the endpoint is (RFC 7838, 2.1)."""
+    authority_port: int = 443
+    versions: tuple[int, ...] = (wire.VERSION_1, wire.VERSION_2)
+    """To be tried, the first one first."""
+    user_agent: str
+    ca_file: Path | None = None
+    timeout_s: float = 5.0
+    """For the handshake, and again for the answer [s]."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Finding:
+    """What came of it."""
+
+    cause: Cause = Cause.HANDSHAKE_TIMEOUT
+    detail: str | None = None
+    received: int = 0
+    """Datagrams from the server."""
+    refused: bool = False
+    """ICMP said that nobody listens."""
+    version: int | None = None
+    alpn: str | None = None
+    tls_cipher: str | None = None
+    handshake_s: float | None = None
+    """From the first packet until the handshake is complete; our own processor's share is in it."""
+    retry: bool = False
+    """The server checked our address first (RFC 9000, section 8.1.2)."""
+    parameters: parameters.Parameters | None = None
+    http_status: int | None = None
+    answer_s: float | None = None
+    """From the request to the response's header."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """`server` and `alt-svc` of the response, where they are there."""
+
+
+class _Exchange(asyncio.DatagramProtocol):
+    """aioquic's engine between a datagram transport and a deadline."""
+
+    def __init__(self, request: Request, quic: RememberingConnection) -> None:
+        self.request, self.quic, self.finding = request, quic, Finding()
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self.loop.create_future()
+        self._transport: asyncio.DatagramTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._http: H3Connection | None = None
+        self._stream = 0
+        self._started = self._asked = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._started = self.loop.time()
+        self._deadline = self.loop.call_later(self.request.timeout_s, self._too_late)
+        self.quic.connect((self.request.address, self.request.port), now=self._started)
+        self._send()
+
+    def datagram_received(self, data: bytes, _: Any) -> None:
+        self.finding.received += 1
+        if self.done.done():
+            return
+        try:
+            self.quic.receive_datagram(data, (self.request.address, self.request.port), now=self.loop.time())
+            self._turn()
+        except Exception as error:  # the engine stumbled over what a stranger sent: that is a finding, too
+            self.finish(Cause.TRANSPORT_ERROR, f"what the server sent cannot be read ({type(error).__name__})")
+
+    def error_received(self, error: Exception) -> None:
+        """An ICMP error. It may be forged or late, so it is noted, and the deadline decides."""
+        self.finding.refused = self.finding.refused or isinstance(error, ConnectionRefusedError)
+        if self.finding.received == 0:
+            self.finish(Cause.HANDSHAKE_TIMEOUT, f"ICMP: {error}")
+
+    def finish(self, cause: Cause, detail: str | None = None) -> None:
+        """The first verdict stands."""
+        if not self.done.done():
+            self.finding.cause, self.finding.detail = cause, detail
+            self.done.set_result(None)
+
+    def close(self) -> None:
+        """Says good-bye and frees everything."""
+        for handle in (self._timer, self._deadline):
+            if handle is not None:
+                handle.cancel()
+        if self._transport is not None:
+            with contextlib.suppress(Exception):  # the result is known; the engine may be in any state
+                self.quic.close(error_code=ErrorCode.H3_NO_ERROR)
+                self._send()
+            self._transport.close()
+
+    def _turn(self) -> None:
+        """Everything that the engine has to say, then what it wants to send."""
+        while (event := self.quic.next_event()) is not None:
+            self._on_quic(event)
+        self._check_closed()
+        self._send()
+
+    def _send(self) -> None:
+        assert self._transport is not None  # noqa: S101 - connection_made comes first
+        now = self.loop.time()
+        for data, _ in self.quic.datagrams_to_send(now=now):
+            self._transport.sendto(data)
+        if self._timer is not None:
+            self._timer.cancel()
+        timer = self.quic.get_timer()
+        self._timer = None if timer is None or self.done.done() else self.loop.call_at(timer, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self.done.done():
+            return
+        self.quic.handle_timer(now=self.loop.time())
+        self._turn()
+
+    def _too_late(self) -> None:
+        if self.finding.handshake_s is not None:
+            self.finish(Cause.HTTP_ERROR, f"no response within {self.request.timeout_s:g} s of the request")
+        elif self.finding.received:
+            self.finish(Cause.HANDSHAKE_TIMEOUT, f"{self.finding.received} datagrams came, the handshake did not end")
+        else:
+            self.finish(Cause.HANDSHAKE_TIMEOUT, "no packet came")
+
+    def _on_quic(self, event: QuicEvent) -> None:
+        if isinstance(event, HandshakeCompleted):
+            self.finding.handshake_s = self.loop.time() - self._started
+            self.finding.alpn = event.alpn_protocol
+            if event.alpn_protocol != ALPN:
+                self.finish(Cause.ALPN, f"the server chose {event.alpn_protocol!r}")
+                return
+            self._ask()
+        elif isinstance(event, StreamReset) and self._http is not None and event.stream_id == self._stream:
+            self.finish(Cause.HTTP_ERROR, f"the server reset the stream (error {event.error_code:#x})")
+        if self._http is not None and not self.done.done():
+            for answer in self._http.handle_event(event):
+                self._on_http(answer)
+
+    def _ask(self) -> None:
+        request = self.request
+        assert self._deadline is not None  # noqa: S101 - set when the exchange began
+        self._deadline.cancel()
+        self._deadline = self.loop.call_later(request.timeout_s, self._too_late)
+        self._asked = self.loop.time()
+        self._http = H3Connection(self.quic)
+        self._stream = self.quic.get_next_available_stream_id()
+        port = "" if request.authority_port == 443 else f":{request.authority_port}"
+        headers = {
+            ":method": "HEAD",
+            ":scheme": "https",
+            ":authority": f"{request.server_name}{port}",
+            ":path": "/",
+            "user-agent": request.user_agent,
+            "accept": "*/*",
+            "accept-encoding": "identity",
+        }
+        fields = [(key.encode(), value.encode("utf-8", "replace")) for key, value in headers.items()]
+        self._http.send_headers(self._stream, fields, end_stream=True)
+
+    def _on_http(self, event: H3Event) -> None:
+        if not isinstance(event, HeadersReceived) or event.stream_id != self._stream or self.done.done():
+            return
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in event.headers}
+        text = headers.get(":status", "")
+        if not (len(text) == 3 and text.isascii() and text.isdigit()):
+            self.finish(Cause.HTTP_ERROR, "a response without a valid status")
+            return
+        if text.startswith("1"):
+            return  # an interim response (RFC 9110, section 15.2)
+        finding = self.finding
+        finding.http_status, finding.answer_s = int(text), self.loop.time() - self._asked
+        finding.headers = {name: headers[name][:1_000] for name in ("server", "alt-svc") if name in headers}
+        if finding.http_status >= 500 or finding.http_status == 421:
+            # 421: this server does not answer for the name over this connection (RFC 9110, section 15.5.20).
+            self.finish(Cause.HTTP_ERROR, f"status {finding.http_status}")
+        else:
+            self.finish(Cause.OK)
+
+    def _check_closed(self) -> None:
+        """Whether either side has closed without a response."""
+        here, event = self.quic.closed_here, self.quic._close_event
+        established = self.finding.handshake_s is not None
+        if here is not None:
+            self.finish(*_verdict_here(*here))
+        elif event is not None:
+            if event.reason_phrase == _NO_COMMON_VERSION:
+                self.finish(Cause.VERSION_MISMATCH, "the server turned our versions down")
+            elif event.reason_phrase == "Idle timeout":
+                self.finish(Cause.HTTP_ERROR if established else Cause.HANDSHAKE_TIMEOUT, "the server fell silent")
+            else:
+                self.finish(*_verdict_there(event.error_code, event.frame_type, event.reason_phrase))
+
+
+def _verdict_here(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
+    """Cause and detail where we closed because of what the server sent."""
+    if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
+        alert = code - CRYPTO_ERROR
+        if alert in CERTIFICATE_ALERTS:
+            return Cause.CERTIFICATE, reason
+        return (Cause.ALPN if alert == _NO_APPLICATION_PROTOCOL else Cause.TLS_ALERT), f"TLS alert {alert}: {reason}"
+    if code >= 0x100:
+        return Cause.HTTP_ERROR, f"the server broke HTTP/3: error {code:#x} {reason}"
+    return Cause.TRANSPORT_ERROR, f"the server broke QUIC: error {code:#x} {reason}"
+
+
+def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
+    """Cause and detail where the server closed."""
+    if frame_type is None:
+        return Cause.HTTP_ERROR, f"the server closed: HTTP/3 error {code:#x} {reason}"
+    if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
+        alert = code - CRYPTO_ERROR
+        cause = Cause.ALPN if alert == _NO_APPLICATION_PROTOCOL else Cause.TLS_ALERT
+        return cause, f"the server sent TLS alert {alert} {reason}".rstrip()
+    return Cause.TRANSPORT_ERROR, f"the server closed: QUIC error {code:#x} {reason}".rstrip()
+
+
+async def exchange(request: Request) -> Finding:
+    """Handshake and HEAD with one endpoint; whatever happens is in the finding. Raises ReachError, ahead of any packet."""
+    check_address(request.address)
+    configuration = QuicConfiguration(
+        alpn_protocols=[ALPN],
+        is_client=True,
+        idle_timeout=2 * request.timeout_s + 5,  # our deadlines decide, not the idle timer
+        server_name=request.server_name,
+        verify_mode=ssl.CERT_REQUIRED,
+        original_version=request.versions[0],
+        supported_versions=list(request.versions),
+    )
+    if request.ca_file is not None:
+        configuration.load_verify_locations(cafile=str(request.ca_file))
+    quic = RememberingConnection(configuration=configuration)
+    made: list[_Exchange] = []
+
+    def protocol() -> _Exchange:
+        made.append(_Exchange(request, quic))
+        return made[0]
+
+    try:
+        await asyncio.get_running_loop().create_datagram_endpoint(protocol, remote_addr=(request.address, request.port))
+    except OSError as error:
+        for begun in made:
+            begun.close()
+        return Finding(cause=Cause.TRANSPORT_ERROR, detail=f"no socket: {error.strerror or error}")
+    state = made[0]
+    try:
+        await state.done
+    finally:
+        state.close()
+    _take_facts(state)
+    return state.finding
+
+
+def _take_facts(state: _Exchange) -> None:
+    """What the engine knows of the connection, however it ended."""
+    quic, finding = state.quic, state.finding
+    if quic.peer_parameters is not None:
+        with contextlib.suppress(ValueError):
+            finding.parameters = parameters.read(quic.peer_parameters)
+    finding.retry = quic._retry_count > 0
+    if finding.handshake_s is not None:
+        finding.version = quic._version
+        suite = quic.tls.key_schedule
+        finding.tls_cipher = f"TLS_{suite.cipher_suite.name}" if suite is not None else None

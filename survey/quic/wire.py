@@ -1,0 +1,142 @@
+"""Forced version negotiation on the wire: one datagram out, one list of versions back.
+
+Sources: RFC 8999 (what holds for every version of QUIC), RFC 9000 sections 5.2.2, 6, 14.1, 15 and 17.2.1.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+PADDED_BYTES = 1_200
+"""RFC 9000, section 14.1: the least size of a datagram that may begin a connection."""
+
+CONNECTION_ID_BYTES = 8
+"""RFC 9000, section 7.2: a client's first destination connection ID has at least 8 bytes. We use 8 for both."""
+
+MOST_VERSIONS = 64
+"""More of a list than this is not kept."""
+
+VERSION_1, VERSION_2 = 0x00000001, 0x6B3343CF
+"""RFC 9000, RFC 9369."""
+
+
+class Flaw(StrEnum):
+    """Why an answer is no Version Negotiation packet for our probe."""
+
+    NOT_LONG = "not_long"
+    """Short header: its first bit is 0."""
+    NOT_NEGOTIATION = "not_negotiation"
+    """Long header of some version, not of version 0."""
+    TRUNCATED = "truncated"
+    """It ends within its connection IDs, or within a version."""
+    EMPTY = "empty"
+    """It lists no version."""
+    WRONG_CONNECTION_ID = "wrong_connection_id"
+    """It does not echo ours (RFC 9000, section 17.2.1)."""
+    ECHOED_VERSION = "echoed_version"
+    """It lists the version that it turns down (RFC 9000, section 6.2: to be discarded)."""
+    NO_VERSION = "no_version"
+    """It lists only reserved versions and 0."""
+
+
+class FlawedError(ValueError):
+    """An answer that is not to be believed."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__(flaw.value)
+        self.flaw = flaw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What we said about ourselves: an answer must echo it."""
+
+    version: int
+    destination_id: bytes
+    source_id: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The versions that a server lists."""
+
+    versions: tuple[int, ...]
+    """In its order, each once, without reserved ones and 0; at most `MOST_VERSIONS`."""
+    greased: bool
+    """It lists a reserved version, too (RFC 9000, section 6.3)."""
+    duplicates: bool
+    """It lists one more than once."""
+
+
+def is_reserved(version: int) -> bool:
+    """Whether a version is one that exercises negotiation: 0x?a?a?a?a (RFC 9000, section 15)."""
+    return version & 0x0F0F0F0F == 0x0A0A0A0A
+
+
+def new_probe() -> Probe:
+    """A probe with a random reserved version and random connection IDs."""
+    version = random.getrandbits(32) & 0xF0F0F0F0 | 0x0A0A0A0A
+    return Probe(
+        version=version, destination_id=os.urandom(CONNECTION_ID_BYTES), source_id=os.urandom(CONNECTION_ID_BYTES)
+    )
+
+
+def datagram(probe: Probe, size_bytes: int = PADDED_BYTES) -> bytes:
+    """The probe as a server gets it: a long header with both of its upper bits set, as an Initial has, then zeros.
+
+    What follows the connection IDs belongs to a version that does not exist, so nobody may look at it.
+
+    Args:
+        probe: what to say.
+        size_bytes: size of the UDP payload; the header alone is the least.
+    """
+    header = b"\xc0" + probe.version.to_bytes(4, "big")
+    for connection_id in (probe.destination_id, probe.source_id):
+        header += bytes([len(connection_id)]) + connection_id
+    return header.ljust(size_bytes, b"\0")
+
+
+def peek(answer: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """Version, destination and source connection ID, and the rest of a long-header packet (RFC 8999, section 5.1).
+
+    Connection IDs may have up to 255 bytes: their length depends on the version. Raises FlawedError.
+    """
+    if not answer or not answer[0] & 0x80:
+        raise FlawedError(Flaw.NOT_LONG)
+    if len(answer) < 6:
+        raise FlawedError(Flaw.TRUNCATED)
+    destination_end = 6 + answer[5]
+    if len(answer) <= destination_end:
+        raise FlawedError(Flaw.TRUNCATED)
+    source_end = destination_end + 1 + answer[destination_end]
+    if len(answer) < source_end:
+        raise FlawedError(Flaw.TRUNCATED)
+    version = int.from_bytes(answer[1:5], "big")
+    return version, answer[6:destination_end], answer[destination_end + 1 : source_end], answer[source_end:]
+
+
+def read_offer(answer: bytes, probe: Probe) -> Offer:
+    """The versions that an answer to this probe lists. Raises FlawedError."""
+    version, destination_id, source_id, body = peek(answer)
+    if version != 0:
+        raise FlawedError(Flaw.NOT_NEGOTIATION)
+    if destination_id != probe.source_id or source_id != probe.destination_id:
+        raise FlawedError(Flaw.WRONG_CONNECTION_ID)
+    if not body:
+        raise FlawedError(Flaw.EMPTY)
+    if len(body) % 4:
+        raise FlawedError(Flaw.TRUNCATED)
+    listed = [int.from_bytes(body[start : start + 4], "big") for start in range(0, len(body), 4)]
+    if probe.version in listed:
+        raise FlawedError(Flaw.ECHOED_VERSION)
+    versions = tuple(dict.fromkeys(v for v in listed if v and not is_reserved(v)))
+    if not versions:
+        raise FlawedError(Flaw.NO_VERSION)
+    return Offer(
+        versions=versions[:MOST_VERSIONS],
+        greased=any(map(is_reserved, listed)),
+        duplicates=len(set(listed)) < len(listed),
+    )

@@ -1,0 +1,37 @@
+"""What both users of aioquic, the download client and the survey, need from its engine beyond its interface."""
+
+from __future__ import annotations
+
+from aioquic.quic.connection import QuicConnection
+
+CRYPTO_ERROR = 0x100
+"""QUIC reports a TLS alert as this number plus the alert (RFC 9001, section 4.8)."""
+
+CERTIFICATE_ALERTS = frozenset({42, 43, 44, 45, 46, 48})
+"""bad_certificate to certificate_unknown, and unknown_ca (RFC 8446, section 6)."""
+
+
+class RememberingConnection(QuicConnection):
+    """aioquic's connection, which also remembers both sides' transport parameters and who closed.
+
+    Attributes:
+        peer_parameters, local_parameters: as they were sent (RFC 9000, section 18); None until then.
+        closed_here: (error code, frame type or None for the application's, reason) of our own first close.
+    """
+
+    peer_parameters: bytes | None = None
+    local_parameters: bytes | None = None
+    closed_here: tuple[int, int | None, str] | None = None
+
+    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
+        self.peer_parameters = data
+        super()._parse_transport_parameters(data, from_session_ticket)
+
+    def _serialize_transport_parameters(self) -> bytes:
+        self.local_parameters = super()._serialize_transport_parameters()
+        return self.local_parameters
+
+    def close(self, error_code: int = 0, frame_type: int | None = None, reason_phrase: str = "") -> None:
+        if self.closed_here is None:
+            self.closed_here = (error_code, frame_type, reason_phrase)
+        super().close(error_code=error_code, frame_type=frame_type, reason_phrase=reason_phrase)
