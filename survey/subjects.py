@@ -1,0 +1,104 @@
+"""Whom a survey asks: the domains of a top list, or those of a `targets` file with what is known of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from upshift import store
+from upshift.errors import UsageError
+from upshift.lists import Fault, TopList, in_shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One domain to survey."""
+
+    domain: str
+    rank: int | None = None
+    """Position in the top list, from 1; of CrUX, the bucket."""
+    provider: str | None = None
+    """As `upshift map targets` found it; None where nobody mapped it."""
+    server_ip: str | None = None
+    """The address seen by the crawl."""
+    alt_svc: str | None = None
+    """The Alt-Svc header that the crawl saw (RFC 7838)."""
+
+
+class Subjects:
+    """Iterates over the subjects of a file, once; a domain that comes again is passed over.
+
+    Attributes:
+        path: the file.
+        is_targets: whether it is a `targets` file; else it is a top list.
+        duplicates: rows passed over because their domain was there already.
+        broken: reason -> rows of the list that cannot be used.
+        faults: the first of them.
+    """
+
+    def __init__(self, path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None) -> None:
+        self.path = path
+        self.is_targets = is_parquet(path)
+        self.duplicates = 0
+        self.broken: Counter[str] = Counter()
+        self.faults: list[Fault] = []
+        self._limit = limit
+        self._shard = shard
+
+    def __iter__(self) -> Iterator[Subject]:
+        seen: set[str] = set()
+        for subject in _of_targets(self.path) if self.is_targets else self._of_list():
+            if self._limit is not None and len(seen) >= self._limit:
+                return
+            if self._shard is not None and not in_shard(subject.domain, *self._shard):
+                continue
+            if subject.domain in seen:
+                self.duplicates += 1
+                continue
+            seen.add(subject.domain)
+            yield subject
+
+    def _of_list(self) -> Iterator[Subject]:
+        rows = TopList(self.path)
+        self.broken, self.faults = rows.broken, rows.faults
+        for row in rows:
+            yield Subject(domain=row.domain, rank=row.rank)
+
+
+def read_subjects(path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None) -> Subjects:
+    """The subjects of a top list of any kind, or of a `targets` file (Parquet).
+
+    Args:
+        path: the file.
+        limit: how many subjects (of this shard) at most.
+        shard: (number from 1, of how many), by hash of the domain.
+
+    Raises:
+        UsageError: no such file; while it is iterated: a broken file, with its line.
+    """
+    return Subjects(path, limit=limit, shard=shard)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the file begins as Parquet does. Raises UsageError where it cannot be read."""
+    try:
+        with path.open("rb") as handle:
+            return handle.read(4) == b"PAR1"
+    except OSError as error:
+        said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+        raise UsageError(said, where=str(path), remedy="give a top list or a targets file") from None
+
+
+def _of_targets(path: Path) -> Iterator[Subject]:
+    table = store.read_table(path, "targets")
+    if table.num_rows == 0:
+        raise UsageError("the targets file is empty", where=str(path), remedy="crawl first: upshift crawl")
+    known = ("domain", "rank", "server_ip", "alt_svc")
+    # Before `upshift map targets` the provider is the default of the column, which says nothing.
+    mapped = "asn" in table.column_names and table.column("asn").null_count < table.num_rows
+    names = [name for name in (*known, *(("provider",) if mapped else ())) if name in table.column_names]
+    for batch in table.select(names).to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield Subject(**row)

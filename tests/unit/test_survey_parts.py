@@ -1,0 +1,187 @@
+"""Subjects, pace and ledger of the surveys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from survey.ledger import Ledger
+from survey.pace import LANES_KEPT, AddressPace, TokenBucket
+from survey.subjects import Subject, read_subjects
+from upshift import store
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def target(number: int, **values: object) -> Target:
+    return Target(domain=f"d{number}.example", url=f"https://d{number}.example/f", rank=number, **values)  # type: ignore[arg-type]
+
+
+def test_subjects_of_a_list_and_of_targets(tmp_path: Path) -> None:
+    source = tmp_path / "list.csv"
+    source.write_text("1,a.example\n2,b.example\n3,a.example\nx,y\n4,c.example\n")
+    subjects = read_subjects(source)
+    assert list(subjects) == [Subject(domain=f"{c}.example", rank=n) for c, n in (("a", 1), ("b", 2), ("c", 4))]
+    assert (subjects.is_targets, subjects.duplicates, sum(subjects.broken.values())) == (False, 1, 1)
+    assert [fault.line for fault in subjects.faults] == [4]
+    assert len(list(read_subjects(source, limit=2))) == 2
+    parts = [{s.domain for s in read_subjects(source, shard=(n, 2))} for n in (1, 2)]
+    assert parts[0] | parts[1] == {"a.example", "b.example", "c.example"}
+    assert not parts[0] & parts[1]
+
+    crawled = tmp_path / "targets.parquet"
+    rows = [target(1, server_ip="198.18.0.1"), target(2)]
+    store.write_rows(crawled, "targets", rows)
+    (first, second) = read_subjects(crawled)
+    assert (first.server_ip, first.provider, second.server_ip, second.rank) == ("198.18.0.1", None, None, 2)
+    table = store.read_table(crawled, "targets").append_column("alt_svc", pa.array(["h3=:443", None]))
+    table = table.set_column(table.schema.get_field_index("asn"), "asn", pa.array([1, None], pa.int64()))
+    store.write_table(crawled, "targets", table)
+    (first, second) = read_subjects(crawled)
+    assert (first.alt_svc, first.provider, second.alt_svc) == ("h3=:443", "other", None)
+
+
+def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_subjects(tmp_path / "none")
+    downloads = tmp_path / "d.parquet"
+    store.write_rows(downloads, "downloads", [])
+    with pytest.raises(UsageError, match="holds downloads records of Upshift's, not targets"):
+        list(read_subjects(downloads))
+    store.write_rows(downloads, "targets", [])
+    with pytest.raises(UsageError, match="the targets file is empty"):
+        list(read_subjects(downloads))
+    downloads.write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(UsageError, match="no readable Parquet"):
+        list(read_subjects(downloads))
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def clock(self) -> float:
+        return self.now
+
+
+@given(st.floats(0.5, 50_000), st.floats(1, 50), st.lists(st.floats(0, 0.5), min_size=1, max_size=200))
+def test_the_bucket_never_gives_more_than_rate_and_burst(rate: float, burst: float, rests: list[float]) -> None:
+    time_now = Time()
+    bucket = TokenBucket(rate, burst=burst, clock=time_now.clock)
+    given_at = []
+    for rest in rests:
+        time_now.now += rest / rate
+        given_at.append(time_now.now + bucket.reserve())
+    assert given_at == sorted(given_at)
+    for first in range(0, len(given_at), 7):
+        for last in range(first, len(given_at), 5):
+            span = given_at[last] - given_at[first]
+            assert last - first + 1 <= rate * span + burst + 1e-3
+    # And it does not waste any: asked again and again, turns come at the rate.
+    waits = [bucket.reserve() for _ in range(10)]
+    assert waits[-1] - waits[0] <= 9 / rate + 1e-6
+
+
+def test_addresses_have_places_and_a_rate() -> None:
+    async def run() -> tuple[int, float, float]:
+        pace = AddressPace(200.0, 2)
+        most = at_once = 0
+
+        async def one(address: str) -> None:
+            nonlocal most, at_once
+            async with pace.turn(address):
+                at_once += address == "a"
+                most = max(most, at_once)
+                await asyncio.sleep(0.001)
+                at_once -= address == "a"
+
+        start = time.monotonic()
+        await asyncio.gather(*(one("a") for _ in range(21)))
+        same = time.monotonic() - start
+        start = time.monotonic()
+        await asyncio.gather(*(one(str(n)) for n in range(LANES_KEPT + 50)))
+        await asyncio.sleep(0.02)
+        await one("last")
+        assert len(pace._lanes) < LANES_KEPT
+        return most, same, time.monotonic() - start
+
+    most, same, other = asyncio.run(run())
+    assert most == 2
+    assert same >= 0.099
+    assert other < 20
+
+
+def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "l.sqlite"
+    ledger = Ledger(path, {"a": 1})
+    assert not ledger.filled
+    subjects = [Subject(domain=f"d{n}.example", rank=n, provider="x", server_ip="i", alt_svc="h3") for n in range(2500)]
+    assert ledger.fill([*subjects, subjects[0]]) == 2500
+    assert list(ledger.take()) == subjects
+    ledger.finish([("d0.example", "ok", {"ecn": True}), ("d1.example", "failed", {})])
+    ledger.finish([("d0.example", "failed", {}), *()])
+    with pytest.raises(UsageError, match="another survey is at work on this ledger"):
+        Ledger(path, {"a": 1})
+    ledger.close()
+    with pytest.raises(UsageError, match="of another survey: a changed; give the options of the first start"):
+        Ledger(path, {"a": 2})
+    again = Ledger(path, {"a": 1})
+    assert again.filled
+    assert next(again.take()) == subjects[2]
+    assert again.counts() == (2500, {"ok": 1, "failed": 1})
+    assert list(again.results()) == [(subjects[0], "ok", {"ecn": True}), (subjects[1], "failed", {})]
+    again.close()
+    path.write_bytes(b"hello, this is no database at all" * 40)
+    with pytest.raises(UsageError, match="no ledger of a survey"):
+        Ledger(path, {})
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from survey.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), {})
+for subject in ledger.take():
+    print(subject.domain, flush=True)
+    time.sleep(0.001)
+    ledger.finish([(subject.domain, "ok", {})])
+"""
+
+
+def test_killed_again_and_again_no_finished_subject_is_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger = Ledger(path, {})
+    ledger.fill(Subject(domain=f"d{n}.example") for n in range(400))
+    ledger.close()
+    generator = random.Random(1)
+    given_out: list[str] = []
+    for number in range(6):
+        child = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+        assert child.stdout is not None
+        lines = [child.stdout.readline() for _ in range(generator.randrange(1, 60))] if number < 5 else []
+        if number < 5:
+            child.send_signal(signal.SIGKILL)
+        said, _ = child.communicate()
+        given_out += "".join([*lines, said]).split()
+    assert set(given_out) == {f"d{n}.example" for n in range(400)}
+    assert len(given_out) <= 405  # each kill costs at most the one that was begun

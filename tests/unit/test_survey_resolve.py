@@ -1,0 +1,231 @@
+"""Names to addresses and services: the wire reader against dnspython, and the resolver against a server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from survey import wire
+from survey.resolve import Answer, Cause, ResolveError, Resolver, Service, read_services
+from upshift.errors import ReachError, UsageError
+
+LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
+NAMES = st.lists(LABELS, min_size=2, max_size=5).map(".".join)
+
+
+def reply_to(question: dns.message.Message, *records: tuple[str, str, str]) -> dns.message.Message:
+    reply = dns.message.make_response(question)
+    for owner, kind, value in records:
+        reply.answer.append(dns.rrset.from_text(owner + ".", 60, "IN", kind, value))
+    return reply
+
+
+@settings(max_examples=40)
+@given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.lists(st.ip_addresses(), max_size=5), st.booleans())
+def test_the_reader_tells_what_dnspython_wrote(names: list[str], found: list[object], upper: bool) -> None:
+    addresses = list(dict.fromkeys(map(str, found)))
+    for kind, version in (("A", "."), ("AAAA", ":")):
+        wanted = [address for address in addresses if version in address]
+        asked = names[0].upper() if upper else names[0]
+        question = dns.message.from_wire(wire.query(7, asked, wire.Type[kind]))
+        assert question.question[0].name.to_text(omit_final_dot=True) == asked
+        chain = [(a, "CNAME", b + ".") for a, b in itertools.pairwise(names)]
+        reply = reply_to(question, *chain, *((names[-1], kind, address) for address in wanted))
+        read = wire.parse(reply.to_wire())
+        assert read.question == (names[0], wire.Type[kind]) == wire.question(reply.to_wire())
+        assert read.chain == tuple(names[1:])
+        assert sorted(read.addresses) == sorted(wanted)
+        assert read.rcode == 0
+
+
+@given(st.binary(max_size=80), st.integers(0, 100), st.binary(max_size=3))
+def test_noise_is_a_wire_error_and_nothing_else(noise: bytes, cut: int, put: bytes) -> None:
+    whole = reply_to(dns.message.make_query("a.example", "A"), ("a.example", "A", "192.0.2.1")).to_wire()
+    for data in (noise, whole[:cut], whole[:cut] + put + whole[cut + len(put) :]):
+        try:
+            wire.parse(data)
+        except wire.WireError:
+            continue
+
+
+def test_names_that_do_not_fit_and_pointers_that_loop() -> None:
+    for name in ("a..b", "x" * 64 + ".example", "", "a." * 130 + "b"):
+        with pytest.raises(wire.WireError):
+            wire.query(1, name, wire.Type.A)
+    looped = bytes.fromhex("000181800001000000000000c00c00010001")
+    with pytest.raises(wire.WireError, match="without end"):
+        wire.parse(looped)
+
+
+def https(*values: str, owner: str = "a.example") -> bytes:
+    question = dns.message.make_query("a.example", "HTTPS")
+    return reply_to(question, *((owner, "HTTPS", value) for value in values)).to_wire()
+
+
+def test_https_records() -> None:
+    found, alias = read_services(
+        https(
+            '2 . alpn="h2,h3" port=8443 ipv4hint=192.0.2.1,192.0.2.2 ipv6hint=2001:db8::1',
+            "1 cdn.Example. alpn=h3 no-default-alpn",
+            "3 x.example. mandatory=key4000 key4000=1",
+        )
+    )
+    assert alias is None
+    assert found == (
+        Service(priority=1, target="cdn.example", alpn=("h3",), port=None, ipv4_hints=(), ipv6_hints=()),
+        Service(
+            priority=2,
+            target="a.example",
+            alpn=("h2", "h3", "http/1.1"),
+            port=8443,
+            ipv4_hints=("192.0.2.1", "192.0.2.2"),
+            ipv6_hints=("2001:db8::1",),
+        ),
+    )
+    assert read_services(https("0 other.example.")) == ((), "other.example")
+    assert read_services(https("0 .")) == ((), None)
+    assert read_services(https()) == ((), None)
+
+
+class Server:
+    """A name server on loopback; `answer` makes a reply, or None to stay silent."""
+
+    def __init__(self, answer: Callable[[dns.message.Message, bool], dns.message.Message | None]) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.port = self.udp.getsockname()[1]
+        self.tcp = socket.create_server(("127.0.0.1", self.port))
+        self.threads = [threading.Thread(target=target) for target in (self._udp, self._tcp)]
+        for thread in self.threads:
+            thread.start()
+
+    def _reply(self, data: bytes, *, tcp: bool) -> bytes | None:
+        question = dns.message.from_wire(data)
+        self.asked.append(question.question[0].to_text() + (" tcp" if tcp else ""))
+        reply = self.answer(question, tcp)
+        return None if reply is None else reply.to_wire()
+
+    def _udp(self) -> None:
+        while True:
+            data, peer = self.udp.recvfrom(4096)
+            if not data:
+                return
+            reply = self._reply(data, tcp=False)
+            if reply is not None:
+                wrong = bytes((data[0] ^ 1,)) + reply[1:]
+                for candidate in (b"", b"\0", wrong, reply):  # noise and a wrong number before the answer
+                    self.udp.sendto(candidate, peer)
+
+    def _tcp(self) -> None:
+        while True:
+            connection, _ = self.tcp.accept()
+            with connection:
+                data = connection.recv(4096)
+                if not data:
+                    return
+                reply = self._reply(data[2:], tcp=True) or b""
+                connection.sendall(len(reply).to_bytes(2, "big") + reply)
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"", ("127.0.0.1", self.port))
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        for thread in self.threads:
+            thread.join()
+        self.udp.close()
+        self.tcp.close()
+
+
+def zone(question: dns.message.Message, tcp: bool) -> dns.message.Message | None:
+    name = question.question[0].name.to_text(omit_final_dot=True)
+    kind = dns.rdatatype.to_text(question.question[0].rdtype)
+    match name.split(".")[0]:
+        case "silent":
+            return None
+        case "missing" | "broken":
+            reply = reply_to(question)
+            reply.set_rcode(dns.rcode.NXDOMAIN if name.startswith("missing") else dns.rcode.SERVFAIL)
+            return reply
+        case "big" if not tcp:
+            reply = reply_to(question)
+            reply.flags |= dns.flags.TC
+            return reply
+        case "alias" if kind == "HTTPS":
+            return reply_to(question, (name, "HTTPS", "0 end.example."))
+        case "loop" if kind == "HTTPS":
+            return reply_to(question, (name, "HTTPS", "0 loop.example."))
+        case "end" if kind == "HTTPS":
+            return reply_to(question, (name, "CNAME", "far.example."), ("far.example", "HTTPS", "1 . alpn=h3"))
+    if kind == "A":
+        return reply_to(question, (name, "A", "198.18.0.7"))
+    return reply_to(question)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    found = Server(zone)
+    yield found
+    found.close()
+
+
+def test_answers_and_causes(server: Server) -> None:
+    async def look_up() -> None:
+        async with Resolver("127.0.0.1", port=server.port, timeout_s=0.3) as resolver:
+            many = await asyncio.gather(*(resolver.addresses(f"h{n}.example") for n in range(200)))
+            assert set(many) == {Answer(addresses=("198.18.0.7",), chain=())}
+            assert await resolver.addresses("big.example") == many[0]
+            for name, cause, detail in (
+                ("missing.example", Cause.NO_SUCH_DOMAIN, "NXDOMAIN"),
+                ("broken.example", Cause.DNS_ERROR, "SERVFAIL"),
+                ("silent.example", Cause.DNS_ERROR, "timeout"),
+                ("a..example", Cause.DNS_ERROR, "no name"),
+            ):
+                with pytest.raises(ResolveError, match=detail) as caught:
+                    await resolver.addresses(name)
+                assert caught.value.cause is cause
+            with pytest.raises(ResolveError, match="no AAAA record") as caught:
+                await resolver.addresses("h.example", ipv6=True)
+            assert caught.value.cause is Cause.NO_ADDRESS
+            (service,) = await resolver.services("alias.example")
+            assert (service.target, service.alpn) == ("far.example", ("h3", "http/1.1"))
+            assert await resolver.services("h.example") == ()
+            with pytest.raises(ResolveError, match="more than 8 aliases"):
+                await resolver.services("loop.example")
+
+    asyncio.run(look_up())
+    assert server.asked.count("silent.example. IN A") == 2
+    assert "big.example. IN A tcp" in server.asked
+
+
+def test_a_name_server_that_is_not_there_is_told_at_once() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+
+    async def look_up() -> None:
+        async with Resolver("127.0.0.1", port=port, timeout_s=30) as resolver:
+            await resolver.addresses("a.example")
+
+    with pytest.raises(ResolveError, match="refused"):
+        asyncio.run(look_up())
+
+
+def test_the_name_server_is_checked() -> None:
+    with pytest.raises(UsageError, match="is no address; write 192"):
+        Resolver("dns.example")
+    with pytest.raises(ReachError, match="is outside what may be contacted"):
+        Resolver("8.8.8.8")
