@@ -89,7 +89,7 @@ name = "V"
 [[organisation]]
 name = "o"
 title = "O"
-asn = 64496
+asn = 3000001
 [[server]]
 name = "s"
 organisation = "o"

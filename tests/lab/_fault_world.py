@@ -56,7 +56,7 @@ def topology(name: str, *servers: str, vantages: Sequence[str] = ("V",)) -> str:
     """The text of a topology file."""
     head = f'schema = 1\nname = "{name}"\nseed = 3\n'
     head += "".join(f'[[vantage]]\nname = "{vantage}"\n' for vantage in vantages)
-    return head + '[[organisation]]\nname = "o"\ntitle = "O"\nasn = 64496\n' + "".join(servers)
+    return head + '[[organisation]]\nname = "o"\ntitle = "O"\nasn = 3000001\n' + "".join(servers)
 
 
 @dataclass

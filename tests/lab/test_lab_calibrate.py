@@ -26,7 +26,7 @@ name = "V"
 [[organisation]]
 name = "o"
 title = "O"
-asn = 64496
+asn = 3000001
 [[server]]
 name = "s"
 organisation = "o"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from upshift.domain import Provider
 from upshift.errors import UsageError
 from upshift.reach import LAB_PREFIXES, is_allowed
-from vantage.lab import content, dns, pathem, web
+from vantage.lab import content, dns, pathem, sites, web
 from vantage.lab.addresses import address_plan, prefixes
 from vantage.lab.topology import (
     MINIMUM_QUEUE_BYTES,
@@ -47,7 +47,9 @@ def test_anrw_has_the_shape_of_the_paper() -> None:
     assert [vantage.name for vantage in topology.vantage] == ["MUC", "SFO", "SGP"]
     assert len(topology.server) >= 14
     assert {topology.organisation_of(server).provider for server in topology.server} == set(Provider)
-    paths = [(server, path) for server in topology.server for path in server.paths.values()]
+    measured = [server for server in topology.server if server.domains]
+    assert len(measured) == sum(len(server.domains) for server in measured) == 16
+    paths = [(server, path) for server in measured for path in server.paths.values()]
     assert min(path.rtt_ms for _, path in paths) == 3
     assert max(path.rtt_ms for _, path in paths) == 200
     for vantage in topology.vantage:
@@ -71,6 +73,8 @@ def test_anrw_fits_into_its_time() -> None:
     for vantage in topology.vantage:
         total = 0.0
         for server in topology.server:
+            if not server.domains:
+                continue
             path, size = server.paths[vantage.name], server.files[0].size_bytes
             total += 5 * modelled_s(size, path, server.initcwnd, limit=45)
             total += 4 * modelled_s(size, path, server.initcwnd, limit=10**9)
@@ -97,7 +101,7 @@ name = "V"
 [[organisation]]
 name = "o"
 title = "O"
-asn = 64496
+asn = 3000001
 [[server]]
 name = "s"
 organisation = "o"
@@ -143,6 +147,16 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
         ("files =", 'fault = "explode"\nfiles =', r"field server\.0\.fault: input should be 'status_404'"),
         ("schema = 1", "schema = 2", r"field schema: input should be 1"),
         ("[[vantage]]", "[[vantage]", r"not valid TOML"),
+        ("asn = 3000001", "asn = 64496", r"field organisation\.o\.asn: 64496 is no AS number .*; use 3000001 and on"),
+        ("asn = 3000001", "asn = 3000001\nsiblings = [3000001]", r"o\.asn: 3000001 stands twice"),
+        ("files =", 'without = ["mptcp"]\nfiles =', r"field server\.0\.without\.0: input should be 'ecn', 'sack'"),
+        (
+            "files =",
+            "pretends_quic = true\nfiles =",
+            r"server\.s\.pretends_quic: the server has QUIC; add quic = false",
+        ),
+        ('domains = ["www.mini.example"]\n', "", r"server\.s\.domains: there is none; name one, .* or add a \[\[site"),
+        ('files = [{ path = "/a.bin", size = "10 kB" }]\n', "", r"server\.s\.files: there is none; add one"),
     ],
 )
 def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str) -> None:
@@ -203,6 +217,12 @@ def test_every_name_resolves_in_the_zone(topology: Topology) -> None:
                 (name,) = found[name, "CNAME"]
             assert found[name, "A"] == [plan[server.name].ipv4]
             assert ((name, "HTTPS") in found) == (server.fault is None)
+    for host in sites.hosts(topology):
+        address = plan[host.server].ipv4 if host.server else sites.PRIVATE_ADDRESS
+        assert found[f"{host.name}.", "A"] == [address]
+    for site in topology.site:
+        if site.kind == "unresolvable":
+            assert not [name for name, _ in found if name == f"{site.domain}."]
 
 
 def test_contents_are_the_same_everywhere(topology: Topology) -> None:
@@ -215,7 +235,11 @@ def test_contents_are_the_same_everywhere(topology: Topology) -> None:
 
 def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
     for server in topology.server:
-        made = web.server_configuration(server, content=Path("/c"), certificates=Path("/k"), data=Path("/d"))
+        hosts = sites.hosts_of(topology, server)
+        served = web.Sites(hosts=hosts, content=Path("/s"), log=Path("/l")) if hosts else None
+        made = web.server_configuration(
+            server, content=Path("/c"), certificates=Path("/k"), data=Path("/d"), sites=served
+        )
         assert made["admin"]["disabled"] is True
         assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == server.quic
         assert all(entry["automatic_https"]["disable"] for entry in made["apps"]["http"]["servers"].values())

@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,11 +14,12 @@ import typer
 from upshift.errors import LabError, NoisyHostError
 from upshift.progress import show
 from vantage.lab import control
+from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import command_into
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
-from vantage.lab.topology import shipped
+from vantage.lab.topology import load_topology, shipped
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
 
@@ -71,6 +73,24 @@ def execute(
         raise LabError(f"the lab {folder.name} is still coming up", remedy="try again in a moment")
     argv = command_into(folder, node, command, state=state)
     os.execvp(argv[0], argv)  # noqa: S606 - signals, terminal and exit code are the program's own
+
+
+@app.command()
+def files(
+    topology: Annotated[str, typer.Argument(help=f"Name ({', '.join(shipped())}) or path of a TOML file.")] = "anrw",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for them; made if missing.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write what a crawl and a mapping of a lab start from: top list, routing table, AS organisations.
+
+    Needs neither root nor the lab.
+    """
+    written = asdict(write_files(load_topology(topology), out))
+    if as_json:
+        typer.echo(json.dumps({name: str(path) for name, path in written.items()}))
+        return
+    for path in written.values():
+        typer.echo(path)
 
 
 @app.command()

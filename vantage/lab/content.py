@@ -5,11 +5,18 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from vantage.lab import sites
+from vantage.lab.sites import Host
 from vantage.lab.topology import Server, Topology
+
+if TYPE_CHECKING:
+    import trustme
 
 
 def file_bytes(topology: Topology, server: Server, path: str, size: int) -> bytes:
@@ -31,9 +38,23 @@ def write_content(topology: Topology, folder: Path) -> Mapping[str, str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             hashes[server.name + file.path] = hashlib.sha256(data).hexdigest()
-        (root / "index.html").write_text(start_page(server), encoding="utf-8")
+        if server.domains:
+            (root / "index.html").write_text(start_page(server), encoding="utf-8")
     (folder / "sha256.json").write_text(json.dumps(hashes, indent=1), encoding="utf-8")
     return hashes
+
+
+def write_sites(hosts: Sequence[Host], folder: Path) -> None:
+    """Writes what sites serve as plain files: `folder`/HOST/PATH. Large files are holes, they take no disk."""
+    for host in hosts:
+        for path, answer in host.answers.items():
+            if answer.status != 200 or answer.location is not None:
+                continue
+            target = folder / host.name / (path.removeprefix("/") or "index.html")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(answer.text, encoding="utf-8")
+            if answer.size is not None:
+                os.truncate(target, answer.size)
 
 
 def start_page(server: Server) -> str:
@@ -46,16 +67,26 @@ def start_page(server: Server) -> str:
 
 
 def write_certificates(topology: Topology, folder: Path) -> None:
-    """Writes `ca.pem`, and `SERVER.pem` and `SERVER.key` for each server's domains. Keys never leave the folder."""
+    """Writes `ca.pem`, and `NAME.pem` and `NAME.key` for each server's domains and each host of a site.
+
+    Keys never leave the folder.
+    """
     import trustme
 
     authority = trustme.CA(organization_name=f"Upshift lab {topology.name}")
     folder.mkdir(parents=True, exist_ok=True)
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     for server in topology.server:
-        certificate = authority.issue_cert(*server.domains, *server.cnames)
-        chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
-        (folder / f"{server.name}.pem").write_bytes(chain)
-        key = folder / f"{server.name}.key"
-        key.touch(mode=0o600)
-        key.write_bytes(certificate.private_key_pem.bytes())
+        if server.domains:
+            _issue(authority, folder, server.name, server.domains + server.cnames)
+    for host in sites.hosts(topology):
+        if host.server is not None:
+            _issue(authority, folder, host.name, [host.name if host.certificate else "another.example"])
+
+
+def _issue(authority: trustme.CA, folder: Path, name: str, domains: Sequence[str]) -> None:
+    certificate = authority.issue_cert(*domains)
+    (folder / f"{name}.pem").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    key = folder / f"{name}.key"
+    key.touch(mode=0o600)
+    key.write_bytes(certificate.private_key_pem.bytes())

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+from vantage.lab import sites
 from vantage.lab.addresses import Addresses
 from vantage.lab.topology import DNS_NODE, Server, Topology
 
@@ -23,26 +24,34 @@ def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
         f"ns.lab. IN AAAA {own.ipv6}",
     ]
     for server in topology.server:
-        lines += _records(server, addresses[server.name])
+        quic = sites.speaks_quic(topology, server) or server.pretends_quic
+        # Servers that are programs of ours have no HTTPS record.
+        alpn = None if server.fault or sites.is_rough(topology, server) else "h3,h2" if quic else "h2"
+        lines += _aliases(server)
+        for name in server.cnames[-1:] or server.domains:
+            lines += _records(name, server, addresses[server.name], alpn)
+        for host in sites.hosts_of(topology, server):
+            lines += _records(host.name, server, addresses[server.name], alpn)
+    private = [host.name for host in sites.hosts(topology) if host.server is None]
+    lines += [f"{name}. IN A {sites.PRIVATE_ADDRESS}" for name in private]
     return "\n".join(lines) + "\n"
 
 
-def _records(server: Server, addresses: Addresses) -> list[str]:
-    owners = server.cnames[-1:] or server.domains
-    aliases = [*server.cnames]
-    lines = []
-    if aliases:
-        lines += [f"{domain}. IN CNAME {aliases[0]}." for domain in server.domains]
-        lines += [f"{name}. IN CNAME {after}." for name, after in itertools.pairwise(aliases)]
-    protocols = "h3,h2" if server.quic else "h2"
-    for name in owners:
-        lines.append(f"{name}. IN A {addresses.ipv4}")
-        hints = f"ipv4hint={addresses.ipv4}"
-        if server.ipv6:
-            lines.append(f"{name}. IN AAAA {addresses.ipv6}")
-            hints += f" ipv6hint={addresses.ipv6}"
-        if server.fault is None:
-            lines.append(f"{name}. IN HTTPS 1 . alpn={protocols} {hints}")
+def _aliases(server: Server) -> list[str]:
+    """The chain from each domain to the name with the addresses."""
+    aliases = server.cnames
+    lines = [f"{domain}. IN CNAME {aliases[0]}." for domain in server.domains if aliases]
+    return lines + [f"{name}. IN CNAME {after}." for name, after in itertools.pairwise(aliases)]
+
+
+def _records(name: str, server: Server, addresses: Addresses, alpn: str | None) -> list[str]:
+    lines = [f"{name}. IN A {addresses.ipv4}"]
+    hints = f"ipv4hint={addresses.ipv4}"
+    if server.ipv6:
+        lines.append(f"{name}. IN AAAA {addresses.ipv6}")
+        hints += f" ipv6hint={addresses.ipv6}"
+    if alpn is not None:
+        lines.append(f"{name}. IN HTTPS 1 . alpn={alpn} {hints}")
     return lines
 
 

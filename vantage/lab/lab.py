@@ -11,9 +11,11 @@ from upshift.domain import Target
 from upshift.errors import LabError
 from upshift.progress import Progress
 from vantage.lab import control
+from vantage.lab.access import Access, read_access
 from vantage.lab.pathem import Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import read_plan
+from vantage.lab.sites import Planted, planted
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import MTU, Server, Topology, find_topology, load_topology
 
@@ -92,6 +94,19 @@ class Lab:
         server = next(server for server in self.topology.server if domain in server.domains)
         found: str = self.plan["sha256"][server.name + server.files[0].path]
         return found
+
+    def sites(self) -> list[Planted]:
+        """What a crawl should make of each site; sites are no targets."""
+        return planted(self.topology)
+
+    def access(self) -> list[Access]:
+        """Requests to sites so far, by time of arrival. One that is still being answered is not yet there."""
+        found = [
+            access
+            for server in self.topology.server
+            for access in read_access(self.folder.access_log(server.name), server=server.name)
+        ]
+        return sorted(found, key=lambda access: access.at)
 
     def truth(self) -> dict[str, Any]:
         """The document `lab.json` of docs/design/house.md: what is programmed on every path."""

@@ -17,10 +17,10 @@ from typing import Any
 
 from upshift.process import require
 from upshift.store import write_json
-from vantage.lab import content, dns, pathem, web
+from vantage.lab import content, dns, pathem, sites, web
 from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan
 from vantage.lab.state import LabFolder
-from vantage.lab.topology import DNS_NODE, Topology
+from vantage.lab.topology import DNS_NODE, Server, Topology
 
 SERVER_WMEM = "4096 65536 67108864"
 """Send buffer: its maximum must exceed the window of the fastest path (the kernel's default of 4 MB does not)."""
@@ -62,7 +62,7 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder) -> dict
     """
     ipv6 = Path("/proc/net/if_inet6").exists()
     addresses = dict(address_plan(topology))
-    for name in ("log", "dns", "caddy", "nginx"):
+    for name in ("log", "dns", "caddy", "nginx", "sites"):
         (folder.root / name).mkdir(parents=True, exist_ok=True)
     folder.topology.write_text(topology_text, encoding="utf-8")
     hashes = content.write_content(topology, folder.root / "content")
@@ -94,10 +94,11 @@ def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool
     for server in topology.server:
         shape |= dict.fromkeys((server.name, server.origin_name), (server.congestion_control, server.initcwnd))
     vantages = {vantage.name for vantage in topology.vantage}
+    lacking = {server.name: {f"net.ipv4.tcp_{name}": "0" for name in server.without} for server in topology.server}
     return [
         NodePlan(
             name=name,
-            sysctls=_sysctls(is_server=name not in vantages, ipv6=ipv6),
+            sysctls=_sysctls(is_server=name not in vantages, ipv6=ipv6) | lacking.get(name, {}),
             ip_batch=_ip_batch(own, *shape[name], ipv6=ipv6),
         )
         for name, own in addresses.items()
@@ -166,52 +167,77 @@ def _dns_program(
 
 
 def _web_programs(topology: Topology, addresses: Mapping[str, Addresses], folder: LabFolder) -> list[ProgramPlan]:
-    caddy = require("caddy", package="caddy")
-    files, certificates = folder.root / "content", folder.root / "certificates"
     programs: list[ProgramPlan] = []
-
-    def add_caddy(name: str, node: str, configuration: dict[str, Any], tcp: list[int], udp: list[int]) -> None:
-        data = folder.root / "caddy" / node
-        data.mkdir(parents=True, exist_ok=True)
-        path = data / "caddy.json"
-        write_json(path, configuration)
-        home = {"HOME": str(data), "XDG_DATA_HOME": str(data), "XDG_CONFIG_HOME": str(data)}
-        ports = tuple((addresses[node].ipv4, port) for port in tcp)
-        argv = (caddy, "run", "--config", str(path))
-        programs.append(ProgramPlan(name=name, node=node, argv=argv, tcp=ports, udp=tuple(udp), env=home))
-
     for server in topology.server:
+        own = addresses[server.name].ipv4
         if server.fault:
-            script = Path(__file__).with_name("fault_server.py")
-            argv: tuple[str, ...] = (
-                sys.executable,
-                "-I",
-                str(script),
-                server.fault,
-                "--root",
-                str(files / server.name),
-            )
-            argv += ("--certificate", str(certificates / f"{server.name}.pem"))
-            argv += ("--key", str(certificates / f"{server.name}.key"))
-            ports = ((addresses[server.name].ipv4, 443),)
-            programs.append(ProgramPlan(name=server.name, node=server.name, argv=argv, tcp=ports))
-            continue
-        if server.edge:
-            origin = addresses[server.origin_name].ipv4
-            data = folder.root / "caddy" / server.origin_name
-            configuration = web.origin_configuration(server, content=files, data=data)
-            add_caddy(server.origin_name, server.origin_name, configuration, [web.ORIGIN_PORT], [])
-            cache = folder.root / "nginx" / server.name
-            cache.mkdir(parents=True, exist_ok=True)
-            path = cache / "nginx.conf"
-            path.write_text(web.cache_configuration(origin, cache), encoding="utf-8")
-            argv = (require("nginx", package="nginx-light"), "-p", str(cache), "-c", str(path), "-e", "stderr")
-            ports = (("127.0.0.1", web.CACHE_PORT),)
-            programs.append(ProgramPlan(name=f"{server.name}-cache", node=server.name, argv=argv, tcp=ports))
-        data = folder.root / "caddy" / server.name
-        configuration = web.server_configuration(server, content=files, certificates=certificates, data=data)
-        add_caddy(server.name, server.name, configuration, [443, 80], [443] if server.quic else [])
+            programs.append(_fault_program(server, own, folder))
+        elif sites.is_rough(topology, server):
+            programs.append(_site_program(topology, server, own, folder))
+        else:
+            if server.edge:
+                programs += _origin_and_cache(server, addresses[server.origin_name].ipv4, folder)
+            programs.append(_front(topology, server, own, folder))
     return programs
+
+
+def _fault_program(server: Server, address: str, folder: LabFolder) -> ProgramPlan:
+    script = str(Path(__file__).with_name("fault_server.py"))
+    pem = folder.root / "certificates" / server.name
+    argv = [sys.executable, "-I", script, str(server.fault), "--root", str(folder.root / "content" / server.name)]
+    argv += ["--certificate", f"{pem}.pem", "--key", f"{pem}.key"]
+    return ProgramPlan(name=server.name, node=server.name, argv=tuple(argv), tcp=((address, 443),))
+
+
+def _site_program(topology: Topology, server: Server, address: str, folder: LabFolder) -> ProgramPlan:
+    """Our own program for sites that Caddy cannot serve."""
+    table = folder.root / "sites" / f"{server.name}.json"
+    hosts = sites.hosts_of(topology, server)
+    write_json(table, {host.name: {path: asdict(answer) for path, answer in host.answers.items()} for host in hosts})
+    argv = [sys.executable, "-I", str(Path(__file__).with_name("site_server.py")), str(table)]
+    argv += ["--certificates", str(folder.root / "certificates"), "--log", str(folder.access_log(server.name))]
+    return ProgramPlan(name=server.name, node=server.name, argv=tuple(argv), tcp=((address, 443),))
+
+
+def _origin_and_cache(server: Server, origin: str, folder: LabFolder) -> list[ProgramPlan]:
+    """What is behind an edge: Caddy far away, and nginx beside the edge's own Caddy."""
+    data = folder.root / "caddy" / server.origin_name
+    configuration = web.origin_configuration(server, content=folder.root / "content", data=data)
+    first = _caddy(server.origin_name, origin, data, configuration, [web.ORIGIN_PORT], [])
+    cache = folder.root / "nginx" / server.name
+    cache.mkdir(parents=True, exist_ok=True)
+    path = cache / "nginx.conf"
+    path.write_text(web.cache_configuration(origin, cache), encoding="utf-8")
+    argv = (require("nginx", package="nginx-light"), "-p", str(cache), "-c", str(path), "-e", "stderr")
+    ports = (("127.0.0.1", web.CACHE_PORT),)
+    return [first, ProgramPlan(name=f"{server.name}-cache", node=server.name, argv=argv, tcp=ports)]
+
+
+def _front(topology: Topology, server: Server, address: str, folder: LabFolder) -> ProgramPlan:
+    """The server's own Caddy: measured files, sites, or (for an edge) what comes out of its cache."""
+    hosts = sites.hosts_of(topology, server)
+    served = None
+    if hosts:
+        content.write_sites(hosts, folder.root / "sites")
+        served = web.Sites(hosts=hosts, content=folder.root / "sites", log=folder.access_log(server.name))
+    data = folder.root / "caddy" / server.name
+    configuration = web.server_configuration(
+        server, content=folder.root / "content", certificates=folder.root / "certificates", data=data, sites=served
+    )
+    return _caddy(server.name, address, data, configuration, [443, 80], [443] if server.quic else [])
+
+
+def _caddy(
+    name: str, address: str, data: Path, configuration: dict[str, Any], tcp: list[int], udp: list[int]
+) -> ProgramPlan:
+    """Caddy in the node `name`."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / "caddy.json"
+    write_json(path, configuration)
+    home = {"HOME": str(data), "XDG_DATA_HOME": str(data), "XDG_CONFIG_HOME": str(data)}
+    argv = (require("caddy", package="caddy"), "run", "--config", str(path))
+    ports = tuple((address, port) for port in tcp)
+    return ProgramPlan(name=name, node=name, argv=argv, tcp=ports, udp=tuple(udp), env=home)
 
 
 def read_plan(folder: LabFolder) -> dict[str, Any]:

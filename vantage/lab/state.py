@@ -102,6 +102,10 @@ class LabFolder:
     def ca(self) -> Path:
         return self.root / "certificates" / "ca.pem"
 
+    def access_log(self, server: str) -> Path:
+        """Requests to the sites of a server (`vantage.lab.access`)."""
+        return self.logs / f"{server}.access.jsonl"
+
     def read_state(self) -> dict[str, Any] | None:
         """The holder's last word, None where it has said nothing yet."""
         with suppress(FileNotFoundError, json.JSONDecodeError):

@@ -18,6 +18,7 @@ from typing import Literal
 from upshift.config import STRICT, load_toml
 from upshift.domain import Provider
 from upshift.errors import UsageError
+from vantage.lab.sites import Site, check_sites
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"
 """Folder of the topologies that come with Upshift."""
@@ -30,6 +31,7 @@ MINIMUM_QUEUE_BYTES = 256_000
 """Default queues hold four bandwidth-delay products, and at least this: HyStart leaves slow start before it is full."""
 
 Fault = Literal["status_404", "reset", "stall", "truncate"]
+TcpOption = Literal["ecn", "sack", "window_scaling", "timestamps"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
@@ -62,7 +64,11 @@ class Organisation:
     name: str
     title: str
     asn: int
+    """Origin of its prefixes. An invented organisation has an unallocated one, from 3000001: a routing table's reader
+    passes over what is reserved for documentation or private use, and the organisation would announce nothing."""
     provider: Provider = Provider.OTHER
+    siblings: list[int] = field(default_factory=list)
+    """Its other AS numbers. One peer of the routing table sees the first of them as the origin, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +144,18 @@ class Server:
 
     name: str
     organisation: str
-    domains: list[str]
-    files: list[ServedFile]
     paths: Mapping[str, PathSpec]
     """Vantage point -> path."""
+    domains: list[str] = field(default_factory=list)
+    """Names that are measured; none where the server has sites only."""
+    files: list[ServedFile] = field(default_factory=list)
     cnames: list[str] = field(default_factory=list)
     """Each domain is an alias of the first of these names, that of the second, and so on; the last has the address."""
     quic: bool = True
+    pretends_quic: bool = False
+    """It says by Alt-Svc and HTTPS record that it had HTTP/3, and has none."""
+    without: list[TcpOption] = field(default_factory=list)
+    """TCP options that it does not know."""
     ipv6: bool = True
     congestion_control: str = "cubic"
     initcwnd: int = 10
@@ -170,6 +181,7 @@ class Topology:
     vantage: list[Vantage]
     organisation: list[Organisation]
     server: list[Server]
+    site: list[Site] = field(default_factory=list)
     description: str = ""
     seed: int = 1
     """Seeds contents and losses: the same topology gives the same bytes and the same loss patterns."""
@@ -245,12 +257,25 @@ def _check(topology: Topology, where: str) -> None:
         seen.add(name)
     titles = [org.name for org in topology.organisation]
     require(len(set(titles)) == len(titles), "organisation.name", "two have the same name", "rename one")
+    asns: set[int] = set()
+    for org in topology.organisation:
+        for asn in (org.asn, *org.siblings):
+            at = f"organisation.{org.name}.asn"
+            require(not _is_reserved(asn), at, f"{asn} is no AS number of an organisation (IANA)", "use 3000001 and on")
+            require(asn not in asns, at, f"{asn} stands twice in the file", "use another number")
+            asns.add(asn)
     for number, vantage in enumerate(topology.vantage):
         good = 0 < vantage.uplink_mbit <= 100_000
         require(good, f"vantage.{number}.uplink_mbit", f"{vantage.uplink_mbit:g} is out of range", "use 1 to 100000")
     domains: set[str] = set()
     for server in topology.server:
         _check_server(topology, server, domains, require)
+    check_sites(topology, domains, lambda name: bool(_DOMAIN.fullmatch(name)), require)
+
+
+def _is_reserved(asn: int) -> bool:
+    """Whether nobody can hold it (RFC 7607: 0, 6793: 23456, 5398, 6996, 7300), or it has more than 32 bits."""
+    return not 0 < asn < 4_200_000_000 or asn == 23456 or 64496 <= asn <= 65551
 
 
 def _check_server(topology: Topology, server: Server, domains: set[str], require: _Require) -> None:
@@ -267,8 +292,13 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
             require(bool(_DOMAIN.fullmatch(name)), f"{at}.{kind}", f"{name!r} is no domain", "use www.name.example")
             require(name not in domains, f"{at}.{kind}", f"{name} stands twice in the file", "use another name")
             domains.add(name)
-    require(bool(server.domains), f"{at}.domains", "there is none", "name one, such as www.name.example")
-    require(bool(server.files), f"{at}.files", "there is none", 'add one, such as { path = "/a.bin", size = "2 MB" }')
+    sites_only = any(server.name in (site.server, site.other_server) for site in topology.site) and not server.files
+    named = bool(server.domains) or sites_only
+    require(named, f"{at}.domains", "there is none", "name one, such as www.name.example, or add a [[site]]")
+    served = bool(server.files) or not server.domains
+    require(served, f"{at}.files", "there is none", 'add one, such as { path = "/a.bin", size = "2 MB" }')
+    fair = not (server.pretends_quic and server.quic)
+    require(fair, f"{at}.pretends_quic", "the server has QUIC", "add quic = false, or leave it out")
     for file in server.files:
         require(bool(_FILE.fullmatch(file.path)), f"{at}.files", f"{file.path!r} is no path", "use /folder/name.bin")
         _check_number(require, f"{at}.files.size", partial(parse_size, file.size), 1, 1_000_000_000)

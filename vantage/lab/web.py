@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vantage.lab.sites import Host
 from vantage.lab.topology import Server
 
 CACHE_PORT = 8080
@@ -18,55 +21,105 @@ _BINARY_TYPE = {
 }
 """Go's table of types has no .bin, and a file without a type is no usual sight."""
 
+_PRETENCE = {"handle": [{"handler": "headers", "response": {"set": {"Alt-Svc": ['h3=":443"; ma=2592000']}}}]}
+_PEM = {"certificate": ".pem", "key": ".key"}
 
-def _caddy(apps: dict[str, Any], data: Path) -> dict[str, Any]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sites:
+    """A server's sites."""
+
+    hosts: Sequence[Host]
+    content: Path
+    """Has one folder per host."""
+    log: Path
+    """Of the requests to them."""
+
+
+def _caddy(apps: dict[str, Any], data: Path, logs: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Admin interface off; nothing is kept, renewed or sent anywhere."""
     return {
         "admin": {"disabled": True, "config": {"persist": False}},
-        "logging": {"logs": {"default": {"level": "WARN"}}},
+        "logging": {"logs": {"default": {"level": "WARN", "exclude": ["http.log.access"]}, **(logs or {})}},
         "storage": {"module": "file_system", "root": str(data)},
         "apps": apps,
     }
 
 
-def server_configuration(server: Server, *, content: Path, certificates: Path, data: Path) -> dict[str, Any]:
-    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where asked) 3, and a redirect from port 80."""
+def server_configuration(
+    server: Server, *, content: Path, certificates: Path, data: Path, sites: Sites | None = None
+) -> dict[str, Any]:
+    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where asked) 3, and a redirect from port 80.
+
+    Requests to sites are logged, those to measured files are not.
+    """
     if server.edge:
         forward = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
     else:
         forward = {"handler": "file_server", "root": str(content / server.name)}
-    sites = {"match": [{"host": server.domains}], "handle": [forward], "terminal": True}
+    routes: list[dict[str, Any]] = [_BINARY_TYPE]
+    if server.domains:
+        routes.append({"match": [{"host": server.domains}], "handle": [forward], "terminal": True})
+    if server.pretends_quic:
+        routes.insert(0, _PRETENCE)
+    names = [server.name] if server.domains else []
+    https: dict[str, Any] = {
+        "listen": [":443"],
+        "protocols": ["h1", "h2", "h3"] if server.quic else ["h1", "h2"],
+        "automatic_https": {"disable": True},
+        "tls_connection_policies": [{}],
+    }
+    logs = {}
+    if sites is not None:
+        routes += [_host_route(host, sites.content) for host in sites.hosts]
+        names += [host.name for host in sites.hosts]
+        loggers = {host.name: "sites" for host in sites.hosts}
+        https["logs"] = {"logger_names": loggers, "skip_unmapped_hosts": True}
+        logs = {"sites": _access_log(sites.log)}
+    https["routes"] = [*routes, _NOT_FOUND]
     redirect = {
         "handler": "static_response",
         "status_code": 301,
         "headers": {"Location": ["https://{http.request.host}{http.request.uri}"]},
     }
-    servers = {
-        "https": {
-            "listen": [":443"],
-            "protocols": ["h1", "h2", "h3"] if server.quic else ["h1", "h2"],
-            "automatic_https": {"disable": True},
-            "tls_connection_policies": [{}],
-            "routes": [_BINARY_TYPE, sites, _NOT_FOUND],
-        },
-        "http": {
-            "listen": [":80"],
-            "protocols": ["h1"],
-            "automatic_https": {"disable": True},
-            "routes": [{"handle": [redirect]}],
-        },
+    http = {
+        "listen": [":80"],
+        "protocols": ["h1"],
+        "automatic_https": {"disable": True},
+        "routes": [{"handle": [redirect]}],
     }
-    files = {
-        "certificate": str(certificates / f"{server.name}.pem"),
-        "key": str(certificates / f"{server.name}.key"),
-    }
+    files = [{kind: str(certificates / f"{name}{end}") for kind, end in _PEM.items()} for name in names]
     tls = {
-        "certificates": {"load_files": [files]},
+        "certificates": {"load_files": files},
         # Tickets are worth nothing to measurements: connections are never resumed.
         "session_tickets": {"disabled": True},
         "automation": {"policies": [{"disable_ocsp_stapling": True}]},
     }
-    return _caddy({"http": {"servers": servers, "grace_period": "1s"}, "tls": tls}, data)
+    return _caddy({"http": {"servers": {"https": https, "http": http}, "grace_period": "1s"}, "tls": tls}, data, logs)
+
+
+def _host_route(host: Host, content: Path) -> dict[str, Any]:
+    """A site's host: files of its folder, and before them what is no plain file."""
+    routes: list[dict[str, Any]] = []
+    for path, answer in host.answers.items():
+        match: dict[str, Any] = {"path": [path]}
+        response: dict[str, Any] = {"handler": "static_response", "status_code": answer.status, "body": answer.text}
+        if answer.location is not None:
+            response["headers"] = {"Location": [answer.location]}
+        elif not answer.head:
+            match["method"] = ["HEAD"]
+            response["status_code"] = 405
+        elif answer.status == 200:
+            continue
+        routes.append({"match": [match], "handle": [response], "terminal": True})
+    routes.append({"handle": [{"handler": "file_server", "root": str(content / host.name)}]})
+    return {"match": [{"host": [host.name]}], "handle": [{"handler": "subroute", "routes": routes}], "terminal": True}
+
+
+def _access_log(path: Path) -> dict[str, Any]:
+    """One JSON line per request (`vantage.lab.access` reads them)."""
+    writer = {"output": "file", "filename": str(path), "roll": False}
+    return {"writer": writer, "encoder": {"format": "json"}, "include": ["http.log.access.sites"]}
 
 
 def origin_configuration(server: Server, *, content: Path, data: Path) -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""Sites of a topology: what is refused, what they make, and that every kind can be served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from upshift.errors import UsageError
+from vantage.lab import content, dns, sites, web
+from vantage.lab.access import read_access
+from vantage.lab.addresses import address_plan
+from vantage.lab.site_kinds import KINDS, MB, SiteKind
+from vantage.lab.topology import Topology, load_topology
+
+HEAD = """
+schema = 1
+name = "mini"
+[[vantage]]
+name = "V"
+[[organisation]]
+name = "o"
+title = "O"
+asn = 3000001
+[[server]]
+name = "s"
+organisation = "o"
+domains = ["www.mini.example"]
+files = [{ path = "/a.bin", size = "10 kB" }]
+paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
+[[server]]
+name = "t"
+organisation = "o"
+paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
+"""
+
+
+def site(**fields: object) -> str:
+    return "[[site]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
+
+
+SMALL = site(kind="plain", domain="t.example", server="t")
+
+
+def load(text: str, folder: Path) -> Topology:
+    path = folder / "mini.toml"
+    path.write_text(HEAD + SMALL + text)
+    return load_topology(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (site(kind="plane", domain="a.example", server="s"), r"field site\.1\.kind: input should be 'plain', "),
+        (site(kind="plain", domain="a.example"), r"site\.1\.server: a site of the kind plain needs one; add it"),
+        (
+            site(kind="plain", domain="a.example", server="u"),
+            r"site\.1\.server: there is no server 'u'; known are: s, t",
+        ),
+        (site(kind="unresolvable", domain="a.example", server="s"), r"unresolvable has none; leave it out"),
+        (site(kind="plain", domain="a.example", server="s", count=2), r"write \{n\} into the domain"),
+        (site(kind="plain", domain="a{n}.example", server="s"), r"and give their count"),
+        (site(kind="plain", domain="a{n}.example", server="s", count=0), r"site\.1\.count: 0 is out of range"),
+        (site(kind="plain", domain="A.example", server="s"), r"'A\.example' is no domain"),
+        (site(kind="plain", domain="www.mini.example", server="s"), r"www\.mini\.example stands twice"),
+        (site(kind="www", domain="mini.example", server="s"), r"www\.mini\.example stands twice"),
+        (site(kind="other_address", domain="a.example", server="s"), r"other_address needs one; add it"),
+        (site(kind="other_address", domain="a.example", server="s", other_server="s"), r"it is the site's own server"),
+        (site(kind="leaves_domain", domain="a.example", server="s"), r"site\.1\.leads_to: .* needs one"),
+        (site(kind="leaves_domain", domain="a.example", server="s", leads_to="x"), r"'x' is no URL; use https://"),
+        (
+            site(kind="reset", domain="a.example", server="s"),
+            r"field server\.s\.domains: it has sites that only our own",
+        ),
+    ],
+)
+def test_faults_are_sentences(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        load(text, tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/mini.toml: ")
+
+
+def of_every_kind() -> str:
+    made = []
+    for kind, table in KINDS.items():
+        fields = {"kind": kind.value, "domain": f"{kind.value.replace('_', '-')}-{{n}}.example", "count": 2}
+        fields |= {"server": "t"} if table.pages else {}
+        fields |= {"other_server": "s"} if table.files else {}
+        fields |= {"leads_to": "https://www.mini.example/a.bin"} if table.leads_away else {}
+        made.append(site(**fields))
+    return "".join(made)
+
+
+def test_every_kind_has_its_hosts_names_and_files(tmp_path: Path) -> None:
+    topology = load(of_every_kind(), tmp_path)
+    assert set(SiteKind) == set(KINDS)
+    hosts = {host.name: host for host in sites.hosts(topology)}
+    assert hosts["plain-2.example"].server == "t"
+    assert hosts["www.www-1.example"].answers["/file.iso"].size == 1_300_000
+    assert hosts["files.other-address-1.example"].server == "s"
+    assert hosts["other-domain-1.example"].answers["/hop.iso"].location == "https://www.mini.example/a.bin"
+    assert hosts["inside.private-redirect-2.example"].server is None
+    assert "unresolvable-1.example" not in hosts
+    assert not [
+        text for host in hosts.values() for answer in host.answers.values() for text in (answer.text,) if "{" in text
+    ]
+    zone = dns.zone(topology, address_plan(topology))
+    assert f"inside.private-redirect-1.example. IN A {sites.PRIVATE_ADDRESS}" in zone
+    assert "unresolvable" not in zone
+    for found in sites.planted(topology):
+        table = KINDS[found.kind]
+        assert (found.url is None) == (table.finds is None)
+        assert found.size_bytes is None or MB <= found.size_bytes <= 100 * MB
+    files = {found.url for found in sites.planted(topology)}
+    assert {"https://plain-1.example/docs/report.pdf", "https://www.www-2.example/file.iso"} <= files
+
+
+def test_a_server_of_rough_sites_is_our_own_program(tmp_path: Path) -> None:
+    topology = load(site(kind="unsized", domain="a.example", server="t"), tmp_path)
+    measured, rough = topology.server
+    assert (sites.is_rough(topology, measured), sites.is_rough(topology, rough)) == (False, True)
+    assert (sites.speaks_quic(topology, measured), sites.speaks_quic(topology, rough)) == (True, False)
+    assert "HTTPS" not in "".join(
+        line for line in dns.zone(topology, address_plan(topology)).splitlines(True) if "a.ex" in line
+    )
+
+
+def test_measured_files_are_served_as_without_sites(tmp_path: Path) -> None:
+    topology = load(site(kind="no_head", domain="a.example", server="s"), tmp_path)
+    server = topology.server[0]
+    paths = {"content": Path("/c"), "certificates": Path("/k"), "data": Path("/d")}
+    before = web.server_configuration(server, **paths)["apps"]["http"]["servers"]["https"]
+    hosts = sites.hosts_of(topology, server)
+    served = web.Sites(hosts=hosts, content=Path("/s"), log=Path("/l"))
+    after = web.server_configuration(server, **paths, sites=served)["apps"]["http"]["servers"]["https"]
+    assert after["routes"][: len(before["routes"]) - 1] == before["routes"][:-1]
+    assert after["logs"] == {"logger_names": {"a.example": "sites"}, "skip_unmapped_hosts": True}
+    assert "logs" not in before
+
+
+def test_content_of_sites_takes_no_disk(tmp_path: Path) -> None:
+    topology = load(site(kind="too_large", domain="a.example", server="t"), tmp_path)
+    content.write_sites(sites.hosts_of(topology, topology.server[1]), tmp_path / "sites")
+    file = tmp_path / "sites" / "a.example" / "file.iso"
+    assert file.stat().st_size == 100 * MB + 1
+    assert file.stat().st_blocks < 100
+    assert '<a href="/file.iso">' in (tmp_path / "sites" / "a.example" / "index.html").read_text()
+
+
+def test_access_logs_may_be_cut(tmp_path: Path) -> None:
+    line = {
+        "ts": 12.5, "duration": 0.5, "status": 200, "size": 7,
+        "request": {"remote_ip": "198.18.1.2", "method": "GET", "host": "a.example", "uri": "/x?y", "headers": {}},
+    }  # fmt: skip
+    path = tmp_path / "log"
+    path.write_text(json.dumps(line) + "\n" + json.dumps(line)[:20])
+    (access,) = read_access(path, server="s")
+    assert (access.at, access.path, access.sent_bytes, access.user_agent) == (12.0, "/x?y", 7, "")
+    assert list(read_access(tmp_path / "none", server="s")) == []

@@ -1,0 +1,50 @@
+"""The files that a crawl and a mapping of the lab start from; making them needs neither the lab nor root."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from upshift import store
+from vantage.lab import routing
+from vantage.lab.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabFiles:
+    """Where `write_files` put them."""
+
+    top_list: Path
+    """Every domain of the lab, in the form of Tranco."""
+    rib: Path
+    """Routing table (MRT, gzip)."""
+    as_organisations: Path
+    """Holders of AS numbers, in the form of CAIDA's as-org2info."""
+
+
+def top_list(topology: Topology) -> list[str]:
+    """Every domain, those that a crawl cannot find included, in a seeded order.
+
+    The order is by a hash of each name: a domain that is added to a topology leaves the others in their order.
+    """
+    names = [domain for server in topology.server for domain in server.domains]
+    names += [domain for site in topology.site for domain in site.domains]
+    return sorted(names, key=lambda name: hashlib.sha256(f"{topology.seed}/{name}".encode()).digest())
+
+
+def write_files(topology: Topology, folder: Path) -> LabFiles:
+    """Writes `list.csv`, `rib.mrt.gz` and `as-org2info.txt`; the same bytes for the same topology."""
+    files = LabFiles(
+        top_list=folder / "list.csv", rib=folder / "rib.mrt.gz", as_organisations=folder / "as-org2info.txt"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f"{rank},{name}\r\n" for rank, name in enumerate(top_list(topology), 1))
+    for path, data in (
+        (files.top_list, rows.encode()),
+        (files.rib, routing.rib(topology)),
+        (files.as_organisations, routing.as_organisations(topology).encode()),
+    ):
+        with store.whole_file(path) as part:
+            part.write_bytes(data)
+    return files
