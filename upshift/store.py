@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upshift.domain import Download, Target
+from upshift.domain import Download, SurveyedOptions, Target
 from upshift.errors import UsageError
 
 if typing.TYPE_CHECKING:
@@ -26,10 +26,15 @@ if typing.TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-SCHEMA_VERSIONS: Mapping[str, int] = {"targets": 1, "downloads": 1, "superseded": 1, "kpis": 1}
+SCHEMA_VERSIONS: Mapping[str, int] = {"targets": 1, "downloads": 1, "superseded": 1, "kpis": 1, "survey_quic": 1}
 """Kind of table -> newest schema version. Raise the number when a column changes meaning, and convert in `_convert`."""
 
-_ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Download}
+_ROW_TYPES: Mapping[str, type] = {
+    "targets": Target,
+    "downloads": Download,
+    "superseded": Download,
+    "survey_options": SurveyedOptions,
+}
 
 DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
 """The columns that name a download; `kpis` has them too."""
@@ -71,11 +76,11 @@ def write_json(path: Path, document: object) -> None:
     write_text(path, json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def write_rows(path: Path, kind: str, rows: Sequence[object]) -> None:
-    """Writes rows of the kind's dataclass (`Target`, `Download`) as one table."""
+def write_rows(path: Path, kind: str, rows: Sequence[object], row_type: type | None = None) -> None:
+    """Writes rows of one dataclass as one table; kinds of the spine's (`Target`, `Download`) need no `row_type`."""
     import pyarrow as pa
 
-    schema = row_schema(kind)
+    schema = schema_of(row_type or _ROW_TYPES[kind])
     columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
     write_table(path, kind, pa.table(columns, schema=schema))
 
@@ -133,13 +138,18 @@ def read_table(path: Path, kind: str) -> pa.Table:
 
 
 def row_schema(kind: str) -> pa.Schema:
-    """The pyarrow schema of a kind that has a dataclass: types from its annotations, units from the names."""
+    """The pyarrow schema of a kind whose dataclass is the spine's."""
+    return schema_of(_ROW_TYPES[kind])
+
+
+def schema_of(row_type: type) -> pa.Schema:
+    """The pyarrow schema of a dataclass: types from its annotations, units from the names."""
     import pyarrow as pa
 
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-    hints = typing.get_type_hints(_ROW_TYPES[kind])
+    hints = typing.get_type_hints(row_type)
     fields = []
-    for entry in dataclasses.fields(_ROW_TYPES[kind]):
+    for entry in dataclasses.fields(row_type):
         hint: Any = hints[entry.name]
         nullable = isinstance(hint, types.UnionType)
         if nullable:

@@ -51,7 +51,7 @@ class Finding:
     cause: Cause = Cause.HANDSHAKE_TIMEOUT
     detail: str | None = None
     received: int = 0
-    """Datagrams from the server."""
+    """Datagrams of the server that begin like a handshake packet (long header, a version other than 0)."""
     refused: bool = False
     """ICMP said that nobody listens."""
     version: int | None = None
@@ -67,6 +67,13 @@ class Finding:
     """From the request to the response's header."""
     headers: dict[str, str] = field(default_factory=dict)
     """`server` and `alt-svc` of the response, where they are there."""
+
+
+class _HeadConnection(H3Connection):
+    """aioquic's HTTP/3, which takes the Content-Length of an answer to HEAD for a promise of data."""
+
+    def _check_content_length(self, stream: object) -> None:
+        """Nothing to check: such an answer has no content (RFC 9110, section 8.6)."""
 
 
 class _Exchange(asyncio.DatagramProtocol):
@@ -91,9 +98,11 @@ class _Exchange(asyncio.DatagramProtocol):
         self._send()
 
     def datagram_received(self, data: bytes, _: Any) -> None:
-        self.finding.received += 1
         if self.done.done():
             return
+        # A server that can do nothing but negotiate answers our handshake so, too: that is no step forward.
+        if data[:1] >= b"\x80" and data[1:5] != b"\0\0\0\0":
+            self.finding.received += 1
         try:
             self.quic.receive_datagram(data, (self.request.address, self.request.port), now=self.loop.time())
             self._turn()
@@ -175,7 +184,7 @@ class _Exchange(asyncio.DatagramProtocol):
         self._deadline.cancel()
         self._deadline = self.loop.call_later(request.timeout_s, self._too_late)
         self._asked = self.loop.time()
-        self._http = H3Connection(self.quic)
+        self._http = _HeadConnection(self.quic)
         self._stream = self.quic.get_next_available_stream_id()
         port = "" if request.authority_port == 443 else f":{request.authority_port}"
         headers = {
@@ -248,7 +257,10 @@ def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Caus
 
 
 async def exchange(request: Request) -> Finding:
-    """Handshake and HEAD with one endpoint; whatever happens is in the finding. Raises ReachError, ahead of any packet."""
+    """Handshake and HEAD with one endpoint; whatever happens is in the finding.
+
+    Raises ReachError ahead of any packet where the address may not be contacted.
+    """
     check_address(request.address)
     configuration = QuicConfiguration(
         alpn_protocols=[ALPN],

@@ -1,8 +1,8 @@
 """Asking many servers for their versions of QUIC through one socket per address family.
 
-A probe needs one datagram and no state in the kernel, so thousands can be under way at once. Answers find their probe by
-the connection ID that they must echo. What would get lost without a word is what the socket must be kept from: its
-receive buffer is asked to be large, and callers pace (5,000 probes sent at once brought 188 answers in a trial).
+A probe needs one datagram and no state in the kernel, so thousands can be under way at once. Answers find their probe
+by the connection ID that they must echo. A full receive buffer loses answers without a word: we ask for a large one,
+and callers pace (5,000 probes sent at once brought 188 answers in a trial).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import socket
 import struct
 from collections import defaultdict
@@ -63,7 +62,7 @@ class Answer:
     kind: Kind
     offer: wire.Offer | None = None
     flaw: wire.Flaw | None = None
-    probes: int
+    probes: int = 1
     """Datagrams sent."""
     answer_s: float | None = None
     """From the last probe to the valid answer."""
@@ -136,16 +135,16 @@ class Negotiator:
             result = await asyncio.wait_for(waiting.result, timeout_s)
         except TimeoutError:
             kind = Kind.SILENT if waiting.flaw is None else Kind.FLAWED
-            return Answer(kind=kind, flaw=waiting.flaw, probes=1)
+            return Answer(kind=kind, flaw=waiting.flaw)
         finally:
             del self._by_id[waiting.probe.source_id]
             self._by_peer[waiting.peer].remove(waiting)
             if not self._by_peer[waiting.peer]:
                 del self._by_peer[waiting.peer]
         if isinstance(result, Kind):
-            return Answer(kind=result, flaw=waiting.flaw, probes=1)
+            return Answer(kind=result, flaw=waiting.flaw)
         answer_s = waiting.answered_at - sent_at
-        return Answer(kind=Kind.VERSIONS, offer=result, flaw=waiting.flaw, probes=1, answer_s=answer_s)
+        return Answer(kind=Kind.VERSIONS, offer=result, flaw=waiting.flaw, answer_s=answer_s)
 
     def _send(self, waiting: _Waiting, size_bytes: int) -> bool:
         """Sends a probe; False where our kernel knows no way."""
@@ -232,8 +231,8 @@ class Negotiator:
             if len(data) < 16:
                 continue
             (number,) = struct.unpack_from("=I", data)
-            kind = Kind.REFUSED if number == errno.ECONNREFUSED else Kind.UNREACHABLE
-            if os.strerror(number) and number != errno.EMSGSIZE:
+            if number != errno.EMSGSIZE:  # a smaller path MTU is the kernel's business
+                kind = Kind.REFUSED if number == errno.ECONNREFUSED else Kind.UNREACHABLE
                 self._settle_error((peer[0], peer[1]), payload, kind)
         return True
 

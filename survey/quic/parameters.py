@@ -1,7 +1,7 @@
 """Transport parameters as a server sends them: RFC 9000, section 18; RFC 9221; RFC 9287; RFC 9368.
 
-aioquic keeps only those that it knows. A survey wants all of them, unknown and reserved ones too, in the server's order:
-that order alone tells implementations apart.
+aioquic keeps only those that it knows. A survey wants all of them, unknown and reserved ones too, and in the server's
+order: that order alone tells implementations apart.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""Who offers HTTP/3, and where: HTTPS records (RFC 9460) and Alt-Svc (RFC 7838) as endpoints to try."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from survey.quic.alt_svc import AltSvc
+from survey.resolve import Service
+
+MOST_ENDPOINTS = 3
+"""Of one domain; a hostile header may name hundreds."""
+
+HTTPS_PORT = 443
+
+
+class Source(StrEnum):
+    """Who named an endpoint."""
+
+    HTTPS_RECORD = "https_record"
+    ALT_SVC = "alt_svc"
+    GUESS = "guess"
+    """Nobody: `--all` tries the domain itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where HTTP/3 may be."""
+
+    host: str
+    """A name, or a numeric address."""
+    port: int
+    source: Source
+    hints: tuple[str, ...] = ()
+    """IPv4 addresses that the record gives for the time until the name is resolved."""
+
+
+def of_services(services: Sequence[Service]) -> list[Endpoint]:
+    """Endpoints of the records that offer h3, best first."""
+    return [
+        Endpoint(
+            host=service.target,
+            port=service.port or HTTPS_PORT,
+            source=Source.HTTPS_RECORD,
+            hints=tuple(service.ipv4_hints),
+        )
+        for service in services
+        if "h3" in service.alpn
+    ]
+
+
+def of_alt_svc(domain: str, field: AltSvc) -> list[Endpoint]:
+    """Endpoints of the alternatives that offer h3, best first."""
+    return [Endpoint(host=entry.host or domain, port=entry.port, source=Source.ALT_SVC) for entry in field.http3()]
+
+
+def chosen(domain: str, *offers: Sequence[Endpoint], guess: bool) -> list[Endpoint]:
+    """Endpoints to try, each host and port once.
+
+    Args:
+        domain: the origin.
+        offers: in the order of trust.
+        guess: try the domain itself where nobody offers anything.
+    """
+    found: dict[tuple[str, int], Endpoint] = {}
+    for endpoint in (endpoint for offer in offers for endpoint in offer):
+        found.setdefault((endpoint.host, endpoint.port), endpoint)
+    if not found and guess:
+        return [Endpoint(host=domain, port=HTTPS_PORT, source=Source.GUESS)]
+    return list(found.values())[:MOST_ENDPOINTS]
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is a numeric address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""One domain's survey of QUIC: a row of a `survey_quic` file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True)
+class QuicRecord:
+    """What was found about one domain. None: not asked, or not known.
+
+    The columns from `host` to `response_s` are about the endpoint that decided: the first one that serves HTTP/3, else
+    the first one that was offered.
+    """
+
+    domain: str
+    rank: int | None = None
+    provider: str | None = None
+    surveyed_at: float
+    cause: str
+    """One of `survey.quic.cause.Cause`."""
+    detail: str | None = None
+
+    https_record_h3: bool | None = None
+    """An HTTPS record offers h3; None where the question failed."""
+    https_record_alpn: str | None = None
+    """All protocols of all HTTPS records, comma separated."""
+    alt_svc_h3: bool | None = None
+    """Alt-Svc of the crawl offers h3; None where the crawl saw none."""
+    alt_svc_protocols: str | None = None
+    alt_svc_broken: int | None = None
+    """Entries of it outside the grammar of RFC 7838."""
+    endpoints: int = 0
+    """Tried."""
+
+    host: str | None = None
+    port: int | None = None
+    source: str | None = None
+    """Who named the endpoint: `https_record`, `alt_svc`, `guess`."""
+    server_ip: str | None = None
+    hints_differ: bool | None = None
+    """The record's address hints do not hold the address that DNS gives."""
+
+    negotiation: str | None = None
+    """How the forced version negotiation was answered: one of `survey.quic.negotiate.Kind`."""
+    negotiation_flaw: str | None = None
+    """What was wrong with an answer: one of `survey.quic.wire.Flaw`."""
+    negotiation_probes: int | None = None
+    negotiation_s: float | None = None
+    """From the last probe to its answer. Domains of one address and port share a probe."""
+    versions: str | None = None
+    """In the server's order, as 8 hexadecimal digits, comma separated; reserved ones are left out."""
+    versions_greased: bool | None = None
+    versions_duplicated: bool | None = None
+    answers_unpadded: bool | None = None
+    """It answers a probe that is too small to begin a connection, which RFC 9000, section 5.2.2 forbids."""
+
+    version: str | None = None
+    """Of the connection, as 8 hexadecimal digits."""
+    alpn: str | None = None
+    tls_cipher: str | None = None
+    retry: bool | None = None
+    """The server checked our address by a Retry packet first."""
+    handshake_s: float | None = None
+    http_status: int | None = None
+    response_s: float | None = None
+    """From the request to the response's header."""
+    server: str | None = None
+    """The `server` header of the HTTP/3 response."""
+    alt_svc: str | None = None
+    """Its Alt-Svc header."""
+
+    transport_parameters: str | None = None
+    """All of the server's, in its order, as JSON; those below again, one a column."""
+    max_idle_timeout_ms: int | None = None
+    max_udp_payload_size_bytes: int | None = None
+    initial_max_data_bytes: int | None = None
+    initial_max_stream_data_bidi_local_bytes: int | None = None
+    initial_max_stream_data_bidi_remote_bytes: int | None = None
+    initial_max_stream_data_uni_bytes: int | None = None
+    initial_max_streams_bidi: int | None = None
+    initial_max_streams_uni: int | None = None
+    ack_delay_exponent: int | None = None
+    max_ack_delay_ms: int | None = None
+    disable_active_migration: bool | None = None
+    active_connection_id_limit: int | None = None
+    max_datagram_frame_size_bytes: int | None = None

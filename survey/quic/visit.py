@@ -1,0 +1,227 @@
+"""One domain, from its name to a verdict: candidates, forced negotiation, handshake and HEAD."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from survey.pace import AddressPace, TokenBucket
+from survey.quic import alt_svc, candidates, parameters, wire
+from survey.quic.candidates import Endpoint, Source
+from survey.quic.cause import Cause
+from survey.quic.exchange import Finding, Request, exchange
+from survey.quic.negotiate import Answer, Kind, Negotiator
+from survey.quic.record import QuicRecord
+from survey.resolve import ResolveError, Resolver
+from survey.subjects import Subject
+from upshift.blocks import BlockLists
+from upshift.errors import BlockedError, ReachError
+from upshift.reach import check_public
+
+SPOKEN = (wire.VERSION_1, wire.VERSION_2)
+"""Versions that we can make a connection of."""
+
+ANSWERS_KEPT = 65_536
+"""Endpoints whose answer to the negotiation is remembered: a CDN's address serves thousands of a list."""
+
+UNPADDED_BYTES = 64
+"""UDP payload of the probe that a server must not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how hard to try."""
+
+    timeout_s: float = 5.0
+    """For the answer to a probe, for a handshake, for a response [s]."""
+    probes: int = 2
+    """Datagrams to a server that stays silent."""
+    everything: bool = False
+    """Probe domains that offer nothing, too."""
+    unpadded: bool = False
+    """Ask by a probe that must not be answered, too."""
+    ipv6: bool = False
+    """IPv6 instead of IPv4."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Visitor:
+    """Everything that visits share."""
+
+    resolver: Resolver
+    negotiator: Negotiator
+    blocks: BlockLists
+    pace: TokenBucket
+    """Of all probes and handshakes together."""
+    address_pace: AddressPace
+    """Of handshakes with one address."""
+    handshakes: asyncio.Semaphore
+    """Under way at once: more would wait for our own processor, and their times would tell of that."""
+    limits: Limits
+    user_agent: str
+    ca_file: Path | None = None
+    _answers: OrderedDict[tuple[str, int], asyncio.Task[tuple[Answer, bool | None]]] = field(
+        default_factory=OrderedDict
+    )
+
+    async def visit(self, subject: Subject) -> QuicRecord:
+        """One domain's record; whatever the domain does, there is one."""
+        record = QuicRecord(
+            domain=subject.domain,
+            rank=subject.rank,
+            provider=subject.provider,
+            surveyed_at=time.time(),
+            cause=Cause.NO_CANDIDATE,
+        )
+        try:
+            self.blocks.check(subject.domain, None)
+        except BlockedError as error:
+            record.cause, record.detail = Cause.BLOCKED, error.what
+            return record
+        tried: list[QuicRecord] = []
+        for endpoint in await self._endpoints(subject, record):
+            tried.append(await self._try(subject, endpoint, record))
+            if tried[-1].cause == Cause.OK:
+                return replace(tried[-1], endpoints=len(tried))
+        return replace(tried[0], endpoints=len(tried)) if tried else record
+
+    async def _endpoints(self, subject: Subject, record: QuicRecord) -> list[Endpoint]:
+        """Who offers HTTP/3; what was offered goes into the record, and the cause where there is nobody."""
+        by_record: list[Endpoint] = []
+        try:
+            services = await self.resolver.services(subject.domain)
+            by_record = candidates.of_services(services)
+            record.https_record_h3 = bool(by_record)
+            record.https_record_alpn = ",".join(dict.fromkeys(p for s in services for p in s.alpn)) or None
+        except ResolveError as error:
+            record.cause, record.detail = Cause.DNS_ERROR, f"HTTPS record: {error.detail}"
+        by_header: list[Endpoint] = []
+        if subject.alt_svc is not None:
+            offer = alt_svc.parse(subject.alt_svc)
+            by_header = candidates.of_alt_svc(subject.domain, offer)
+            record.alt_svc_h3 = bool(by_header)
+            record.alt_svc_protocols = ",".join(dict.fromkeys(a.protocol for a in offer.alternatives)) or None
+            record.alt_svc_broken = offer.broken
+        return candidates.chosen(subject.domain, by_record, by_header, guess=self.limits.everything)
+
+    async def _try(self, subject: Subject, endpoint: Endpoint, offered: QuicRecord) -> QuicRecord:
+        """One endpoint's record, with what was offered copied into it."""
+        record = replace(offered, detail=None, host=endpoint.host, port=endpoint.port, source=endpoint.source)
+        try:
+            address = await self._address(subject, endpoint)
+            record.server_ip = address
+            if endpoint.hints:
+                record.hints_differ = address not in endpoint.hints
+            check_public(address)
+            self.blocks.check(endpoint.host, address)
+            self.blocks.check(subject.domain, address)
+            answer, unpadded = await self._negotiate(address, endpoint.port)
+            _take_answer(record, answer, unpadded)
+            await self._settle(subject, endpoint, address, answer, record)
+        except ResolveError as error:
+            record.cause, record.detail = Cause.DNS_ERROR, f"{endpoint.host}: {error.detail}"
+        except BlockedError as error:
+            record.cause, record.detail = Cause.BLOCKED, error.what
+        except ReachError as error:
+            record.cause, record.detail = Cause.ADDRESS_REFUSED, error.what
+        return record
+
+    async def _address(self, subject: Subject, endpoint: Endpoint) -> str:
+        """The address to ask: the crawl's, where DNS still gives it, else the first one. Raises ResolveError."""
+        if candidates.is_address(endpoint.host):
+            return endpoint.host
+        answer = await self.resolver.addresses(endpoint.host, ipv6=self.limits.ipv6)
+        return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
+
+    async def _negotiate(self, address: str, port: int) -> tuple[Answer, bool | None]:
+        """The endpoint's answer to a forced negotiation; domains behind the same one share it."""
+        key = (address, port)
+        task = self._answers.get(key)
+        if task is None:
+            task = self._answers[key] = asyncio.get_running_loop().create_task(self._ask(address, port))
+            if len(self._answers) > ANSWERS_KEPT:
+                self._answers.popitem(last=False)
+        return await asyncio.shield(task)  # a visit that is cancelled does not cancel the others'
+
+    async def _ask(self, address: str, port: int) -> tuple[Answer, bool | None]:
+        answer = Answer(kind=Kind.SILENT, probes=0)
+        for number in range(1, self.limits.probes + 1):
+            await self.pace.turn()
+            answer = replace(await self.negotiator.ask(address, port, timeout_s=self.limits.timeout_s), probes=number)
+            if answer.kind is not Kind.SILENT:
+                break
+        if not (self.limits.unpadded and answer.kind is Kind.VERSIONS):
+            return answer, None
+        await self.pace.turn()
+        small = await self.negotiator.ask(
+            address, port, timeout_s=min(1.0, self.limits.timeout_s), size_bytes=UNPADDED_BYTES
+        )
+        return answer, small.kind is Kind.VERSIONS
+
+    async def _settle(
+        self, subject: Subject, endpoint: Endpoint, address: str, answer: Answer, record: QuicRecord
+    ) -> None:
+        """The verdict: by the negotiation where that is enough, else by a handshake."""
+        offered = endpoint.source is not Source.GUESS
+        if answer.kind in (Kind.REFUSED, Kind.UNREACHABLE) or (answer.kind is Kind.SILENT and not offered):
+            record.cause = Cause.ADVERTISED_ONLY if offered else Cause.NO_ANSWER
+            record.detail = {Kind.REFUSED: "ICMP: port closed", Kind.UNREACHABLE: "ICMP: unreachable"}.get(answer.kind)
+            return
+        versions: tuple[int, ...] = SPOKEN
+        if answer.offer is not None:
+            versions = tuple(version for version in SPOKEN if version in answer.offer.versions)
+            if not versions:
+                record.cause, record.detail = Cause.VERSION_MISMATCH, "it lists no version that we speak"
+                return
+        request = Request(
+            address=address,
+            port=endpoint.port,
+            server_name=subject.domain,
+            versions=versions,
+            user_agent=self.user_agent,
+            ca_file=self.ca_file,
+            timeout_s=self.limits.timeout_s,
+        )
+        async with self.address_pace.turn(address), self.handshakes:
+            await self.pace.turn()
+            finding = await exchange(request)
+        record.cause, record.detail = verdict(answer, finding)
+        _take_finding(record, finding)
+
+
+def verdict(answer: Answer, finding: Finding) -> tuple[Cause, str | None]:
+    """Cause and detail of an endpoint that was asked for a handshake."""
+    if finding.cause is not Cause.HANDSHAKE_TIMEOUT:
+        return finding.cause, finding.detail
+    if answer.kind is Kind.FLAWED:
+        return Cause.TRANSPORT_ERROR, f"what it sends is no QUIC: {answer.flaw}"
+    if finding.received:
+        return finding.cause, finding.detail
+    if answer.kind is Kind.VERSIONS:
+        return Cause.VERSION_NEGOTIATION_ONLY, finding.detail
+    return Cause.ADVERTISED_ONLY, finding.detail
+
+
+def _take_answer(record: QuicRecord, answer: Answer, unpadded: bool | None) -> None:
+    record.negotiation, record.negotiation_probes = answer.kind, answer.probes
+    record.negotiation_flaw, record.negotiation_s = answer.flaw, answer.answer_s
+    record.answers_unpadded = unpadded
+    if answer.offer is not None:
+        record.versions = ",".join(f"{version:08x}" for version in answer.offer.versions)
+        record.versions_greased, record.versions_duplicated = answer.offer.greased, answer.offer.duplicates
+
+
+def _take_finding(record: QuicRecord, finding: Finding) -> None:
+    record.version = None if finding.version is None else f"{finding.version:08x}"
+    record.alpn, record.tls_cipher, record.retry = finding.alpn, finding.tls_cipher, finding.retry
+    record.handshake_s, record.response_s = finding.handshake_s, finding.answer_s
+    record.http_status = finding.http_status
+    record.server, record.alt_svc = finding.headers.get("server"), finding.headers.get("alt-svc")
+    if finding.parameters is not None:
+        record.transport_parameters = finding.parameters.as_json()
+        for identifier, name in parameters.NUMBERS.items():
+            setattr(record, name, finding.parameters.number(identifier))
+        record.disable_active_migration = finding.parameters.has(parameters.DISABLE_ACTIVE_MIGRATION)
