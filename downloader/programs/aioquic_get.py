@@ -22,7 +22,6 @@ from aioquic._buffer import Buffer
 from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 
@@ -35,6 +34,7 @@ from downloader.programs.common import (
     options_from,
 )
 from upshift.domain import Failure, Outcome
+from upshift.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 
 WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.clients._windows`."""
@@ -45,38 +45,15 @@ RECEIVE_BUFFER_BYTES = 1 << 24
 _DATAGRAMS_PER_TURN = 64
 """Most datagrams that are taken before the engine may answer: acknowledgements must not wait for a long burst."""
 
-_CRYPTO_ERROR = 0x100
-"""QUIC reports a TLS alert as this number plus the alert (RFC 9001, section 4.8)."""
 
-_CERTIFICATE_ALERTS = frozenset({42, 43, 44, 45, 46, 48})
-"""bad_certificate to certificate_unknown, and unknown_ca (RFC 8446, section 6)."""
-
-
-class _Connection(QuicConnection):
-    """aioquic's connection, which also remembers both sides' transport parameters and who closed."""
-
-    peer_parameters: dict[str, Any] | None = None
-    local_parameters: dict[str, Any] | None = None
-    closed_here: tuple[int, int | None, str] | None = None
-
-    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
-        super()._parse_transport_parameters(data, from_session_ticket)
-        self.peer_parameters = _parameters(data)
-
-    def _serialize_transport_parameters(self) -> bytes:
-        data = super()._serialize_transport_parameters()
-        self.local_parameters = _parameters(data)
-        return data
-
-    def close(self, error_code: int = 0, frame_type: int | None = None, reason_phrase: str = "") -> None:
-        if self.closed_here is None:
-            self.closed_here = (error_code, frame_type, reason_phrase)
-        super().close(error_code=error_code, frame_type=frame_type, reason_phrase=reason_phrase)
-
-
-def _parameters(data: bytes) -> dict[str, Any]:
+def _parameters(data: bytes | None) -> dict[str, Any] | None:
     """The transport parameters that bear on speed: RFC 9000, section 18.2, times in ms, sizes in bytes."""
-    parsed = vars(pull_quic_transport_parameters(Buffer(data=data)))
+    if data is None:
+        return None
+    try:
+        parsed = vars(pull_quic_transport_parameters(Buffer(data=data)))
+    except ValueError:  # the connection failed by them, and the document says so
+        return None
     return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
 
 
@@ -86,7 +63,7 @@ class _Download:
     def __init__(self, document: Document, sock: socket.socket, configuration: QuicConfiguration) -> None:
         self.document = document
         self.sock = sock
-        self.quic = _Connection(configuration=configuration)
+        self.quic = RememberingConnection(configuration=configuration)
         self.http: H3Connection | None = None
         self.stream: int | None = None
         self.digest = hashlib.sha256()
@@ -251,9 +228,9 @@ def _closed_here(
     code: int, frame_type: int | None, reason: str, *, got: int, length: int | None
 ) -> tuple[Failure, str]:
     """Cause and detail where we closed because of what the peer sent."""
-    if _CRYPTO_ERROR <= code < _CRYPTO_ERROR + 0x100 and frame_type is not None:
-        alert = code - _CRYPTO_ERROR
-        failure = Failure.TLS_CERTIFICATE if alert in _CERTIFICATE_ALERTS else Failure.TLS_ERROR
+    if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
+        alert = code - CRYPTO_ERROR
+        failure = Failure.TLS_CERTIFICATE if alert in CERTIFICATE_ALERTS else Failure.TLS_ERROR
         return failure, f"TLS alert {alert}: {reason}"
     if code == ErrorCode.H3_MESSAGE_ERROR and length is not None and got != length:
         # aioquic itself checks content-length against the body (RFC 9114, section 4.1.2).
@@ -264,7 +241,7 @@ def _closed_here(
 def _closed_there(code: int, by_application: bool, reason: str, established: bool) -> tuple[Failure, str]:
     """Cause and detail where the peer closed before the body was complete."""
     shown = f"the peer closed the connection: {'HTTP/3' if by_application else 'QUIC'} error {code:#x} {reason}"
-    if not by_application and _CRYPTO_ERROR <= code < _CRYPTO_ERROR + 0x100:
+    if not by_application and CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
         return Failure.TLS_ERROR, shown
     if not by_application and code == QuicErrorCode.CONNECTION_REFUSED and not established:
         return Failure.CONNECTION_REFUSED, shown
@@ -307,7 +284,10 @@ def _facts(download: _Download) -> dict[str, Any]:
     quic = download.quic
     return {
         "version": f"{quic._version:#010x}" if quic._version else None,
-        "transport_parameters": {"local": quic.local_parameters, "peer": quic.peer_parameters},
+        "transport_parameters": {
+            "local": _parameters(quic.local_parameters),
+            "peer": _parameters(quic.peer_parameters),
+        },
         "packets_received": download.received,
         "rtt_ms": round(quic._loss._rtt_smoothed * 1000, 3) if quic._loss._rtt_initialized else None,
         "min_rtt_ms": round(quic._loss._rtt_min * 1000, 3) if quic._loss._rtt_initialized else None,
