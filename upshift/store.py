@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upshift.domain import Download, SurveyedOptions, Target
+from upshift.domain import Download, Target
 from upshift.errors import UsageError
 
 if typing.TYPE_CHECKING:
@@ -26,15 +26,17 @@ if typing.TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-SCHEMA_VERSIONS: Mapping[str, int] = {"targets": 1, "downloads": 1, "superseded": 1, "kpis": 1, "survey_quic": 1}
+SCHEMA_VERSIONS: Mapping[str, int] = {
+    "targets": 1,
+    "downloads": 1,
+    "superseded": 1,
+    "kpis": 1,
+    "survey_options": 1,
+    "survey_quic": 1,
+}
 """Kind of table -> newest schema version. Raise the number when a column changes meaning, and convert in `_convert`."""
 
-_ROW_TYPES: Mapping[str, type] = {
-    "targets": Target,
-    "downloads": Download,
-    "superseded": Download,
-    "survey_options": SurveyedOptions,
-}
+_ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Download}
 
 DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
 """The columns that name a download; `kpis` has them too."""
