@@ -125,7 +125,7 @@ def fetch(flows: int) -> int:
 
 def dump(space: str, path: Path) -> subprocess.Popen[bytes]:
     """tcpdump in a namespace, listening when this returns."""
-    command = ["ip", "netns", "exec", space, "tcpdump", "-i", "e", "-s", "128", "-B", "65536", "-w", str(path), "tcp"]
+    command = ["ip", "netns", "exec", space, "tcpdump", "-i", "e", "-s", "128", "-B", "524288", "-w", str(path), "tcp"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     assert process.stderr is not None
     while b"listening" not in process.stderr.readline():

@@ -3,7 +3,7 @@
 use crate::ip::Datagram;
 use crate::plain::Plain;
 use crate::quic;
-use crate::seq::{after, distance};
+use crate::seq::{after, distance, raise};
 use crate::series::Series;
 use crate::side::Side;
 use crate::tcp::{Segment, flag};
@@ -210,25 +210,16 @@ impl Times {
     }
 }
 
-impl From<&Plain> for Times {
+impl From<Plain<'_>> for Times {
     #[inline]
-    fn from(segment: &Plain) -> Self {
-        let Plain {
-            tsval,
-            tsecr,
-            seq,
-            ack,
-            window,
-            len,
-            ..
-        } = *segment;
+    fn from(segment: Plain<'_>) -> Self {
         Self {
-            tsval,
-            tsecr,
-            seq,
-            ack,
-            window,
-            len,
+            tsval: segment.tsval(),
+            tsecr: segment.tsecr(),
+            seq: segment.seq(),
+            ack: segment.ack(),
+            window: segment.window(),
+            len: segment.len(),
         }
     }
 }
@@ -263,8 +254,6 @@ pub struct Connection {
     best_response: Response,
     response: Response,
     last_client_data_ns: Option<i64>,
-    /// Whether plain segments may take the short way.
-    is_settled: bool,
     /// Series, on request.
     pub series: Option<Box<Series>>,
 }
@@ -289,56 +278,86 @@ impl Connection {
             best_response: Response::default(),
             response: Response::default(),
             last_client_data_ns: None,
-            is_settled: false,
             series: with_series.then(Box::default),
         }
     }
 
     #[inline]
     fn time(&mut self, now_ns: i64) {
-        if now_ns < self.previous_ns {
-            self.backwards += 1;
+        if now_ns < self.last_ns {
+            self.time_back(now_ns);
+        } else {
+            self.last_ns = now_ns;
         }
         self.previous_ns = now_ns;
-        self.first_ns = self.first_ns.min(now_ns);
-        self.last_ns = self.last_ns.max(now_ns);
     }
 
-    /// Takes a plain segment that is what one expects next; `None`, and no change, where it is anything else.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "as for Engine::predicted, its only caller"
-    )]
+    #[cold]
+    fn time_back(&mut self, now_ns: i64) {
+        self.backwards += u64::from(now_ns < self.previous_ns);
+        self.first_ns = self.first_ns.min(now_ns);
+    }
+
+    /// Takes a plain segment that is what one expects next; `None`, and no change, where it is anything else. Returns
+    /// its sequence number relative to the connection's first.
+    #[inline]
     pub fn predicted(
         &mut self,
         direction: usize,
-        segment: &Plain,
+        segment: Plain<'_>,
         now_ns: i64,
-    ) -> Option<PacketVerdict> {
-        if !self.is_settled || !self.sides[direction].truth.expects(segment) {
+    ) -> Option<u32> {
+        // The direction is known where the code is made, so that both sides are at fixed places.
+        match (direction, segment.is_empty()) {
+            (0, true) => self.predicted_ack::<0>(segment, now_ns),
+            (0, false) => self.predicted_data::<0>(segment, now_ns),
+            (_, true) => self.predicted_ack::<1>(segment, now_ns),
+            (_, false) => self.predicted_data::<1>(segment, now_ns),
+        }
+    }
+
+    #[inline(never)] // inside the engine's loop there are not enough registers for it
+    fn predicted_data<const DIRECTION: usize>(
+        &mut self,
+        segment: Plain<'_>,
+        now_ns: i64,
+    ) -> Option<u32> {
+        if !self.sides[DIRECTION].truth.expects(segment.seq()) {
             return None;
         }
-        let (relative_seq, ack_rtt_ns) = self.wireshark.predicted(direction, segment, now_ns)?;
+        let relative_seq = self
+            .wireshark
+            .predicted_data::<DIRECTION>(segment, now_ns)?;
         self.time(now_ns);
-        let side = &mut self.sides[direction];
-        side.count(segment.ip_bytes, segment.len, segment.ecn, now_ns);
-        side.largest_window = side.largest_window.max(segment.window);
-        let truth = side.truth.predicted(segment);
-        side.truth_counts[truth as usize] += 1;
-        if segment.len > 0 {
-            self.note_response(direction, segment.len, now_ns);
-        }
+        self.note_response(DIRECTION, segment.len(), now_ns);
+        let side = &mut self.sides[DIRECTION];
+        side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
+        raise(&mut side.largest_window, segment.window());
+        side.truth.predicted_data(segment, side.packets);
+        side.truth_counts[TrueClass::New as usize] += 1;
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        Some(relative_seq)
+    }
+
+    #[inline(never)]
+    fn predicted_ack<const DIRECTION: usize>(
+        &mut self,
+        segment: Plain<'_>,
+        now_ns: i64,
+    ) -> Option<u32> {
+        let (relative_seq, ack_rtt_ns) =
+            self.wireshark.predicted_ack::<DIRECTION>(segment, now_ns)?;
+        self.time(now_ns);
+        let side = &mut self.sides[DIRECTION];
+        side.count(segment.ip_bytes(), 0, segment.ecn(), now_ns);
+        raise(&mut side.largest_window, segment.window());
+        side.truth.note_id(segment.id());
+        side.truth_counts[TrueClass::None as usize] += 1;
         if let Some(rtt_ns) = ack_rtt_ns {
-            self.note_ack_rtt(direction, rtt_ns, now_ns);
+            self.note_ack_rtt(DIRECTION, rtt_ns, now_ns);
         }
-        self.match_timestamps(direction, &Times::from(segment), now_ns);
-        Some(PacketVerdict {
-            relative_seq: Some(relative_seq),
-            len: segment.len,
-            ws: WsClass::None,
-            truth,
-        })
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        Some(relative_seq)
     }
 
     #[inline]
@@ -365,15 +384,21 @@ impl Connection {
             self.note_handshake(direction, segment, now_ns);
         }
         let has_handshake = self.handshake.ack_ns.is_some() || self.handshake.syn_ack_ns.is_none();
-        self.is_settled = has_handshake && self.series.is_none();
+        let is_settled = has_handshake && self.series.is_none();
         let verdict = self.wireshark.segment(rules, direction, segment, now_ns);
+        self.wireshark.prepare(is_settled);
         let side = &mut self.sides[direction];
         side.count(datagram.ip_bytes, segment.len, datagram.ecn, now_ns);
         side.count_flags(segment);
+        if segment.any(flag::SYN) {
+            self.note_scaling();
+        }
+        let side = &mut self.sides[direction];
         let ws = side.count_marks(verdict.flags);
         let truth = side.truth.segment(
             segment,
             datagram.id,
+            side.packets,
             now_ns,
             self.wireshark.initial_rtt_ns(),
         );
@@ -399,7 +424,10 @@ impl Connection {
             self.note_ack_rtt(direction, rtt_ns, now_ns);
         }
         let rtt =
-            Times::of(segment).and_then(|times| self.match_timestamps(direction, &times, now_ns));
+            Times::of(segment).and_then(|times| match direction {
+                0 => self.match_timestamps::<0>(&times, now_ns),
+                _ => self.match_timestamps::<1>(&times, now_ns),
+            });
         if let Some(series) = &mut self.series {
             let end = verdict.relative_seq.wrapping_add(segment.len);
             note_series(series, direction, datagram.ip_bytes, now_ns, rtt);
@@ -414,6 +442,16 @@ impl Connection {
             len: segment.len,
             ws,
             truth: truth.class,
+        }
+    }
+
+    /// Windows are scaled where both SYNs offer it (RFC 7323, section 2.2).
+    #[cold]
+    fn note_scaling(&mut self) {
+        let offers = self.sides.each_ref().map(|side| side.options.window_scale);
+        let is_scaled = offers[0].is_some() && offers[1].is_some();
+        for (side, offer) in self.sides.iter_mut().zip(offers) {
+            side.window_shift = offer.filter(|_| is_scaled).unwrap_or(0);
         }
     }
 
@@ -512,33 +550,42 @@ impl Connection {
     }
 
     /// Round-trip times and bounds of the data in flight from TSval and TSecr.
-    #[inline]
-    fn match_timestamps(&mut self, direction: usize, segment: &Times, now_ns: i64) -> Option<i64> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    fn match_timestamps<const DIRECTION: usize>(
+        &mut self,
+        segment: &Times,
+        now_ns: i64,
+    ) -> Option<i64> {
         let (tsval, tsecr) = (segment.tsval, segment.tsecr);
-        let (this, other) = two(&mut self.sides, direction);
-        let has_data = segment.len > 0;
-        let echo = other.timestamps.echo(tsecr, has_data, now_ns);
+        let [zero, one] = &mut self.sides;
+        let (this, other) = if DIRECTION == 0 {
+            (zero, one)
+        } else {
+            (one, zero)
+        };
+        if segment.len == 0 {
+            other.timestamps.echoed_by_ack(tsecr);
+            this.timestamps
+                .sent(tsval, segment.ack, segment.window, now_ns);
+            return None;
+        }
+        let echo = other.timestamps.echoed_by_data(tsecr, now_ns);
         this.timestamps
             .sent(tsval, segment.ack, segment.window, now_ns);
         let echo = echo?;
-        if has_data {
-            let end = segment.seq.wrapping_add(segment.len);
-            let flight = |ack: u32| distance(end, ack).max(0).cast_unsigned();
-            let (upper, lower) = (flight(echo.acks.0), flight(echo.acks.1));
-            let bounds = &mut this.flight;
-            bounds.count += 1;
-            bounds.lower_max = bounds.lower_max.max(lower);
-            bounds.upper_max = bounds.upper_max.max(upper);
-            bounds.lower_sum += u64::from(lower);
-            bounds.upper_sum += u64::from(upper);
-            let shift = match (this.options.window_scale, other.options.window_scale) {
-                (Some(_), Some(shift)) => shift,
-                _ => 0,
-            };
-            let window = u64::from(echo.window) << shift;
-            let mss = u64::from(this.largest_payload);
-            bounds.window_limited += u64::from(u64::from(upper) + 2 * mss > window);
-        }
+        let end = segment.seq.wrapping_add(segment.len);
+        let flight = |ack: u32| distance(end, ack).max(0).cast_unsigned();
+        let (upper, lower) = (flight(echo.acks.0), flight(echo.acks.1));
+        let bounds = &mut this.flight;
+        bounds.count += 1;
+        raise(&mut bounds.lower_max, lower);
+        raise(&mut bounds.upper_max, upper);
+        bounds.lower_sum += u64::from(lower);
+        bounds.upper_sum += u64::from(upper);
+        let window = u64::from(echo.window) << other.window_shift;
+        let mss = u64::from(this.largest_payload);
+        bounds.window_limited += u64::from(u64::from(upper) + 2 * mss > window);
         // With nothing in flight before it, this packet waited for the application or a timer, not for the ACK.
         let rtt_ns = echo.rtt_ns.filter(|_| after(segment.seq, echo.acks.1))?;
         other.rtt_timestamps.add(rtt_ns);
@@ -593,15 +640,5 @@ fn note_series(
     series.packet(now_ns, direction, ip_bytes);
     if let Some(rtt_ns) = rtt {
         series.rtt.push((now_ns, u8::from(direction == 1), rtt_ns));
-    }
-}
-
-#[inline]
-fn two(sides: &mut [Side; 2], direction: usize) -> (&mut Side, &mut Side) {
-    let [zero, one] = sides;
-    if direction == 0 {
-        (zero, one)
-    } else {
-        (one, zero)
     }
 }

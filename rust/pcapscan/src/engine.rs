@@ -7,7 +7,8 @@ use crate::ip::{self, Skip, saturated};
 use crate::plain::Plain;
 use crate::quic;
 use crate::tcp;
-use crate::wireshark::Rules;
+use crate::truth::TrueClass;
+use crate::wireshark::{Rules, WsClass};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 
@@ -116,11 +117,20 @@ impl Engine {
 
     /// Takes records until the end, or until `limit` frames are done; false at the end.
     pub fn run<S: Sink>(&mut self, capture: &mut Capture, sink: &mut S, limit: u64) -> bool {
-        while self.frames < limit {
-            if let Some(raw) = capture.quick() {
-                self.frames += 1;
-                self.record(&raw, sink);
-                continue;
+        loop {
+            if let Some((pcap, bytes)) = capture.at_hand() {
+                let mut rest = bytes;
+                while self.frames < limit
+                    && let Some(raw) = pcap.split(&mut rest)
+                {
+                    self.frames += 1;
+                    self.record(&raw, sink);
+                }
+                let done = bytes.len() - rest.len();
+                capture.pass(done);
+            }
+            if self.frames >= limit {
+                return true;
             }
             match capture.next_record() {
                 Next::Packet(raw) => {
@@ -135,40 +145,48 @@ impl Engine {
                 }
             }
         }
-        true
     }
 
     /// Takes one packet, which is frame number `frames`.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for Engine::predicted")]
     pub fn record<S: Sink>(&mut self, raw: &Raw<'_>, sink: &mut S) {
         if let Some(plain) = Plain::read(raw.link, raw.data, raw.original)
-            && let Some((number, direction, verdict)) = self.predicted(&plain, raw.time_ns)
+            && let Some((number, direction, relative_seq)) = self.predicted(plain, raw.time_ns)
         {
+            let verdict = PacketVerdict {
+                relative_seq: Some(relative_seq),
+                len: plain.len(),
+                ws: WsClass::None,
+                truth: if plain.is_empty() {
+                    TrueClass::None
+                } else {
+                    TrueClass::New
+                },
+            };
             self.emit(raw.time_ns, number, direction, verdict, sink);
             return;
         }
         self.full(raw, sink);
     }
 
-    /// The short way of a plain segment.
+    /// The short way of a plain segment. Returns its connection, direction and relative sequence number.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "its result is made for sinks; one that drops packets should cost nothing"
     )]
-    fn predicted(&mut self, plain: &Plain, now_ns: i64) -> Option<(u32, usize, PacketVerdict)> {
-        let slot = &self.plain[Plain::slot(plain.addresses, plain.ports, PLAIN_BITS)];
-        if slot.addresses != plain.addresses || slot.ports != plain.ports {
+    fn predicted(&mut self, plain: Plain<'_>, now_ns: i64) -> Option<(u32, usize, u32)> {
+        let (addresses, ports) = (plain.addresses(), plain.ports());
+        let slot = &self.plain[Plain::slot(addresses, ports, PLAIN_BITS)];
+        if slot.addresses != addresses || slot.ports != ports {
             return None;
         }
         let target = slot.target.checked_sub(2)?;
         let (number, direction) = (target >> 1, (target & 1) as usize);
         let connection = self.connections.get_mut(number as usize)?;
-        Some((
-            number,
-            direction,
-            connection.predicted(direction, plain, now_ns)?,
-        ))
+        let relative_seq = connection.predicted(direction, plain, now_ns)?;
+        Some((number, direction, relative_seq))
     }
 
     #[inline(always)]
@@ -198,6 +216,7 @@ impl Engine {
     }
 
     /// The full way.
+    #[inline(never)]
     fn full<S: Sink>(&mut self, raw: &Raw<'_>, sink: &mut S) {
         let Some(offset) = raw.link.ip_offset(raw.data) else {
             self.no_ip(raw);

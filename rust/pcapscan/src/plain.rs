@@ -8,70 +8,135 @@ use crate::link::LinkType;
 const HEADERS: usize = 14 + 20 + 32;
 
 /// A TCP segment with ACK (and perhaps PSH) as its only flag and timestamps as its only option, in an unfragmented IPv4
-/// packet on Ethernet.
+/// packet on Ethernet. It stays where it is: fields are read when they are wanted.
 #[derive(Debug, Clone, Copy)]
-pub struct Plain {
-    /// Source and destination address as on the wire.
-    pub addresses: u64,
-    /// Source and destination port as on the wire.
-    pub ports: u32,
-    /// IPv4 total length.
-    pub ip_bytes: u32,
-    /// ECN field.
-    pub ecn: u8,
-    /// Identification.
-    pub id: u16,
-    /// Sequence number.
-    pub seq: u32,
-    /// Acknowledgment number.
-    pub ack: u32,
-    /// Raw window.
-    pub window: u16,
-    /// Payload, B.
-    pub len: u32,
-    /// TSval.
-    pub tsval: u32,
-    /// TSecr.
-    pub tsecr: u32,
+pub struct Plain<'a> {
+    head: &'a [u8; HEADERS],
 }
 
-impl Plain {
+impl<'a> Plain<'a> {
     /// Reads a frame; `None` where it is not that plain.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[must_use]
+    pub fn read(link: LinkType, frame: &'a [u8], original: u32) -> Option<Self> {
+        let plain = Self {
+            head: frame.first_chunk()?,
+        };
+        // Fields are compared several at once, in the byte order of the wire, so that nothing is swapped for it.
+        let has = |at: usize, mask: u32, value: u32| {
+            u32::from_ne_bytes(plain.raw(at)) & mask.to_be() == value.to_be()
+        };
+        let is_plain = link == LinkType::ETHERNET
+            // IPv4, header of 20 bytes; the type of service may be any.
+            && has(12, 0xffff_ff00, 0x0800_4500)
+            // No offset, no "more fragments"; "don't fragment" and the time to live may be any.
+            && has(20, 0x3fff_00ff, u32::from(crate::ip::TCP))
+            // Header of 32 bytes, ACK and perhaps PSH; the window may be any.
+            && has(46, 0xfff7_0000, 0x8010_0000)
+            && has(54, u32::MAX, 0x0101_080a)
+            && plain.ip_bytes() >= 52
+            && plain.ip_bytes() + 14 <= original;
+        is_plain.then_some(plain)
+    }
+
+    #[inline]
+    fn raw(&self, at: usize) -> [u8; 4] {
+        std::array::from_fn(|i| self.head[at + i])
+    }
+
+    #[inline]
+    fn half(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.head[at], self.head[at + 1]])
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.raw(at))
+    }
+
+    /// Source and destination address as on the wire.
     #[inline]
     #[must_use]
-    pub fn read(link: LinkType, frame: &[u8], original: u32) -> Option<Self> {
-        let head = frame.first_chunk::<HEADERS>()?;
-        let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let word =
-            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let ip_bytes = u32::from(half(16));
-        // Offset and "more fragments"; "don't fragment" does not matter.
-        let is_fragment = half(20) << 2 != 0;
-        let is_plain = link == LinkType::ETHERNET
-            && half(12) == 0x0800
-            && head[14] == 0x45
-            && !is_fragment
-            && head[23] == crate::ip::TCP
-            && half(46) & 0xfff7 == 0x8010
-            && word(54) == 0x0101_080a
-            && ip_bytes >= 52
-            && ip_bytes + 14 <= original;
-        if !is_plain {
-            return None;
-        }
-        Some(Self {
-            addresses: u64::from(word(26)) << 32 | u64::from(word(30)),
-            ports: word(34),
-            ip_bytes,
-            ecn: head[15] & 3,
-            id: half(18),
-            seq: word(38),
-            ack: word(42),
-            window: half(48),
-            len: ip_bytes - 52,
-            tsval: word(58),
-            tsecr: word(62),
-        })
+    pub fn addresses(&self) -> u64 {
+        u64::from(self.word(26)) << 32 | u64::from(self.word(30))
+    }
+
+    /// Source and destination port as on the wire.
+    #[inline]
+    #[must_use]
+    pub fn ports(&self) -> u32 {
+        self.word(34)
+    }
+
+    /// IPv4 total length.
+    #[inline]
+    #[must_use]
+    pub fn ip_bytes(&self) -> u32 {
+        self.half(16).into()
+    }
+
+    /// Payload, B.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.ip_bytes() - 52
+    }
+
+    /// Whether there is no payload.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// ECN field.
+    #[inline]
+    #[must_use]
+    pub fn ecn(&self) -> u8 {
+        self.head[15] & 3
+    }
+
+    /// Identification.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.half(18)
+    }
+
+    /// Sequence number.
+    #[inline]
+    #[must_use]
+    pub fn seq(&self) -> u32 {
+        self.word(38)
+    }
+
+    /// Acknowledgment number.
+    #[inline]
+    #[must_use]
+    pub fn ack(&self) -> u32 {
+        self.word(42)
+    }
+
+    /// Raw window.
+    #[inline]
+    #[must_use]
+    pub fn window(&self) -> u16 {
+        self.half(48)
+    }
+
+    /// TSval.
+    #[inline]
+    #[must_use]
+    pub fn tsval(&self) -> u32 {
+        self.word(58)
+    }
+
+    /// TSecr.
+    #[inline]
+    #[must_use]
+    pub fn tsecr(&self) -> u32 {
+        self.word(62)
     }
 
     /// A slot in a table of `2^bits` entries; the two directions of a connection have their own.

@@ -97,8 +97,8 @@ pub fn visit(connection: &Connection, cut: bool, out: &mut impl Fields) {
     out.field("response_last_ns", seen.then_some(response.last_ns).into());
     out.field("response_bytes", response.bytes.into());
     out.field("response_first_bytes", response.first_bytes.into());
-    client_side::all(client, scaled_window(client, server), out);
-    server_side::all(server, scaled_window(server, client), out);
+    client_side::all(client, out);
+    server_side::all(server, out);
 }
 
 fn identity(connection: &Connection, cut: bool, out: &mut impl Fields) {
@@ -256,28 +256,19 @@ fn quic(connection: &Connection, out: &mut impl Fields) {
     );
 }
 
-/// The largest window of `side` in bytes as the wire means it: scaled where both SYNs offered scaling.
-fn scaled_window(side: &Side, other: &Side) -> u64 {
-    let shift = match (side.options.window_scale, other.options.window_scale) {
-        (Some(shift), Some(_)) => shift,
-        _ => 0,
-    };
-    u64::from(side.largest_window) << shift
-}
-
 /// The same fields for both sides, with the side's name in front.
 macro_rules! side_fields {
     ($function:ident, $prefix:literal) => {
         mod $function {
             use super::{Fields, Side, Summary, TrueClass, Value, WsClass};
 
-            pub fn all(side: &Side, window: u64, out: &mut impl Fields) {
-                traffic(side, window, out);
+            pub fn all(side: &Side, out: &mut impl Fields) {
+                traffic(side, out);
                 classes(side, out);
                 times(side, out);
             }
 
-            fn traffic(side: &Side, window: u64, out: &mut impl Fields) {
+            fn traffic(side: &Side, out: &mut impl Fields) {
                 let mut put = |name: &'static str, value: Value| out.field(name, value);
                 put(concat!($prefix, "packets"), side.packets.into());
                 put(concat!($prefix, "ip_bytes"), side.ip_bytes.into());
@@ -330,6 +321,8 @@ macro_rules! side_fields {
                     concat!($prefix, "timestamps"),
                     (side.syn > 0).then_some(side.options.timestamps).into(),
                 );
+                // In bytes, as the wire means it.
+                let window = u64::from(side.largest_window) << side.window_shift;
                 put(concat!($prefix, "largest_window"), window.into());
                 put(concat!($prefix, "sack_blocks"), side.sack_blocks.into());
                 put(concat!($prefix, "dsack_blocks"), side.dsack_blocks.into());

@@ -110,7 +110,8 @@ const MOST_PENDING: usize = 4096;
 /// The packets of one direction that carried a TSval.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pending {
-    tsval: u32,
+    /// The TSval with [`Pending::VALID`]; 0 for none.
+    key: u64,
     /// Whether it may start a sample: it acknowledges data.
     starts: bool,
     /// When the first was seen, ns.
@@ -126,9 +127,23 @@ struct Pending {
 /// kept apart, as nearly all packets repeat one of them.
 #[derive(Debug, Default)]
 pub struct Timestamps {
-    echoed: Option<Pending>,
+    echoed: Pending,
+    newest: Pending,
     pending: VecDeque<Pending>,
-    newest: Option<Pending>,
+}
+
+impl Pending {
+    const VALID: u64 = 1 << 32;
+
+    #[inline]
+    fn key(tsval: u32) -> u64 {
+        Self::VALID | u64::from(tsval)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    fn tsval(&self) -> Option<u32> {
+        (self.key != 0).then_some(self.key as u32)
+    }
 }
 
 /// What a TSecr tells.
@@ -148,57 +163,66 @@ impl Timestamps {
     /// The other side's data, this side's ACK of it, the other side's next data: that is a sample. Whether there was
     /// data is told by the ACK number. The TSecr cannot tell: a delayed ACK echoes the *first* packet that it
     /// acknowledges (RFC 7323, section 4.2), and which packets share a TSval is a matter of the clock's phase.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
     pub fn sent(&mut self, tsval: u32, ack: u32, window: u16, now_ns: i64) {
-        if let Some(newest) = &mut self.newest
-            && newest.tsval == tsval
-        {
-            newest.last_ack = ack;
-            newest.last_window = window;
-            return;
+        if self.newest.key == Pending::key(tsval) {
+            self.newest.last_ack = ack;
+            self.newest.last_window = window;
+        } else {
+            self.begin(tsval, ack, window, now_ns);
         }
-        self.begin(tsval, ack, window, now_ns);
     }
 
     #[cold]
     fn begin(&mut self, tsval: u32, ack: u32, window: u16, now_ns: i64) {
         let mut starts = false;
-        if let Some(newest) = self.newest {
+        if let Some(newest_tsval) = self.newest.tsval() {
             // Only forward: an old TSval is a retransmission or was reordered.
-            if !after(tsval, newest.tsval) {
+            if !after(tsval, newest_tsval) {
                 return;
             }
-            starts = after(ack, newest.last_ack);
+            starts = after(ack, self.newest.last_ack);
             if self.pending.len() == MOST_PENDING {
                 self.pending.pop_front();
             }
-            self.pending.push_back(newest);
+            self.pending.push_back(self.newest);
         }
-        self.newest = Some(Pending {
-            tsval,
+        self.newest = Pending {
+            key: Pending::key(tsval),
             starts,
             sent_ns: now_ns,
             first_ack: ack,
             last_ack: ack,
             last_window: window,
-        });
+        };
     }
 
-    /// Matches the TSecr of a packet of the other side. Only the first data packet that echoes a TSval ends a sample.
-    #[inline]
-    pub fn echo(&mut self, tsecr: u32, has_data: bool, now_ns: i64) -> Option<Echo> {
-        if self.echoed.is_none_or(|echoed| echoed.tsval != tsecr) {
+    /// Notes that a packet of the other side without data echoes this TSval. It ends no sample.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub fn echoed_by_ack(&mut self, tsecr: u32) {
+        if self.echoed.key != Pending::key(tsecr) && !self.pending.is_empty() {
             self.advance(tsecr);
         }
-        let entry = match (&mut self.echoed, &mut self.newest) {
-            (Some(echoed), _) if echoed.tsval == tsecr => echoed,
-            (_, Some(newest)) if newest.tsval == tsecr => newest,
-            _ => return None,
-        };
-        let is_sample = entry.starts && has_data;
-        if is_sample {
-            entry.starts = false;
+    }
+
+    /// Matches the TSecr of a data packet of the other side. Only the first that echoes a TSval ends a sample.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub fn echoed_by_data(&mut self, tsecr: u32, now_ns: i64) -> Option<Echo> {
+        let key = Pending::key(tsecr);
+        if self.echoed.key != key && !self.pending.is_empty() {
+            self.advance(tsecr);
         }
+        let entry = if self.echoed.key == key {
+            &mut self.echoed
+        } else if self.newest.key == key {
+            &mut self.newest
+        } else {
+            return None;
+        };
+        let is_sample = std::mem::take(&mut entry.starts);
         Some(Echo {
             rtt_ns: is_sample.then(|| now_ns.saturating_sub(entry.sent_ns)),
             acks: (entry.first_ack, entry.last_ack),
@@ -210,9 +234,10 @@ impl Timestamps {
     #[cold]
     fn advance(&mut self, tsecr: u32) {
         while let Some(first) = self.pending.front()
-            && at_most(first.tsval, tsecr)
+            && first.tsval().is_some_and(|tsval| at_most(tsval, tsecr))
         {
-            self.echoed = self.pending.pop_front();
+            self.echoed = *first;
+            self.pending.pop_front();
         }
     }
 }
@@ -247,18 +272,18 @@ mod tests {
         timestamps.sent(u32::MAX, 200, 60, 1_500);
         timestamps.sent(0, 300, 70, 2_000);
         timestamps.sent(1, 300, 70, 2_100);
-        assert!(timestamps.echo(u32::MAX - 2, true, 2_500).is_none());
-        let first = timestamps.echo(u32::MAX - 1, true, 2_500).unwrap();
+        assert!(timestamps.echoed_by_data(u32::MAX - 2, 2_500).is_none());
+        let first = timestamps.echoed_by_data(u32::MAX - 1, 2_500).unwrap();
         assert_eq!(first.rtt_ns, None, "it acknowledged nothing");
-        let echo = timestamps.echo(u32::MAX, true, 3_000).unwrap();
+        let echo = timestamps.echoed_by_data(u32::MAX, 3_000).unwrap();
         assert_eq!(
             (echo.rtt_ns, echo.acks, echo.window),
             (Some(2_000), (100, 200), 60)
         );
-        assert_eq!(timestamps.echo(u32::MAX, true, 3_100).unwrap().rtt_ns, None);
-        assert_eq!(timestamps.echo(0, true, 3_200).unwrap().rtt_ns, Some(1_200));
+        assert_eq!(timestamps.echoed_by_data(u32::MAX, 3_100).unwrap().rtt_ns, None);
+        assert_eq!(timestamps.echoed_by_data(0, 3_200).unwrap().rtt_ns, Some(1_200));
         assert_eq!(
-            timestamps.echo(1, true, 3_300).unwrap().rtt_ns,
+            timestamps.echoed_by_data(1, 3_300).unwrap().rtt_ns,
             None,
             "a repeated ACK"
         );

@@ -7,6 +7,16 @@ pub fn distance(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b).cast_signed()
 }
 
+/// Raises `highest` to `value`. Unlike `max`, nothing is stored where nothing changes, which is cheaper where that is
+/// the rule.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "two instructions")]
+pub fn raise<T: PartialOrd>(highest: &mut T, value: T) {
+    if value > *highest {
+        *highest = value;
+    }
+}
+
 /// Whether `a` lies before `b`.
 #[inline]
 #[must_use]

@@ -1,5 +1,6 @@
 //! What is counted for each direction of a connection.
 
+use crate::seq::raise;
 use crate::rtt::{Summary, Timestamps};
 use crate::tcp::{Segment, flag};
 use crate::truth::{TRUE_CLASSES, Truth};
@@ -89,6 +90,8 @@ pub struct Side {
     pub syn: u64,
     /// Options of the first SYN or SYN-ACK.
     pub options: SynOptions,
+    /// How far this side's windows are shifted, outside SYNs.
+    pub window_shift: u8,
     /// SACK blocks without D-SACK blocks.
     pub sack_blocks: u64,
     /// D-SACK blocks (RFC 2883).
@@ -121,19 +124,20 @@ pub struct Side {
 
 impl Side {
     /// Counts a packet.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
     pub fn count(&mut self, ip_bytes: u32, payload: u32, ecn: u8, now_ns: i64) {
         self.packets += 1;
         self.ip_bytes += u64::from(ip_bytes);
         self.payload_bytes += u64::from(payload);
         self.ecn[usize::from(ecn & 3)] += 1;
-        self.largest_packet = self.largest_packet.max(ip_bytes);
+        raise(&mut self.largest_packet, ip_bytes);
         if payload > 0 {
             if self.data_packets == 0 {
                 self.first_data_ns = now_ns;
             }
             self.data_packets += 1;
-            self.largest_payload = self.largest_payload.max(payload);
+            raise(&mut self.largest_payload, payload);
             self.last_data_ns = now_ns;
         }
     }

@@ -137,7 +137,6 @@ pub struct Truth {
     /// The last packet had this direction's `last_*`.
     id_steps: u32,
     id_jumps: u32,
-    packets: u64,
     holes: Vec<Hole>,
     /// Counts of verdicts by evidence.
     pub evidence: Evidence,
@@ -153,26 +152,26 @@ pub struct Verdict {
 }
 
 impl Truth {
-    /// Takes the next segment of this direction. `rtt_ns` is 0 where unknown.
+    /// Takes the next segment of this direction, its `packet`-th. `rtt_ns` is 0 where unknown.
     #[inline]
     pub fn segment(
         &mut self,
         segment: &Segment<'_>,
         id: Option<u16>,
+        packet: u64,
         now_ns: i64,
         rtt_ns: i64,
     ) -> Verdict {
-        self.packets += 1;
         let space = segment.space();
         if space == 0 {
-            // Even a packet without data moves the counter. RSTs and SYNs come from another place in the kernel.
-            if !segment.any(flag::RST) {
+            // RSTs and SYNs come from another place in the kernel.
+            if let Some(id) = id.filter(|_| !segment.any(flag::RST)) {
                 self.note_id(id);
             }
             return Verdict::default();
         }
         let tsval = segment.options.timestamps.map(|(value, _)| value);
-        let stamp = Stamp::new(id, tsval, self.packets);
+        let stamp = Stamp::new(id, tsval, packet);
         let (start, end) = (segment.seq, segment.seq.wrapping_add(space));
         let is_repeat = self.has_last_id && id.is_some_and(|id| id == self.last_id && id != 0);
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
@@ -190,32 +189,27 @@ impl Truth {
             self.off_order(segment, start, end, stamp, now_ns, rtt_ns)
         };
         (self.last_seq, self.last_len) = (start, segment.len);
-        if !segment.any(flag::SYN) {
+        if let Some(id) = id.filter(|_| !segment.any(flag::SYN)) {
             self.note_id(id);
         }
         verdict
     }
 
-    /// Whether [`Truth::predicted`] may take this segment.
+    /// Whether data that begins here is in order, so that [`Truth::predicted_data`] may take it.
     #[inline]
     #[must_use]
-    pub fn expects(&self, segment: &Plain) -> bool {
-        segment.len == 0 || (self.has_high && segment.seq == self.high)
+    pub fn expects(&self, seq: u32) -> bool {
+        self.has_high && seq == self.high
     }
 
-    /// Takes a plain segment that is in order.
-    #[inline]
-    pub fn predicted(&mut self, segment: &Plain) -> TrueClass {
-        self.packets += 1;
-        let mut class = TrueClass::None;
-        if segment.len > 0 {
-            let stamp = Stamp::new(Some(segment.id), Some(segment.tsval), self.packets);
-            self.advance(segment.seq.wrapping_add(segment.len), stamp);
-            (self.last_seq, self.last_len) = (segment.seq, segment.len);
-            class = TrueClass::New;
-        }
-        self.note_id(Some(segment.id));
-        class
+    /// Takes a plain segment with data that is in order.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub fn predicted_data(&mut self, segment: Plain<'_>, packet: u64) {
+        self.newest = Stamp::new(Some(segment.id()), Some(segment.tsval()), packet);
+        self.high = segment.seq().wrapping_add(segment.len());
+        (self.last_seq, self.last_len) = (segment.seq(), segment.len());
+        self.note_id(segment.id());
     }
 
     #[inline]
@@ -225,9 +219,10 @@ impl Truth {
         self.newest = stamp;
     }
 
-    #[inline]
-    fn note_id(&mut self, id: Option<u16>) {
-        let Some(id) = id else { return };
+    /// Notes an identification number; even a packet without data moves the counter.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub fn note_id(&mut self, id: u16) {
         if self.has_last_id {
             // Small steps back are reordering, not another kind of number.
             let step = id.wrapping_sub(self.last_id).cast_signed().unsigned_abs();
@@ -319,7 +314,7 @@ impl Truth {
         };
         let opener = hole.map_or(self.newest, |hole| hole.opener);
         if self.ids_count() {
-            let aged = self.packets - opener.packet > ID_HORIZON;
+            let aged = stamp.packet - opener.packet > ID_HORIZON;
             let reference = if aged { self.newest } else { opener };
             if let (Some(id), Some(other)) = (stamp.id(), reference.id())
                 && id != other
@@ -413,7 +408,7 @@ mod tests {
         packets
             .iter()
             .zip(0i64..)
-            .map(|(&(seq, id, ts), at)| truth.segment(&data(seq, 10, ts), id, at * 1000, 0).class)
+            .map(|(&(seq, id, ts), at)| truth.segment(&data(seq, 10, ts), id, at.cast_unsigned(), at * 1000, 0).class)
             .collect()
     }
 
@@ -475,21 +470,21 @@ mod tests {
     #[test]
     fn bytes_sent_again_are_counted_once_each() {
         let mut truth = Truth::default();
-        truth.segment(&data(0, 100, 1), None, 0, 0);
+        truth.segment(&data(0, 100, 1), None, 1, 0, 0);
         assert_eq!(
-            truth.segment(&data(50, 100, 5), None, 1, 0),
+            truth.segment(&data(50, 100, 5), None, 1, 1, 0),
             Verdict {
                 class: TrueClass::Retransmission,
                 again: 50
             }
         );
-        assert_eq!(truth.segment(&data(0, 150, 6), None, 2, 0).again, 150);
+        assert_eq!(truth.segment(&data(0, 150, 6), None, 1, 2, 0).again, 150);
         assert_eq!(
-            truth.segment(&data(149, 1, 6), None, 2, 0).class,
+            truth.segment(&data(149, 1, 6), None, 1, 2, 0).class,
             TrueClass::KeepAlive
         );
         assert_eq!(
-            truth.segment(&data(0x7000_0000, 1, 6), None, 2, 0).class,
+            truth.segment(&data(0x7000_0000, 1, 6), None, 1, 2, 0).class,
             TrueClass::OutOfWindow
         );
     }
@@ -497,12 +492,12 @@ mod tests {
     #[test]
     fn holes_split_and_stay_bounded() {
         let mut truth = Truth::default();
-        truth.segment(&data(0, 10, 1), None, 0, 0);
-        truth.segment(&data(100, 10, 1), None, 0, 0);
-        truth.segment(&data(40, 10, 1), None, 0, 0);
+        truth.segment(&data(0, 10, 1), None, 1, 0, 0);
+        truth.segment(&data(100, 10, 1), None, 1, 0, 0);
+        truth.segment(&data(40, 10, 1), None, 1, 0, 0);
         assert_eq!(truth.missing_bytes(), 80);
         for n in 0..2000 {
-            truth.segment(&data(200 + n * 20, 10, 1), None, 0, 0);
+            truth.segment(&data(200 + n * 20, 10, 1), None, 1, 0, 0);
         }
         assert_eq!(truth.holes.len(), MOST_HOLES);
     }

@@ -117,14 +117,21 @@ impl Capture {
         Ok(Self { window, format })
     }
 
-    /// The next record where that takes no reading; `None` says nothing, ask [`Capture::next_record`] then.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as for Pcap::quick")]
-    pub fn quick(&mut self) -> Option<Raw<'_>> {
+    /// The records at hand that take no reading, of a classic pcap file: its format, and bytes that begin with a record.
+    /// Say with [`Capture::pass`] how many of them are done, then ask [`Capture::next_record`].
+    #[inline]
+    #[must_use]
+    pub fn at_hand(&self) -> Option<(Pcap, &[u8])> {
         match &self.format {
-            Format::Pcap(pcap) => pcap.quick(&mut self.window),
+            Format::Pcap(pcap) => Some((*pcap, self.window.bytes())),
             _ => None,
         }
+    }
+
+    /// Moves past bytes of [`Capture::at_hand`].
+    #[inline]
+    pub fn pass(&mut self, count: usize) {
+        self.window.consume(count);
     }
 
     /// The next record.

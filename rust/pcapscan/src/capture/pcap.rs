@@ -69,25 +69,25 @@ impl Pcap {
         }))
     }
 
-    /// The next record where it is at hand as a whole.
+    /// Takes the first record off `rest` where it is there as a whole.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "as a call it would copy its result, which costs more than the parsing"
     )]
-    pub fn quick<'w>(&self, window: &'w mut Window) -> Option<Raw<'w>> {
-        let (captured, original, time_ns) = self.header(window.bytes())?;
-        let total = RECORD_HEADER + captured as usize;
-        if captured > self.largest || window.bytes().len() < total {
+    pub fn split<'w>(&self, rest: &mut &'w [u8]) -> Option<Raw<'w>> {
+        let (captured, original, time_ns) = self.header(rest)?;
+        if captured > self.largest {
             return None;
         }
-        // Some writers leave the original length 0 or too small.
-        let original = original.max(captured);
+        let (record, behind) = rest.split_at_checked(RECORD_HEADER + captured as usize)?;
+        *rest = behind;
         Some(Raw {
             time_ns,
-            original,
+            // Some writers leave the original length 0 or too small.
+            original: original.max(captured),
             link: self.link,
-            data: &window.take(total)[RECORD_HEADER..],
+            data: &record[RECORD_HEADER..],
         })
     }
 

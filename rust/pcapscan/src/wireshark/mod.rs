@@ -162,78 +162,70 @@ impl Conversation {
         if segment.is_cut || !segment.has_options {
             verdict.flags = 0;
         }
-        self.prepare();
         verdict
     }
 
-    /// Takes a plain segment where nothing can be said about it but that it came; `None`, and no change, where something
-    /// might be. Returns the relative sequence number and the time that the ACK tells.
-    #[inline]
-    pub fn predicted(
+    /// Takes a plain segment with data where nothing can be said about it but that it came; `None`, and no change,
+    /// where something might be. Returns the relative sequence number.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub fn predicted_data<const DIRECTION: usize>(
         &mut self,
-        direction: usize,
-        segment: &Plain,
+        segment: Plain<'_>,
         now_ns: i64,
-    ) -> Option<(u32, Option<i64>)> {
-        let [zero, one] = &mut self.flows;
-        let (forward, reverse) = if direction == 0 {
-            (zero, one)
-        } else {
-            (one, zero)
-        };
-        let (seq, ack, len) = (segment.seq, segment.ack, segment.len);
-        if !forward.is_ready
-            || seq != forward.next_seq
-            || segment.window == 0
-            || reverse.unseen(ack)
+    ) -> Option<u32> {
+        let (forward, reverse) = two(&mut self.flows, DIRECTION);
+        let (seq, ack, len) = (segment.seq(), segment.ack(), segment.len());
+        let end = seq.wrapping_add(len);
+        let is_quiet = ack == forward.last_ack
+            && reverse.unacked.is_empty()
+            && forward.max_seq_to_be_acked == seq;
+        let repeats = reverse.last_ack != 0 && at_most(end, reverse.last_ack);
+        if !forward.predicts(reverse, segment)
+            || !is_quiet
+            || repeats
+            || len == 1
+            || end == reverse.edge
+            || !forward.unacked.has_room()
         {
             return None;
         }
-        let mut ack_rtt_ns = None;
-        if len == 0 {
-            if ack == forward.last_ack {
-                return None;
-            }
-            forward.dup_acks = 0;
-            forward.last_ack = ack;
-            ack_rtt_ns = reverse
-                .unacked
-                .acknowledge(ack)
-                .map(|seen| now_ns.saturating_sub(seen));
-        } else {
-            let end = seq.wrapping_add(len);
-            let repeats = reverse.last_ack != 0 && at_most(end, reverse.last_ack);
-            let is_quiet = ack == forward.last_ack
-                && reverse.unacked.is_empty()
-                && forward.max_seq_to_be_acked == seq;
-            if len == 1
-                || repeats
-                || !is_quiet
-                || end == reverse.edge
-                || !forward.unacked.has_room()
-            {
-                return None;
-            }
-            forward.unacked.push(seq, end, now_ns);
-            forward.next_seq = end;
-            forward.next_seq_time_ns = now_ns;
-            forward.max_seq_to_be_acked = end;
-            forward.last_ack_len = len;
-            forward.is_ready = end != 0;
-        }
-        forward.window = u32::from(segment.window);
-        forward.edge = forward
-            .last_ack
-            .wrapping_add(forward.window << forward.shift);
-        forward.last_ack_time_ns = now_ns;
-        forward.last_flags = 0;
-        forward.sack_count = 0;
-        Some((seq.wrapping_sub(forward.base_seq), ack_rtt_ns))
+        forward.unacked.push(seq, end, now_ns);
+        forward.next_seq = end;
+        forward.next_seq_time_ns = now_ns;
+        forward.max_seq_to_be_acked = end;
+        forward.last_ack_len = len;
+        forward.is_ready = end != 0;
+        forward.remember(segment, now_ns);
+        Some(seq.wrapping_sub(forward.base_seq))
     }
 
-    /// What [`Conversation::predicted`] wants to know beforehand; it changes with unusual segments only.
-    fn prepare(&mut self) {
-        let is_settled = !self.has_mptcp && (self.first_rtt_ns != 0 || self.last_syn_ns == 0);
+    /// As [`Conversation::predicted_data`], for a segment without data. Returns also the time that the ACK tells.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub fn predicted_ack<const DIRECTION: usize>(
+        &mut self,
+        segment: Plain<'_>,
+        now_ns: i64,
+    ) -> Option<(u32, Option<i64>)> {
+        let (forward, reverse) = two(&mut self.flows, DIRECTION);
+        if !forward.predicts(reverse, segment) || segment.ack() == forward.last_ack {
+            return None;
+        }
+        forward.dup_acks = 0;
+        forward.last_ack = segment.ack();
+        forward.remember(segment, now_ns);
+        let seen = reverse.unacked.acknowledge(segment.ack());
+        Some((
+            segment.seq().wrapping_sub(forward.base_seq),
+            seen.map(|seen_ns| now_ns.saturating_sub(seen_ns)),
+        ))
+    }
+
+    /// Finds out beforehand what [`Flow::predicts`] wants to know; it changes with unusual segments only. `is_settled`
+    /// says whether anything else stands against the short way.
+    pub fn prepare(&mut self, is_settled: bool) {
+        let is_settled = is_settled && !self.has_mptcp && (self.first_rtt_ns != 0 || self.last_syn_ns == 0);
         let has_bases = self.flows[0].has_base_seq && self.flows[1].has_base_seq;
         for flow in &mut self.flows {
             let is_begun =
@@ -287,12 +279,7 @@ impl Conversation {
     ) -> (u16, Option<i64>) {
         let mptcp = self.has_mptcp.then_some(self.mptcp_operations);
         let first_rtt_ns = self.first_rtt_ns;
-        let [zero, one] = &mut self.flows;
-        let (forward, reverse) = if direction == 0 {
-            (zero, one)
-        } else {
-            (one, zero)
-        };
+        let (forward, reverse) = two(&mut self.flows, direction);
         let mut marks = forward.window_marks(rules, reverse, segment, mptcp);
         if segment.ack != forward.last_ack {
             forward.dup_acks = 0;
@@ -380,7 +367,40 @@ impl Conversation {
     }
 }
 
+/// The flow of this direction, and the other.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "with a constant direction it is nothing")]
+fn two(flows: &mut [Flow; 2], direction: usize) -> (&mut Flow, &mut Flow) {
+    let [zero, one] = flows;
+    if direction == 0 {
+        (zero, one)
+    } else {
+        (one, zero)
+    }
+}
+
 impl Flow {
+    /// Whether a plain segment continues this flow, with nothing to say about its windows and ACK.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    fn predicts(&self, reverse: &Self, segment: Plain<'_>) -> bool {
+        self.is_ready
+            && segment.seq() == self.next_seq
+            && segment.window() != 0
+            && !reverse.unseen(segment.ack())
+    }
+
+    /// Remembers what each plain segment leaves.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    fn remember(&mut self, segment: Plain<'_>, now_ns: i64) {
+        self.window = u32::from(segment.window());
+        self.edge = self.last_ack.wrapping_add(self.window << self.shift);
+        self.last_ack_time_ns = now_ns;
+        self.last_flags = 0;
+        self.sack_count = 0;
+    }
+
     /// Marks that come from windows, keep-alives and repeated ACKs.
     #[inline]
     fn window_marks(
