@@ -74,6 +74,12 @@ class Ledger:
         self._db.close()
         self._claim.close()  # last: closing any descriptor of the file gives up SQLite's own locks (fcntl(2))
 
+    def discard(self) -> None:
+        """Closes the file and removes it: nothing has been done yet."""
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
     def _check(self, plan: dict[str, Any]) -> None:
         document = json.dumps({"schema": SCHEMA, **plan}, sort_keys=True)
         if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():

@@ -1,0 +1,1 @@
+"""`upshift survey options`: which TCP options servers negotiate, one handshake each."""

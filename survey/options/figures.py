@@ -1,0 +1,205 @@
+"""The figures of the paper's section 6.1, from the records of a survey: shares with 95 % intervals.
+
+Hosts are those that shook hands; of the others only the causes are counted.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from survey.options.record import OptionsRecord
+
+Z95 = 1.959963984540054
+"""The normal quantile of 0.975."""
+
+BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
+"""Upper ends of the rank buckets; each holds the smaller ones."""
+
+PAPER = {"ecn": 85.8, "sack": 91.4, "window_scaling": 91.1, "all": 81.0, "none": 5.3}
+"""Section 6.1 of the paper [% of hosts]."""
+
+SHARES: Mapping[str, Callable[[OptionsRecord], bool]] = {
+    "ecn": lambda r: bool(r.ecn),
+    "sack": lambda r: bool(r.sack),
+    "window_scaling": lambda r: bool(r.window_scaling),
+    "timestamps": lambda r: bool(r.timestamps),
+    "all": lambda r: bool(r.ecn and r.sack and r.window_scaling),
+    "none": lambda r: not (r.ecn or r.sack or r.window_scaling),
+}
+"""Name -> whether a host counts. `all` and `none` are of ECN, SACK and window scaling, as in the paper."""
+
+LABELS = {"ecn": "ECN", "sack": "SACK", "window_scaling": "WS", "timestamps": "TS", "all": "all 3", "none": "none"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A share with its 95 % interval, all from 0 to 1."""
+
+    count: int
+    n: int
+    share: float
+    low: float
+    high: float
+
+
+def wilson(count: int, n: int, z: float = Z95) -> Share:
+    """The Wilson score interval (E. B. Wilson, JASA 22 (1927) 209): right for shares near 0 and 1, too.
+
+    Of nothing (n = 0) nothing is known: the share is NaN, the interval 0 to 1.
+    """
+    if n == 0:
+        return Share(count=0, n=0, share=math.nan, low=0.0, high=1.0)
+    p = count / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # At the ends the interval touches them exactly; floating point would miss by an ulp.
+    low = 0.0 if count == 0 else max(0.0, centre - half)
+    high = 1.0 if count == n else min(1.0, centre + half)
+    return Share(count=count, n=n, share=p, low=low, high=high)
+
+
+def combination(record: OptionsRecord) -> str:
+    """E.g. `ECN+WS`; `none` where none of the three was negotiated."""
+    return combination_name(bool(record.ecn), bool(record.sack), bool(record.window_scaling))
+
+
+def combination_name(ecn: bool, sack: bool, window_scaling: bool) -> str:
+    names = [name for name, on in (("ECN", ecn), ("SACK", sack), ("WS", window_scaling)) if on]
+    return "+".join(names) or "none"
+
+
+COMBINATIONS = tuple(combination_name(*on) for on in product((True, False), repeat=3))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All figures of a survey."""
+
+    domains: int
+    shares: dict[str, dict[str, Share]]
+    """Group -> share's name -> share. Groups: `all hosts`, rank buckets, providers."""
+    combinations: dict[str, Share]
+    failures: dict[str, Share]
+    """Of all domains, most frequent first."""
+    retransmissions: dict[int, int]
+    """SYNs sent again -> hosts that answered."""
+    varied: int
+    """Hosts that negotiated different options the second time."""
+    rtt_median_s: float | None
+
+    @property
+    def hosts(self) -> int:
+        """Domains whose server shook hands."""
+        return sum(self.retransmissions.values())
+
+
+def figures(records: Sequence[OptionsRecord]) -> Figures:
+    """Counts records. A domain that is in several files counts as often as it is there."""
+    hosts = [record for record in records if record.outcome == "ok"]
+    failures = Counter(record.failure or "unknown" for record in records if record.outcome != "ok")
+    kinds = Counter(map(combination, hosts))
+    rtts = [record.rtt_s for record in hosts if record.rtt_s is not None]
+    return Figures(
+        domains=len(records),
+        shares={name: _shares(group) for name, group in _groups(hosts)},
+        combinations={name: wilson(kinds[name], len(hosts)) for name in COMBINATIONS},
+        failures={cause: wilson(count, len(records)) for cause, count in failures.most_common()},
+        retransmissions=dict(sorted(Counter(record.syn_retransmissions or 0 for record in hosts).items())),
+        varied=sum(bool(record.varied) for record in hosts),
+        rtt_median_s=statistics.median(rtts) if rtts else None,
+    )
+
+
+def _shares(group: Sequence[OptionsRecord]) -> dict[str, Share]:
+    return {name: wilson(sum(map(counts, group)), len(group)) for name, counts in SHARES.items()}
+
+
+def _groups(hosts: Sequence[OptionsRecord]) -> Iterable[tuple[str, Sequence[OptionsRecord]]]:
+    yield "all hosts", hosts
+    worst = max((record.rank or 0 for record in hosts), default=0)
+    for previous, end in zip((0, *BUCKETS), BUCKETS, strict=False):
+        if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
+            yield f"rank <= {end:,}", [r for r in hosts if r.rank is not None and r.rank <= end]
+    for provider in sorted({record.provider for record in hosts if record.provider is not None}):
+        yield provider, [record for record in hosts if record.provider == provider]
+
+
+def as_document(found: Figures) -> dict[str, Any]:
+    """The figures as plain data; shares from 0 to 1."""
+    return {
+        "domains": found.domains,
+        "hosts": found.hosts,
+        "shares": {
+            group: {name: _plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
+        },
+        "combinations": {name: _plain(share) for name, share in found.combinations.items()},
+        "failures": {name: _plain(share) for name, share in found.failures.items()},
+        "syn_retransmissions": {str(count): hosts for count, hosts in found.retransmissions.items()},
+        "varied": found.varied,
+        "rtt_median_s": found.rtt_median_s,
+    }
+
+
+def _plain(share: Share) -> dict[str, Any]:
+    return {
+        "count": share.count,
+        "n": share.n,
+        "share": None if math.isnan(share.share) else share.share,
+        "low": share.low,
+        "high": share.high,
+    }
+
+
+CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high")
+
+
+def as_rows(found: Figures) -> Iterable[tuple[Any, ...]]:
+    """The figures as rows of a CSV file, `CSV_HEADER` first."""
+    yield CSV_HEADER
+    tables = [("options", group, shares) for group, shares in found.shares.items()]
+    tables += [("combination", "all hosts", found.combinations), ("failure", "all domains", found.failures)]
+    for figure, group, shares in tables:
+        for name, share in shares.items():
+            plain = _plain(share)
+            yield (figure, group, name, *("" if plain[key] is None else plain[key] for key in CSV_HEADER[3:]))
+    for count, hosts in found.retransmissions.items():
+        share = wilson(hosts, found.hosts)
+        yield ("syn_retransmissions", "all hosts", count, hosts, share.n, share.share, share.low, share.high)
+
+
+def as_text(found: Figures) -> str:
+    """The figures for people: shares in per cent, with 95 % intervals."""
+    lines = [f"{found.hosts:,} of {found.domains:,} domains shook hands. Shares of these hosts in %, 95 % intervals:"]
+    width = max(12, *(len(group) for group in found.shares))
+    lines.append(f"{'':<{width}}" + "".join(f"{LABELS[name]:>18}" for name in SHARES) + f"{'n':>10}")
+    for group, shares in found.shares.items():
+        n = next(iter(shares.values())).n
+        lines.append(f"{group:<{width}}" + "".join(f"{_cell(share):>18}" for share in shares.values()) + f"{n:>10,}")
+    paper = (f"{PAPER[name]:.1f}" if name in PAPER else "-" for name in SHARES)
+    lines.append(f"{'paper, 2022':<{width}}" + "".join(f"{value + ' ' * 12:>18}" for value in paper))
+    lines += ["", "Combinations of ECN, SACK and window scaling:"]
+    lines += [f"{name:<{width}}{_cell(share):>18}{share.count:>10,}" for name, share in found.combinations.items()]
+    if found.failures:
+        lines += ["", "Domains without a handshake, in % of all, by cause:"]
+        for name, share in found.failures.items():
+            lines.append(f"{name:<{max(width, 20)}}{_cell(share):>18}{share.count:>10,}")
+    again = sum(hosts for count, hosts in found.retransmissions.items() if count)
+    share = wilson(again, found.hosts)
+    lines += ["", f"SYN sent again to {again:,} hosts that answered ({_cell(share)} %)."]
+    if found.varied:
+        lines.append(f"{found.varied:,} hosts negotiated other options the second time.")
+    if found.rtt_median_s is not None:
+        lines.append(f"Median RTT of the handshake: {found.rtt_median_s * 1000:.1f} ms.")
+    return "\n".join(lines)
+
+
+def _cell(share: Share) -> str:
+    if share.n == 0:
+        return "-"
+    return f"{share.share * 100:.1f} [{share.low * 100:.1f}-{share.high * 100:.1f}]"

@@ -1,0 +1,94 @@
+"""The figures of an options survey as one picture: shares per group, and the eight combinations."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from survey.options.figures import LABELS, PAPER, SHARES, Figures, Share
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
+"""Okabe and Ito's colour-blind-safe palette, as in the figures of a campaign."""
+
+_INK = "#1b1f27"
+
+
+def draw(found: Figures, kind: str) -> bytes:
+    """The picture as `svg` or `png` (160 dpi). The same figures give the same bytes: no date, a fixed salt for ids."""
+    import matplotlib as mpl
+
+    style: Any = {
+        "backend": "Agg",
+        "svg.hashsalt": "upshift",
+        "text.parse_math": False,
+        "font.size": 9,
+        "font.family": "DejaVu Sans",
+        "axes.edgecolor": _INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's matplotlibrc must not change published figures
+        mpl.rcParams.update(style)
+        import matplotlib.pyplot as plt
+
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(11, 4.4), layout="constrained", gridspec_kw={"width_ratios": (3, 2)}
+        )
+        try:
+            _groups(left, found.shares)
+            _combinations(right, found.combinations)
+            figure.suptitle(
+                f"TCP options that {found.hosts:,} of {found.domains:,} domains negotiate",
+                x=0.012,
+                ha="left",
+                fontsize=11,
+            )
+            out = io.BytesIO()
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            figure.savefig(out, format=kind, dpi=160, metadata=metadata)
+        finally:
+            plt.close(figure)
+    return out.getvalue()
+
+
+def _groups(axis: Any, groups: Mapping[str, Mapping[str, Share]]) -> None:
+    """A block of bars per option, one bar per group."""
+    shown = {name: shares for name, shares in groups.items() if shares["ecn"].n}
+    width = 0.8 / max(1, len(shown))
+    for number, (group, shares) in enumerate(shown.items()):
+        at = [place - 0.4 + width * (number + 0.5) for place in range(len(SHARES))]
+        _bars(
+            axis, at, list(shares.values()), width, COLOURS[number % len(COLOURS)], f"{group} (n = {shares['ecn'].n:,})"
+        )
+    for place, name in enumerate(SHARES):
+        if name in PAPER:
+            axis.hlines(PAPER[name], place - 0.45, place + 0.45, colors=_INK, linestyles=":", linewidth=1)
+    axis.plot([], [], color=_INK, linestyle=":", linewidth=1, label="the paper, 2022")
+    axis.set_xticks(range(len(SHARES)), [LABELS[name] for name in SHARES])
+    axis.set_ylabel("share of hosts [%]")
+    axis.set_ylim(0, 105)
+    axis.legend(fontsize=7, loc="lower left", framealpha=0.9)
+
+
+def _combinations(axis: Any, combinations: Mapping[str, Share]) -> None:
+    shares = list(combinations.values())
+    _bars(axis, list(range(len(shares))), shares, 0.7, COLOURS[0], None)
+    for place, share in enumerate(shares):
+        axis.text(place, share.high * 100 + 1, f"{share.count:,}", ha="center", fontsize=7)
+    axis.set_xticks(range(len(shares)), list(combinations), rotation=40, ha="right")
+    axis.set_ylim(0, 112)
+    axis.set_ylabel("share of hosts [%]")
+
+
+def _bars(axis: Any, at: list[float], shares: list[Share], width: float, colour: str, label: str | None) -> None:
+    heights = [0.0 if share.n == 0 else share.share * 100 for share in shares]
+    below = [
+        max(0.0, height - share.low * 100) if share.n else 0.0 for height, share in zip(heights, shares, strict=True)
+    ]
+    above = [
+        max(0.0, share.high * 100 - height) if share.n else 0.0 for height, share in zip(heights, shares, strict=True)
+    ]
+    axis.bar(at, heights, width, color=colour, label=label, yerr=(below, above), ecolor=_INK, capsize=1.5,
+             error_kw={"linewidth": 0.8})  # fmt: skip

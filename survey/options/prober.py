@@ -1,0 +1,160 @@
+"""The program that shakes hands: addresses on standard input, what the kernel negotiated on standard output.
+
+    python -m survey.options.prober TIMEOUT_S
+
+It runs where the kernel's settings are right (a namespace of its own), and says so first: one line of JSON, then
+records of fixed size. One process, one epoll(7): a handshake is a dozen system calls, and nothing waits for another.
+A connection is closed by RST (SO_LINGER 0): no TIME_WAIT here, nothing left to do there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+from survey.options.tcp_info import SIZE
+from upshift.errors import ReachError
+from upshift.reach import check_address
+
+REQUEST = struct.Struct("=IB16sHx")
+"""Number, IP version, address (IPv4: the first 4 bytes), port."""
+
+REPLY = struct.Struct(f"=IH2x{SIZE}s")
+"""Number, errno (0: established), tcp_info at the end of the attempt (zeros where there was none)."""
+
+WANTED = {
+    "net/ipv4/tcp_ecn": "1",  # ask for ECN; 2, the default, only answers
+    "net/ipv4/tcp_ecn_fallback": "0",  # else a SYN that is sent again asks no more (RFC 3168, section 6.1.1.1)
+    "net/ipv4/tcp_sack": "1",
+    "net/ipv4/tcp_window_scaling": "1",
+    "net/ipv4/tcp_timestamps": "1",
+}
+"""What the SYN has to offer, as kernel settings of this network namespace (relative to /proc/sys)."""
+
+_LINGER = struct.pack("ii", 1, 0)
+_NOTHING = bytes(SIZE)
+_READ_BYTES = 1 << 16
+
+
+def wrong_settings() -> dict[str, str]:
+    """Settings of this network namespace that are not as they have to be: name -> value here."""
+    found = {}
+    for name, wanted in WANTED.items():
+        try:
+            value = Path("/proc/sys", name).read_text(encoding="ascii").strip()
+        except OSError as error:
+            value = str(error.strerror)
+        if value != wanted:
+            found[name.replace("/", ".")] = value
+    return found
+
+
+class Prober:
+    """Shakes hands until standard input ends and the last attempt has."""
+
+    def __init__(self, source: int, sink: int, timeout_s: float) -> None:
+        self._source = source
+        self._sink = sink
+        self._timeout_s = timeout_s
+        self._epoll = select.epoll()
+        self._open: dict[int, tuple[int, socket.socket]] = {}
+        self._deadlines: deque[tuple[float, int, int]] = deque()
+        self._rest = b""
+        self._replies: list[bytes] = []
+        self._ended = False
+
+    def run(self) -> None:
+        """The loop."""
+        self._epoll.register(self._source, select.EPOLLIN)
+        while not self._ended or self._open:
+            wait = max(0.0, self._deadlines[0][0] - time.monotonic()) if self._deadlines else -1
+            for descriptor, _ in self._epoll.poll(wait, 256):
+                if descriptor == self._source:
+                    self._read()
+                else:
+                    self._finish(descriptor)
+            self._expire()
+            if self._replies:
+                _write(self._sink, b"".join(self._replies))
+                self._replies.clear()
+
+    def _read(self) -> None:
+        data = os.read(self._source, _READ_BYTES)
+        if not data:
+            self._ended = True
+            self._epoll.unregister(self._source)
+            return
+        data = self._rest + data
+        whole = len(data) - len(data) % REQUEST.size
+        self._rest = data[whole:]
+        deadline = time.monotonic() + self._timeout_s
+        for number, version, packed, port in REQUEST.iter_unpack(data[:whole]):
+            self._begin(number, version, packed, port, deadline)
+
+    def _begin(self, number: int, version: int, packed: bytes, port: int, deadline: float) -> None:
+        family, length = (socket.AF_INET, 4) if version == 4 else (socket.AF_INET6, 16)
+        address = socket.inet_ntop(family, packed[:length])
+        try:
+            check_address(address)
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except ReachError:
+            return self._reply(number, errno.EACCES, _NOTHING)
+        except OSError as error:
+            return self._reply(number, error.errno or errno.EIO, _NOTHING)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
+        code = sock.connect_ex((address, port))
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            return self._reply(number, code, _NOTHING)
+        descriptor = sock.fileno()
+        self._open[descriptor] = (number, sock)
+        self._epoll.register(descriptor, select.EPOLLOUT)
+        self._deadlines.append((deadline, descriptor, number))
+        return None
+
+    def _finish(self, descriptor: int, code: int | None = None) -> None:
+        number, sock = self._open.pop(descriptor)
+        if code is None:
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE)
+        sock.close()  # epoll forgets a closed descriptor
+        self._reply(number, code, info)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        while self._deadlines and (
+            self._deadlines[0][0] <= now or self._open.get(self._deadlines[0][1], (-1,))[0] != self._deadlines[0][2]
+        ):
+            _, descriptor, number = self._deadlines.popleft()
+            if self._open.get(descriptor, (-1,))[0] == number:
+                self._finish(descriptor, errno.ETIMEDOUT)
+
+    def _reply(self, number: int, code: int, info: bytes) -> None:
+        self._replies.append(REPLY.pack(number, code, info))
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def main() -> None:
+    """Says whether the settings are right, then works."""
+    wrong = wrong_settings()
+    _write(1, json.dumps({"wrong": wrong}).encode() + b"\n")
+    if wrong:
+        raise SystemExit(3)
+    Prober(0, 1, float(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

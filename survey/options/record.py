@@ -1,0 +1,90 @@
+"""One domain's survey of TCP options: a row of a `survey_options` file, and the words for what went wrong."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from enum import StrEnum
+
+KIND = "survey_options"
+
+
+class Failure(StrEnum):
+    """Why no hands were shaken. The vocabulary is closed."""
+
+    BLOCKED = "blocked"
+    """Domain or address is on a block list, or opted out; no packet left for it."""
+    DNS_ERROR = "dns_error"
+    """No usable answer: timeout, SERVFAIL, ..."""
+    NO_SUCH_DOMAIN = "no_such_domain"
+    """NXDOMAIN."""
+    NO_ADDRESS = "no_address"
+    """The name has no address of the family that was asked for."""
+    ADDRESS_REFUSED = "address_refused"
+    """No public address, or one outside what may be contacted; no packet left."""
+    CONNECTION_REFUSED = "connection_refused"
+    """RST in answer to the SYN, or ICMP says that there is no such port."""
+    CONNECT_TIMEOUT = "connect_timeout"
+    UNREACHABLE = "unreachable"
+    """No route, or a router says so (ICMP)."""
+    CONNECT_ERROR = "connect_error"
+    """Anything else that connect(2) says; the detail has it."""
+
+
+_BY_ERRNO = {
+    errno.ECONNREFUSED: Failure.CONNECTION_REFUSED,
+    errno.ETIMEDOUT: Failure.CONNECT_TIMEOUT,
+    errno.EHOSTUNREACH: Failure.UNREACHABLE,
+    errno.ENETUNREACH: Failure.UNREACHABLE,
+    errno.EACCES: Failure.ADDRESS_REFUSED,
+    errno.EPERM: Failure.ADDRESS_REFUSED,  # the place's own packet filter
+}
+
+SHAKEN = frozenset({0, errno.ECONNRESET, errno.EPIPE})
+"""A reset before the handshake is ECONNREFUSED; these two come after it (net/ipv4/tcp_input.c, tcp_reset)."""
+
+LOCAL_FAULTS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+"""These say nothing about the server, so that they are no result."""
+
+
+def failure_of(code: int) -> Failure:
+    """The word for an errno of connect(2)."""
+    return _BY_ERRNO.get(code, Failure.CONNECT_ERROR)
+
+
+@dataclass(slots=True, kw_only=True)
+class OptionsRecord:
+    """What the handshakes with one domain's server negotiated. None: no handshake, or not known."""
+
+    domain: str
+    rank: int | None = None
+    provider: str | None = None
+    """As mapped before the survey."""
+    outcome: str
+    """`ok` (hands were shaken) or `failed`."""
+    failure: str | None = None
+    """One of `Failure`; of the first port where several were tried."""
+    failure_detail: str | None = None
+    server_ip: str | None = None
+    server_port: int | None = None
+    ecn: bool | None = None
+    """An ECN-setup SYN-ACK answered our ECN-setup SYN (RFC 3168, section 6.1.1)."""
+    sack: bool | None = None
+    window_scaling: bool | None = None
+    timestamps: bool | None = None
+    window_scale: int | None = None
+    """The shift that the server announced (RFC 7323, section 2.2)."""
+    snd_mss_bytes: int | None = None
+    """Largest segment that we could send: the server's MSS less our options, never above what our own MTU allows."""
+    rtt_s: float | None = None
+    """Of the handshake, as the kernel measured it."""
+    syn_retransmissions: int | None = None
+    """SYNs sent again in the attempt that counts (the successful one, else the last)."""
+    attempts: int = 0
+    """SYNs not counted again: at other ports, and repeated handshakes."""
+    varied: bool | None = None
+    """Two handshakes with the same port negotiated different options (a SYN cookie, or several machines behind the
+    address); the options are those of both together. None where there was one handshake."""
+    cname_chain: str | None = None
+    """CNAMEs from the domain to its address, in order, separated by spaces."""
+    surveyed_at: float | None = None

@@ -1,0 +1,176 @@
+"""`upshift survey`: what servers support. Handshakes need a place whose kernel asks for every option."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from survey.options.cli import figures
+from upshift.errors import UsageError
+
+if TYPE_CHECKING:
+    from survey.options.probers import Start
+    from survey.options.run import Summary
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="What servers support.")
+app.command()(figures)
+
+
+@app.callback()
+def _group() -> None:
+    """What servers support."""
+
+
+@app.command()
+def options(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (Parquet).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")],
+    targets_out: Annotated[
+        Path | None,
+        typer.Option(help="Write INPUT (targets) again, with ecn, sack and window_scaling filled in (Parquet)."),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="State of the survey (SQLite). Default: RESULTS with .ledger.sqlite.")
+    ] = None,
+    port: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="TCP port; may be repeated: the next one where none answers. [443, 80]"),
+    ] = None,
+    ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records and shake hands over IPv6.")] = False,
+    shard: Annotated[str, typer.Option(help="Part of the input: i/n, by hash of the domain.")] = "1/1",
+    limit: Annotated[int | None, typer.Option(min=1, help="Domains of the shard to survey. Default: all.")] = None,
+    rate: Annotated[float, typer.Option(min=0.1, max=200_000, help="Handshakes (and names asked) per second.")] = 1000,
+    concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Handshakes at the same time.")] = 2000,
+    per_address: Annotated[int, typer.Option(min=1, help="The same, for each server address.")] = 2,
+    address_rate: Annotated[float, typer.Option(min=0.01, help="Handshakes per second and server address.")] = 10,
+    timeout: Annotated[float, typer.Option(min=0.1, max=130, help="Longest handshake [s].")] = 5.0,
+    again_after: Annotated[
+        float, typer.Option(min=0, help="Ask a server without any option again after this time [s]; 0: never.")
+    ] = 3.0,
+    block_list: Annotated[
+        list[Path] | None,
+        typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
+    ] = None,
+    opt_out: Annotated[
+        Path | None, typer.Option(help="The same, for those who opt out while the survey runs (made if missing).")
+    ] = None,
+    nameserver: Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")] = None,
+    nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            help="Where kernel settings are made: netns (a namespace), host, or here (they are right already)."
+            " Default: here in a lab or where they are right, else netns."
+        ),
+    ] = None,
+    probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that shake hands.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
+) -> None:
+    """Shake hands with every domain's server: ECN, SACK, window scaling, timestamps, SYNs sent again.
+
+    A handshake is closed by RST; no data is sent. Killed or interrupted, the same command goes on from its ledger.
+    """
+    from survey.options.run import Options, survey
+    from upshift.lists import parse_shard
+    from upshift.progress import show
+
+    if opt_out is not None and not opt_out.exists():
+        opt_out.parent.mkdir(parents=True, exist_ok=True)
+        opt_out.touch()
+    chosen = Options(
+        source=source,
+        out=out,
+        ledger=ledger or out.with_name(out.name + ".ledger.sqlite"),
+        targets_out=targets_out,
+        ports=tuple(dict.fromkeys(port or (443, 80))),
+        ipv6=ipv6,
+        shard=parse_shard(shard),
+        limit=limit,
+        concurrency=concurrency,
+        rate_per_s=rate,
+        per_address=per_address,
+        address_rate_per_s=address_rate,
+        timeout_s=timeout,
+        again_after_s=again_after,
+        probers=probers,
+        nameserver=nameserver,
+        nameserver_port=nameserver_port,
+        block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
+    )
+    with show(as_json=as_json) as progress, place_for(isolation) as start:
+        summary = survey(chosen, start, progress)
+    _tell(summary, out, as_json=as_json)
+
+
+def _tell(summary: Summary, out: Path, *, as_json: bool) -> None:
+    """What was read, and the figures."""
+    from survey.options.figures import as_document, as_text
+    from survey.options.figures import figures as count
+
+    found = count(summary.records)
+    if as_json:
+        read: dict[str, object] = {"complaints": summary.complaints}
+        if summary.subjects is not None:
+            read["broken_rows"] = dict(summary.subjects.broken)
+            read["duplicates"] = summary.subjects.duplicates
+        typer.echo(json.dumps({**as_document(found), **read}))
+        return
+    for complaint in summary.complaints:
+        typer.echo(complaint, err=True)
+    if summary.subjects is not None:
+        for fault in summary.subjects.faults:
+            typer.echo(f"line {fault.line}: {fault.reason}: {fault.text!r}", err=True)
+        for reason, number in summary.subjects.broken.items():
+            typer.echo(f"rows passed over: {number:,} {reason}", err=True)
+        if summary.subjects.duplicates:
+            typer.echo(f"rows passed over: {summary.subjects.duplicates:,} domains that were there already", err=True)
+    typer.echo(as_text(found))
+    typer.echo(f"Results: {out}; again, as CSV or as a picture: upshift survey figures {out}")
+
+
+@contextmanager
+def place_for(isolation: str | None) -> Iterator[Start]:
+    """How to start a prober where the kernel asks for every option.
+
+    Args:
+        isolation: `netns` (a namespace for this survey), `host` (this host's settings, put back afterwards), `here`
+            (nothing is changed outside a lab's node: the prober refuses wrong settings); None chooses.
+
+    Raises:
+        PlaceError: no permission, a program is missing.
+    """
+    from survey.options.prober import WANTED, wrong_settings
+    from upshift import process
+    from upshift.domain import Sysctl
+    from vantage.lab.control import LAB_VARIABLE
+
+    if isolation not in (None, "netns", "host", "here"):
+        raise UsageError(f"there is no isolation {isolation!r}", where="--isolation", remedy="known: netns, host, here")
+    settings = [Sysctl(name=name.replace("/", "."), value=value) for name, value in WANTED.items()]
+    wrong = wrong_settings()
+    in_lab = LAB_VARIABLE in os.environ
+    if isolation == "here" or (isolation is None and (in_lab or not wrong)):
+        from vantage.linux import Namespace
+
+        node = Namespace(process.run, ())
+        try:
+            if in_lab and wrong:
+                node.apply(settings)
+            yield lambda argv: process.start(argv, stdin=True, stdout=True, binary=True)
+        finally:
+            node.restore()
+        return
+    from upshift.reach import ANYWHERE
+    from vantage.host import HostPlace
+
+    with HostPlace("survey", isolation="host" if isolation == "host" else "netns", allowed_prefixes=ANYWHERE) as place:
+        for note in place.notes:
+            typer.echo(f"upshift: {note}", err=True)
+        place.apply(settings)
+        yield lambda argv: place.start(argv, stdin=True, stdout=True, binary=True)
