@@ -1,15 +1,17 @@
-"""The crawl against real HTTP servers and a real name server, all on loopback, started as a program of its own."""
+"""The crawl against real HTTP servers and a real name server, all on loopback, started as a program of its own.
+
+Hundreds of hosts, TLS, the servers' own logs and kills are in tests/lab/test_crawl_lab.py.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
 import os
-import random
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -27,6 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.links import extract
+from crawler.manners import Pace
 from crawler.names import registered_domain
 from crawler.robots import Robots, from_reply
 from upshift import store
@@ -353,7 +356,7 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     source, out, block = tmp_path / "list", tmp_path / "o.parquet", tmp_path / "block"
     source.write_text("".join(f"{n},{name}\r\n" for n, name in enumerate(names, 1)) + "99,plain.example\n,\n")
     block.write_text("# left alone\nblockedsite.example\n192.0.2.0/24\n")
-    facts = world.crawl(source, out, "--block-list", str(block), "--timeout", "4")
+    facts = world.crawl(source, out, "--block-list", str(block), "--timeout", "2")
     found = targets(out)
     sizes = {
         t.domain: (t.url.partition(str(world.port))[2], t.size_bytes, t.size_is_lower_bound) for t in found.values()
@@ -393,36 +396,6 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     check_the_logs(world)
 
 
-def test_three_hundred_hosts_of_every_kind(world: World, tmp_path: Path) -> None:
-    kinds = {
-        "plain": "found", "unsized": "found", "getonly": "found", "robots": "found", "wwwhost": "found",
-        "slowly": "found", "closed": "robots_disallowed", "farrobots": "robots_disallowed",
-        "fivexx": "robots_unreachable", "leaving": "off_domain", "private": "no_file", "toolarge": "no_file",
-        "encoded": "no_file", "gone": "http_status", "hangs": "timeout", "missing": "dns_error",
-        "inside": "address_refused",
-    }  # fmt: skip
-    copies = 19
-    names = [f"{kind}{n}.example" for n in range(100, 100 + copies) for kind in kinds]
-    assert len(names) > 300
-    source, out = tmp_path / "list", tmp_path / "o.parquet"
-    source.write_text("".join(f"{rank},{name}\n" for rank, name in enumerate(names, 1)))
-    facts = world.crawl(source, out, "--workers", "60", "--timeout", "3")
-    wanted: dict[str, int] = defaultdict(int)
-    for outcome in kinds.values():
-        wanted[outcome] += copies
-    assert facts["outcomes"] == wanted
-    paths = {"plain": "/b.bin", "unsized": "/big.iso", "getonly": "/f.iso", "robots": "/open.iso", "wwwhost": "/f.iso",
-             "slowly": "/1.iso"}  # fmt: skip
-    for name, found in targets(out).items():
-        kind = name.split(".")[0].rstrip("0123456789")
-        assert found.url.endswith(f":{world.port}{paths[kind]}")
-        assert found.server_ip == address_of(name)
-    log = world.log
-    assert not [path for _, host, _, path, _ in log.requests if host.startswith("robots") and "secret" in path]
-    assert max(size for (_, path), size in log.sent.items() if path in ("/big.iso", "/f.iso")) < BIG / 10
-    assert not [host for _, host, *_ in log.requests if host.startswith(("elsewhere", "10.", "inside"))]
-
-
 def check_the_logs(world: World) -> None:
     log = world.log
     agents = {agent for *_, agent in log.requests}
@@ -447,51 +420,28 @@ def check_the_logs(world: World) -> None:
     assert all(later - earlier > 0.35 for earlier, later in itertools.pairwise(times[1:]))
 
 
-def test_the_rate_holds_for_all_domains_of_an_address_together(world: World, tmp_path: Path) -> None:
-    source = tmp_path / "list"
-    source.write_text("\n".join(f"gone{n}.example" for n in range(10, 20)))
-    world.crawl(source, tmp_path / "o.parquet", "--rate", "10", "--per-address", "1")
-    times = sorted(when for when, *_ in world.log.requests)
-    assert len(times) == 20  # robots.txt and start page of each
-    assert times[-1] - times[0] > 19 / 10 - 0.15
+def test_one_pace_for_all_who_ask_for_an_address() -> None:
+    async def twelve_turns() -> dict[str, list[float]]:
+        pace, begun = Pace(40.0, 4), defaultdict[str, list[float]](list)
+
+        async def one(address: str) -> None:
+            async with pace.turn(address):
+                begun[address].append(time.monotonic())
+
+        await asyncio.gather(*(one(address) for _ in range(12) for address in ADDRESSES[:2]))
+        return begun
+
+    begun = asyncio.run(twelve_turns())
+    for times in begun.values():
+        assert times[-1] - times[0] > 11 / 40 - 0.01
+    starts = [times[0] for times in begun.values()]
+    assert abs(starts[0] - starts[1]) < 0.2  # addresses do not wait for each other
 
 
-def test_killed_ten_times_no_finished_domain_is_fetched_again(world: World, tmp_path: Path) -> None:
-    names = [f"{kind}{n}.example" for n in range(40) for kind in ("plain", "gone", "unsized")]
-    source = tmp_path / "list"
-    source.write_text("\n".join(names))
-    world.crawl(source, tmp_path / "whole.parquet")
-    whole = {(t.domain, t.url, t.size_is_lower_bound) for t in targets(tmp_path / "whole.parquet").values()}
-    assert len(whole) == 80
-    out, ledger = tmp_path / "o.parquet", tmp_path / "l.sqlite"
-    generator = random.Random(2)
-    slow = ("--ledger", str(ledger), "--workers", "4", "--rate", "25")
-    done: set[str] = set()
-    growth = []
-    for _ in range(10):
-        world.log.requests.clear()
-        child = world.start(source, out, *slow)
-        deadline = time.monotonic() + 60
-        wanted = generator.randrange(1, 45)
-        while len(world.log.requests) < wanted and time.monotonic() < deadline:
-            time.sleep(0.003)
-        child.send_signal(signal.SIGKILL)
-        child.communicate(timeout=30)
-        assert not done & {host for _, host, *_ in world.log.requests}
-        growth.append(len(finished(ledger)) - len(done))
-        done = finished(ledger)
-    assert sum(map(bool, growth)) >= 5  # most kills hit a crawl that was getting somewhere
-    assert len(done) < len(names)
-    world.log.requests.clear()
-    world.crawl(source, out, *slow[:2])
-    assert not done & {host for _, host, *_ in world.log.requests}
-    assert {(t.domain, t.url, t.size_is_lower_bound) for t in targets(out).values()} == whole
-
-
-def test_interrupted_it_ends_with_130_and_goes_on_later(world: World, tmp_path: Path) -> None:
+def test_interrupted_it_ends_with_130(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("\n".join(f"plain{n}.example" for n in range(100, 130)))
-    child = world.start(source, out, "--rate", "20", "--workers", "2")
+    child = world.start(source, out, "--rate", "40", "--workers", "2")
     deadline = time.monotonic() + 60
     while len(world.log.requests) < 10 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -500,8 +450,6 @@ def test_interrupted_it_ends_with_130_and_goes_on_later(world: World, tmp_path: 
     assert child.returncode == 130, errors
     assert "Traceback" not in errors
     assert not out.exists()
-    world.crawl(source, out)
-    assert len(targets(out)) == 30
 
 
 def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
@@ -509,40 +457,6 @@ def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
     source.write_text("hangs.example\nplain.example\n")
     facts = world.crawl(source, out, "--domain-time", "1", "--timeout", "30", "--rate", "50")
     assert facts["outcomes"] == {"time_budget": 1, "found": 1}
-
-
-def test_certificates_are_verified(world: World, tmp_path: Path) -> None:
-    trustme = pytest.importorskip("trustme", reason="trustme comes with the extra lab")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("plain.example").configure_cert(context)
-    handler = type("BoundSite", (Site,), {"log": world.log})
-    server = ThreadingHTTPServer((str(address_of("plain.example")), 0), handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # refused handshakes are the point
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    source, out = tmp_path / "list", tmp_path / "o.parquet"
-    other = next(n for n in range(1, 99) if address_of(f"plain{n}.example") == address_of("plain.example"))
-    source.write_text(f"plain.example\nplain{other}.example\n")
-    start = f"https://{{domain}}:{server.server_port}/"
-    facts = world.crawl(source, out, "--start", start, "--ca", str(tmp_path / "ca.pem"))
-    server.shutdown()
-    server.server_close()
-    assert facts["outcomes"] == {"found": 1, "tls_error": 1}
-    assert targets(out)["plain.example"].url == f"https://plain.example:{server.server_port}/b.bin"
-
-
-def finished(ledger: Path) -> set[str]:
-    import sqlite3
-
-    if not ledger.exists():
-        return set()
-    with contextlib.closing(sqlite3.connect(ledger)) as db:
-        try:
-            return {row[0] for row in db.execute("SELECT domain FROM domains WHERE outcome IS NOT NULL")}
-        except sqlite3.OperationalError:
-            return set()
 
 
 def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Path) -> None:

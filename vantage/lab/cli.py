@@ -41,7 +41,8 @@ def up(
     typer.echo(
         f"The lab {lab.name} is up: vantage points {', '.join(lab.vantage_points)}, {len(lab.targets())} targets."
     )
-    typer.echo(f"Try: upshift lab exec {lab.vantage_points[0]} -- curl {lab.targets()[0].url} -o file")
+    if targets := lab.targets():
+        typer.echo(f"Try: upshift lab exec {lab.vantage_points[0]} -- curl {targets[0].url} -o file")
 
 
 @app.command()

@@ -30,6 +30,7 @@ def write_content(topology: Topology, folder: Path) -> Mapping[str, str]:
     A file that already has the right content is kept.
     """
     hashes: dict[str, str] = {}
+    folder.mkdir(parents=True, exist_ok=True)
     for server in topology.server:
         root = folder / server.name
         for file in server.files:

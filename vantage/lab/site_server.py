@@ -76,13 +76,13 @@ class Server:
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), IDLE_S)
                 request = Request(head)
                 try:
-                    await self._answer(request, writer)
+                    await self._answer(request, reader, writer)
                 finally:
                     self._log.write(request.line(client))
                     self._log.flush()
         writer.transport.abort()
 
-    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = request.path.partition("?")[0]
         answer = self._sites.get(request.host, {}).get(path, MISSING)
         await asyncio.sleep(answer.get("delay_s", 0.0))
@@ -104,6 +104,8 @@ class Server:
                 piece = bytes(min(PIECE, length - start)) if body is None else body[start : start + PIECE]
                 writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 await writer.drain()
+                if reader.at_eof():
+                    raise BrokenOffError("the client has had enough")
                 request.sent += len(piece)
             if chunked:
                 writer.write(b"0\r\n\r\n")

@@ -136,10 +136,12 @@ class LabFolder:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # `remove` unlinks the file while it holds the lock: ours may be one that has no name any more.
+                named = False
                 with suppress(FileNotFoundError):
-                    if self.lock.stat().st_ino == os.fstat(descriptor).st_ino:
-                        yield descriptor
-                        return
+                    named = self.lock.stat().st_ino == os.fstat(descriptor).st_ino
+                if named:
+                    yield descriptor
+                    return
             except BlockingIOError:
                 yield None
                 return
