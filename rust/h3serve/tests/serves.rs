@@ -1,0 +1,116 @@
+//! What h3serve says before any handshake, and how it refuses wrong use. Handshakes and answers are tested by those
+//! that use it (tests/lab). Loopback only.
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use boring::asn1::Asn1Time;
+use boring::ec::{EcGroup, EcKey};
+use boring::hash::MessageDigest;
+use boring::nid::Nid;
+use boring::pkey::PKey;
+use boring::x509::X509Builder;
+
+struct Server {
+    process: Child,
+    address: String,
+    folder: std::path::PathBuf,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("h3serve-test-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        self_signed(&certificate, &key);
+        let mut process = Command::new(env!("CARGO_BIN_EXE_h3serve"))
+            .args(["--listen", "127.0.0.1:0", "--cert"])
+            .arg(certificate)
+            .arg("--key")
+            .arg(key)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line.strip_prefix("listening ").unwrap().trim().to_owned();
+        Self {
+            process,
+            address,
+            folder,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn self_signed(certificate: &Path, key: &Path) {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let pair = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    let mut builder = X509Builder::new().unwrap();
+    builder.set_pubkey(&pair).unwrap();
+    builder
+        .set_not_before(&Asn1Time::days_from_now(0).unwrap())
+        .unwrap();
+    builder
+        .set_not_after(&Asn1Time::days_from_now(1).unwrap())
+        .unwrap();
+    builder.sign(&pair, MessageDigest::sha256()).unwrap();
+    std::fs::write(certificate, builder.build().to_pem().unwrap()).unwrap();
+    std::fs::write(key, pair.private_key_to_pem_pkcs8().unwrap()).unwrap();
+}
+
+/// A long header of a reserved version, then zeros (RFC 8999, section 5.1; RFC 9000, section 15).
+fn probe(size: usize) -> Vec<u8> {
+    let mut data = vec![
+        0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 1, 2, 3, 4, 5, 6, 7, 8, 4, 9, 9, 9, 9,
+    ];
+    data.resize(size, 0);
+    data
+}
+
+#[test]
+fn names_its_versions_and_only_to_a_padded_probe() {
+    let server = Server::start();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(&server.address).unwrap();
+    let mut answer = [0; 100];
+    socket
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    socket.send(&probe(1_199)).unwrap();
+    assert!(socket.recv(&mut answer).is_err(), "too small to begin with");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    socket.send(&probe(1_200)).unwrap();
+    let size = socket.recv(&mut answer).unwrap();
+    // Version 0, the connection IDs the other way round, and the one version that quiche speaks.
+    assert_eq!(
+        answer[1..size],
+        [
+            0, 0, 0, 0, 4, 9, 9, 9, 9, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1
+        ]
+    );
+}
+
+#[test]
+fn wrong_use_is_told() {
+    let output = Command::new(env!("CARGO_BIN_EXE_h3serve"))
+        .args(["--listen", "nowhere"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("usage: h3serve"));
+}
