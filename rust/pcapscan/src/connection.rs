@@ -301,12 +301,7 @@ impl Connection {
     /// Takes a plain segment that is what one expects next; `None`, and no change, where it is anything else. Returns
     /// its sequence number relative to the connection's first.
     #[inline]
-    pub fn predicted(
-        &mut self,
-        direction: usize,
-        segment: Plain<'_>,
-        now_ns: i64,
-    ) -> Option<u32> {
+    pub fn predicted(&mut self, direction: usize, segment: Plain<'_>, now_ns: i64) -> Option<u32> {
         // The direction is known where the code is made, so that both sides are at fixed places.
         match (direction, segment.is_empty()) {
             (0, true) => self.predicted_ack::<0>(segment, now_ns),
@@ -423,11 +418,10 @@ impl Connection {
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
             self.note_ack_rtt(direction, rtt_ns, now_ns);
         }
-        let rtt =
-            Times::of(segment).and_then(|times| match direction {
-                0 => self.match_timestamps::<0>(&times, now_ns),
-                _ => self.match_timestamps::<1>(&times, now_ns),
-            });
+        let rtt = Times::of(segment).and_then(|times| match direction {
+            0 => self.match_timestamps::<0>(&times, now_ns),
+            _ => self.match_timestamps::<1>(&times, now_ns),
+        });
         if let Some(series) = &mut self.series {
             let end = verdict.relative_seq.wrapping_add(segment.len);
             note_series(series, direction, datagram.ip_bytes, now_ns, rtt);

@@ -41,101 +41,101 @@ impl<'a> Plain<'a> {
     }
 
     #[inline]
-    fn raw(&self, at: usize) -> [u8; 4] {
+    fn raw(self, at: usize) -> [u8; 4] {
         std::array::from_fn(|i| self.head[at + i])
     }
 
     #[inline]
-    fn half(&self, at: usize) -> u16 {
+    fn half(self, at: usize) -> u16 {
         u16::from_be_bytes([self.head[at], self.head[at + 1]])
     }
 
     #[inline]
-    fn word(&self, at: usize) -> u32 {
+    fn word(self, at: usize) -> u32 {
         u32::from_be_bytes(self.raw(at))
     }
 
     /// Source and destination address as on the wire.
     #[inline]
     #[must_use]
-    pub fn addresses(&self) -> u64 {
+    pub fn addresses(self) -> u64 {
         u64::from(self.word(26)) << 32 | u64::from(self.word(30))
     }
 
     /// Source and destination port as on the wire.
     #[inline]
     #[must_use]
-    pub fn ports(&self) -> u32 {
+    pub fn ports(self) -> u32 {
         self.word(34)
     }
 
     /// IPv4 total length.
     #[inline]
     #[must_use]
-    pub fn ip_bytes(&self) -> u32 {
+    pub fn ip_bytes(self) -> u32 {
         self.half(16).into()
     }
 
     /// Payload, B.
     #[inline]
     #[must_use]
-    pub fn len(&self) -> u32 {
+    pub fn len(self) -> u32 {
         self.ip_bytes() - 52
     }
 
     /// Whether there is no payload.
     #[inline]
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
     /// ECN field.
     #[inline]
     #[must_use]
-    pub fn ecn(&self) -> u8 {
+    pub fn ecn(self) -> u8 {
         self.head[15] & 3
     }
 
     /// Identification.
     #[inline]
     #[must_use]
-    pub fn id(&self) -> u16 {
+    pub fn id(self) -> u16 {
         self.half(18)
     }
 
     /// Sequence number.
     #[inline]
     #[must_use]
-    pub fn seq(&self) -> u32 {
+    pub fn seq(self) -> u32 {
         self.word(38)
     }
 
     /// Acknowledgment number.
     #[inline]
     #[must_use]
-    pub fn ack(&self) -> u32 {
+    pub fn ack(self) -> u32 {
         self.word(42)
     }
 
     /// Raw window.
     #[inline]
     #[must_use]
-    pub fn window(&self) -> u16 {
+    pub fn window(self) -> u16 {
         self.half(48)
     }
 
     /// TSval.
     #[inline]
     #[must_use]
-    pub fn tsval(&self) -> u32 {
+    pub fn tsval(self) -> u32 {
         self.word(58)
     }
 
     /// TSecr.
     #[inline]
     #[must_use]
-    pub fn tsecr(&self) -> u32 {
+    pub fn tsecr(self) -> u32 {
         self.word(62)
     }
 

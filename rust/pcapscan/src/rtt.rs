@@ -280,8 +280,14 @@ mod tests {
             (echo.rtt_ns, echo.acks, echo.window),
             (Some(2_000), (100, 200), 60)
         );
-        assert_eq!(timestamps.echoed_by_data(u32::MAX, 3_100).unwrap().rtt_ns, None);
-        assert_eq!(timestamps.echoed_by_data(0, 3_200).unwrap().rtt_ns, Some(1_200));
+        assert_eq!(
+            timestamps.echoed_by_data(u32::MAX, 3_100).unwrap().rtt_ns,
+            None
+        );
+        assert_eq!(
+            timestamps.echoed_by_data(0, 3_200).unwrap().rtt_ns,
+            Some(1_200)
+        );
         assert_eq!(
             timestamps.echoed_by_data(1, 3_300).unwrap().rtt_ns,
             None,

@@ -1,7 +1,7 @@
 //! What is counted for each direction of a connection.
 
-use crate::seq::raise;
 use crate::rtt::{Summary, Timestamps};
+use crate::seq::raise;
 use crate::tcp::{Segment, flag};
 use crate::truth::{TRUE_CLASSES, Truth};
 use crate::wireshark::{CLASSES, WsClass, flags};

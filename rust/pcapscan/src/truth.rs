@@ -408,7 +408,11 @@ mod tests {
         packets
             .iter()
             .zip(0i64..)
-            .map(|(&(seq, id, ts), at)| truth.segment(&data(seq, 10, ts), id, at.cast_unsigned(), at * 1000, 0).class)
+            .map(|(&(seq, id, ts), at)| {
+                truth
+                    .segment(&data(seq, 10, ts), id, at.cast_unsigned(), at * 1000, 0)
+                    .class
+            })
             .collect()
     }
 

@@ -177,9 +177,7 @@ impl Conversation {
         let (forward, reverse) = two(&mut self.flows, DIRECTION);
         let (seq, ack, len) = (segment.seq(), segment.ack(), segment.len());
         let end = seq.wrapping_add(len);
-        let is_quiet = ack == forward.last_ack
-            && reverse.unacked.is_empty()
-            && forward.max_seq_to_be_acked == seq;
+        let is_quiet = ack == forward.last_ack && reverse.unacked.is_empty();
         let repeats = reverse.last_ack != 0 && at_most(end, reverse.last_ack);
         if !forward.predicts(reverse, segment)
             || !is_quiet
@@ -193,7 +191,10 @@ impl Conversation {
         forward.unacked.push(seq, end, now_ns);
         forward.next_seq = end;
         forward.next_seq_time_ns = now_ns;
-        forward.max_seq_to_be_acked = end;
+        // Behind a gap it stays where the gap begins.
+        if forward.max_seq_to_be_acked == seq {
+            forward.max_seq_to_be_acked = end;
+        }
         forward.last_ack_len = len;
         forward.is_ready = end != 0;
         forward.remember(segment, now_ns);
@@ -225,7 +226,8 @@ impl Conversation {
     /// Finds out beforehand what [`Flow::predicts`] wants to know; it changes with unusual segments only. `is_settled`
     /// says whether anything else stands against the short way.
     pub fn prepare(&mut self, is_settled: bool) {
-        let is_settled = is_settled && !self.has_mptcp && (self.first_rtt_ns != 0 || self.last_syn_ns == 0);
+        let is_settled =
+            is_settled && !self.has_mptcp && (self.first_rtt_ns != 0 || self.last_syn_ns == 0);
         let has_bases = self.flows[0].has_base_seq && self.flows[1].has_base_seq;
         for flow in &mut self.flows {
             let is_begun =
@@ -369,7 +371,10 @@ impl Conversation {
 
 /// The flow of this direction, and the other.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "with a constant direction it is nothing")]
+#[expect(
+    clippy::inline_always,
+    reason = "with a constant direction it is nothing"
+)]
 fn two(flows: &mut [Flow; 2], direction: usize) -> (&mut Flow, &mut Flow) {
     let [zero, one] = flows;
     if direction == 0 {
