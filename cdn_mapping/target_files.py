@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from upshift.domain import Provider
 from upshift.errors import UsageError
-from upshift.store import read_table, row_schema, whole_file, write_table
+from upshift.store import kind_of, read_table, row_schema, whole_file, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,14 +17,23 @@ if TYPE_CHECKING:
 CHAIN_COLUMN = "cname_chain"
 """CNAMEs from the domain to its address, in order, separated by spaces; from the crawl or from `--cname-lookups`."""
 
+MAPPABLE = ("targets", "survey_options")
+"""Kinds of files that have a domain and an address in each row."""
+
 
 def read_targets(path: Path) -> pa.Table:
     """A targets file, `.parquet` or `.csv` with a header that has at least `domain` and `server_ip`.
 
+    Results of `upshift survey options` have these columns, too, and can be mapped likewise.
+
     Raises:
         UsageError: with the line (CSV) or row (Parquet, from 1) and the column of what is wrong.
     """
-    table = _read_csv(path) if path.suffix.lower() == ".csv" else read_table(path, "targets")
+    if path.suffix.lower() == ".csv":
+        table = _read_csv(path)
+    else:
+        kind = kind_of(path)
+        table = read_table(path, kind if kind in MAPPABLE else "targets")
     first = 2 if path.suffix.lower() == ".csv" else 1
     for number, address in enumerate(table.column("server_ip").to_pylist(), first):
         try:
@@ -41,7 +50,8 @@ def read_targets(path: Path) -> pa.Table:
 def write_targets(path: Path, table: pa.Table) -> None:
     """Writes `.csv` for people, Parquet otherwise; whole or not at all."""
     if path.suffix.lower() != ".csv":
-        write_table(path, "targets", table)
+        kind = (table.schema.metadata or {}).get(b"upshift.kind", b"targets").decode()
+        write_table(path, kind, table)
         return
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import secrets
+import os
 import socket
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,6 +100,7 @@ class Resolver:
         port: its UDP and TCP port.
         timeout_s: how long one question waits.
         tries: questions before a timeout counts.
+        at_once: questions under way: more would overflow the name server's socket, and come back as timeouts.
 
     Raises:
         UsageError: the name server is no address, or there is none.
@@ -107,7 +108,13 @@ class Resolver:
     """
 
     def __init__(
-        self, nameserver: str | None = None, *, port: int = 53, timeout_s: float = 3.0, tries: int = 2
+        self,
+        nameserver: str | None = None,
+        *,
+        port: int = 53,
+        timeout_s: float = 3.0,
+        tries: int = 2,
+        at_once: int = 500,
     ) -> None:
         self.nameserver = nameserver or system_nameserver()
         try:
@@ -122,6 +129,7 @@ class Resolver:
         self._tries = tries
         self._waiting: dict[int, tuple[str, int, asyncio.Future[bytes]]] = {}
         self._transports: list[asyncio.DatagramTransport] = []
+        self._places = asyncio.Semaphore(at_once)
 
     async def __aenter__(self) -> Resolver:
         loop = asyncio.get_running_loop()
@@ -163,7 +171,8 @@ class Resolver:
         """The reply, which tells of no error. Raises ResolveError."""
         for _ in range(self._tries):
             try:
-                data = await self._ask_once(name, kind)
+                async with self._places:
+                    data = await self._ask_once(name, kind)
                 reply = wire.parse(data)
                 if reply.truncated:
                     data = await self._ask_by_tcp(name, kind)
@@ -180,9 +189,9 @@ class Resolver:
         raise ResolveError(Cause.DNS_ERROR, "timeout")
 
     async def _ask_once(self, name: str, kind: wire.Type) -> bytes:
-        number = secrets.randbelow(1 << 16)
+        number = int.from_bytes(os.urandom(2), "big")
         while number in self._waiting:
-            number = secrets.randbelow(1 << 16)
+            number = int.from_bytes(os.urandom(2), "big")
         question = wire.query(number, name, kind)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()

@@ -139,6 +139,19 @@ def read_table(path: Path, kind: str) -> pa.Table:
     return table
 
 
+def kind_of(path: Path) -> str | None:
+    """The kind of a file of ours; None where it is none, or cannot be read (`read_table` says why)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError):
+        return None
+    kind = metadata.get(b"upshift.kind")
+    return None if kind is None else kind.decode()
+
+
 def row_schema(kind: str) -> pa.Schema:
     """The pyarrow schema of a kind whose dataclass is the spine's."""
     return schema_of(_ROW_TYPES[kind])

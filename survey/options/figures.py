@@ -156,6 +156,9 @@ def _plain(share: Share) -> dict[str, Any]:
     }
 
 
+_CELL = 21
+"""Width of a column that can hold 100.0 [100.0-100.0]."""
+
 CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high")
 
 
@@ -176,19 +179,21 @@ def as_rows(found: Figures) -> Iterable[tuple[Any, ...]]:
 def as_text(found: Figures) -> str:
     """The figures for people: shares in per cent, with 95 % intervals."""
     lines = [f"{found.hosts:,} of {found.domains:,} domains shook hands. Shares of these hosts in %, 95 % intervals:"]
-    width = max(12, *(len(group) for group in found.shares))
-    lines.append(f"{'':<{width}}" + "".join(f"{LABELS[name]:>18}" for name in SHARES) + f"{'n':>10}")
+    width = max(22, *(len(group) + 1 for group in found.shares))
+    lines.append(f"{'':<{width}}" + "".join(f"{LABELS[name]:>{_CELL}}" for name in SHARES) + f"{'n':>10}")
     for group, shares in found.shares.items():
         n = next(iter(shares.values())).n
-        lines.append(f"{group:<{width}}" + "".join(f"{_cell(share):>18}" for share in shares.values()) + f"{n:>10,}")
+        lines.append(
+            f"{group:<{width}}" + "".join(f"{_cell(share):>{_CELL}}" for share in shares.values()) + f"{n:>10,}"
+        )
     paper = (f"{PAPER[name]:.1f}" if name in PAPER else "-" for name in SHARES)
-    lines.append(f"{'paper, 2022':<{width}}" + "".join(f"{value + ' ' * 12:>18}" for value in paper))
+    lines.append(f"{'paper, 2022':<{width}}" + "".join(f"{value:>{_CELL}}" for value in paper))
     lines += ["", "Combinations of ECN, SACK and window scaling:"]
-    lines += [f"{name:<{width}}{_cell(share):>18}{share.count:>10,}" for name, share in found.combinations.items()]
+    lines += [f"{name:<{width}}{_cell(share):>{_CELL}}{share.count:>10,}" for name, share in found.combinations.items()]
     if found.failures:
         lines += ["", "Domains without a handshake, in % of all, by cause:"]
         for name, share in found.failures.items():
-            lines.append(f"{name:<{max(width, 20)}}{_cell(share):>18}{share.count:>10,}")
+            lines.append(f"{name:<{width}}{_cell(share):>{_CELL}}{share.count:>10,}")
     again = sum(hosts for count, hosts in found.retransmissions.items() if count)
     share = wilson(again, found.hosts)
     lines += ["", f"SYN sent again to {again:,} hosts that answered ({_cell(share)} %)."]

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from survey.options.probers import Handshake, Probers
 from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
@@ -71,13 +72,12 @@ class Visitor:
     def _admit(self, domain: str, address: str | None) -> None:
         """Raises _NotAskedError where the domain or the address is to be left alone."""
         try:
-            if address is not None:
-                check_public(address)
             self.blocks.check(domain, address)
         except BlockedError as error:
             raise _NotAskedError(Failure.BLOCKED, error.what) from None
-        except ReachError as error:
-            raise _NotAskedError(Failure.ADDRESS_REFUSED, error.what) from None
+        refusal = None if address is None else _refusal(address)
+        if refusal is not None:
+            raise _NotAskedError(Failure.ADDRESS_REFUSED, refusal)
 
     def _choose(self, subject: Subject, answer: Answer) -> str:
         """The crawl's address while DNS still names it, else the first that may be contacted."""
@@ -133,6 +133,16 @@ class Visitor:
                 remedy="lower --concurrency or --rate, then give the same command again: it goes on",
             )
         return handshake
+
+
+@lru_cache(maxsize=1 << 16)
+def _refusal(address: str) -> str | None:
+    """Why an address may not be contacted, None where it may. One address of a CDN serves thousands of domains."""
+    try:
+        check_public(address)
+    except ReachError as error:
+        return error.what
+    return None
 
 
 def _negotiated(record: OptionsRecord) -> tuple[bool, bool, bool, bool]:

@@ -123,6 +123,22 @@ def test_targets_get_their_columns(tmp_path: Path, inputs: list[str]) -> None:
     assert full.schema.field("size_bytes").metadata == {b"unit": b"B"}
 
 
+def test_results_of_a_survey_are_mapped_likewise(tmp_path: Path, inputs: list[str]) -> None:
+    import pyarrow as pa
+
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    rows = {"domain": ["a.example", "b.example"], "server_ip": ["8.8.8.8", None], "ecn": [True, None]}
+    rows["provider"] = [None, None]
+    store.write_table(source, "survey_options", pa.table(rows))
+    run("targets", str(source), "-o", str(out), *inputs)
+    mapped = store.read_table(out, "survey_options")
+    assert mapped.column("provider").to_pylist() == ["google", "other"]
+    assert mapped.column("ecn").to_pylist() == [True, None]
+    store.write_table(source, "kpis", pa.table(rows))
+    with pytest.raises(UsageError, match="this holds kpis records of Upshift's, not targets"):
+        run("targets", str(source), "-o", str(out), *inputs)
+
+
 def test_csv_in_and_out_with_cnames_that_disagree(tmp_path: Path, inputs: list[str]) -> None:
     (tmp_path / "in.csv").write_bytes(
         b"\xef\xbb\xbfdomain,rank,server_ip,cname_chain,mine\r\n"

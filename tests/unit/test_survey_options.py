@@ -1,0 +1,240 @@
+"""The options survey without a network: tcp_info, figures, the files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import math
+import socket
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from survey.options import figures as counted
+from survey.options.picture import draw
+from survey.options.prober import REPLY, REQUEST
+from survey.options.record import KIND, LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
+from survey.options.run import write_targets
+from survey.options.tcp_info import SIZE, parse
+from upshift import cli, store
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+BITS = st.integers(0, 255)
+NUMBERS = st.integers(0, 2**32 - 1)
+
+
+@given(st.lists(BITS, min_size=8, max_size=8), st.lists(NUMBERS, min_size=24, max_size=24), st.binary(max_size=140))
+def test_tcp_info_is_read_by_offset(head: list[int], numbers: list[int], later: bytes) -> None:
+    """Offsets of linux/include/uapi/linux/tcp.h: options 5, scales 6, snd_mss 16, rtt 68, total_retrans 100."""
+    data = bytes(head) + struct.pack("=24I", *numbers)
+    found = parse(data + later)
+    assert (found.timestamps, found.sack, found.window_scaling, found.ecn) == tuple(
+        bool(data[5] & bit) for bit in (1, 2, 4, 8)
+    )
+    assert found.peer_window_scale == (data[6] & 15 if data[5] & 4 else None)
+    assert found.own_window_scale == (data[6] >> 4 if data[5] & 4 else None)
+    assert found.state == data[0]
+    (mss,), (rtt,), (again,) = (struct.unpack_from("=I", data, at) for at in (16, 68, 100))
+    assert (found.snd_mss_bytes, found.retransmissions) == (mss, again)
+    assert found.rtt_s == (rtt / 1e6 if rtt else None)
+
+
+@given(st.integers(0, SIZE - 1))
+def test_tcp_info_that_is_too_short_is_refused(length: int) -> None:
+    with pytest.raises(ValueError, match="104 are needed"):
+        parse(bytes(length))
+
+
+def test_tcp_info_of_this_kernel() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        found = parse(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE))
+        assert found.state == 1
+        assert found.retransmissions == 0
+        assert found.rtt_s is not None
+        assert 0 < found.rtt_s < 1
+        assert found.snd_mss_bytes == client.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+
+
+def test_records_of_the_prober_have_fixed_sizes() -> None:
+    assert (REQUEST.size, REPLY.size) == (24, 112)
+    assert {failure_of(code) for code in (errno.ECONNREFUSED, errno.ETIMEDOUT, errno.ENETUNREACH)} == {
+        Failure.CONNECTION_REFUSED,
+        Failure.CONNECT_TIMEOUT,
+        Failure.UNREACHABLE,
+    }
+    assert failure_of(errno.EPROTO) is Failure.CONNECT_ERROR
+    assert not SHAKEN & LOCAL_FAULTS
+
+
+@pytest.mark.parametrize(
+    ("count", "n", "low", "high"),
+    [
+        # Newcombe, Statistics in Medicine 17 (1998) 857, table I, method 3 (Wilson score).
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_intervals_against_published_ones(count: int, n: int, low: float, high: float) -> None:
+    found = counted.wilson(count, n)
+    assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+    assert found.share == count / n
+
+
+@given(st.integers(0, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_intervals_hold_their_share_and_mirror(pair: tuple[int, int]) -> None:
+    count, n = pair
+    found, other = counted.wilson(count, n), counted.wilson(n - count, n)
+    assert 0 <= found.low <= found.high <= 1
+    assert found.low == pytest.approx(1 - other.high)
+    if n == 0:
+        assert math.isnan(found.share)
+        assert (found.low, found.high) == (0, 1)
+    else:
+        assert found.low <= found.share <= found.high
+        # It holds those p for which the observed share is within z standard errors of p (its definition).
+        for end in (found.low, found.high):
+            if 0 < end < 1:
+                error = math.sqrt(end * (1 - end) / n)
+                assert abs(found.share - end) == pytest.approx(counted.Z95 * error, rel=1e-6)
+
+
+RECORDS = st.builds(
+    lambda number, rank, provider, on, failure, again: OptionsRecord(
+        domain=f"d{number}.example",
+        rank=rank,
+        provider=provider,
+        outcome="failed" if failure else "ok",
+        failure=failure,
+        **dict.fromkeys(("ecn", "sack", "window_scaling", "timestamps"))
+        if failure
+        else dict(zip(("ecn", "sack", "window_scaling", "timestamps"), on, strict=True)),
+        syn_retransmissions=again,
+    ),
+    st.integers(0, 99),
+    st.none() | st.integers(1, 2_000_000),
+    st.sampled_from([None, "akamai", "other"]),
+    st.tuples(*[st.booleans()] * 4),
+    st.sampled_from([None, None, *map(str, Failure)]),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(RECORDS, max_size=60))
+def test_figures_add_up(records: list[OptionsRecord]) -> None:
+    found = counted.figures(records)
+    hosts = [record for record in records if record.outcome == "ok"]
+    assert found.hosts == len(hosts)
+    assert sum(share.count for share in found.combinations.values()) == len(hosts)
+    assert sum(share.count for share in found.failures.values()) == len(records) - len(hosts)
+    of_all = found.shares["all hosts"]
+    assert of_all["all"].count == found.combinations["ECN+SACK+WS"].count
+    assert of_all["none"].count == found.combinations["none"].count
+    assert of_all["sack"].count == sum(s.count for name, s in found.combinations.items() if "SACK" in name)
+    buckets = [group for group in found.shares if group.startswith("rank")]
+    sizes = [found.shares[group]["ecn"].n for group in buckets]
+    assert sizes == sorted(sizes)
+    assert sum(found.shares[p]["ecn"].n for p in ("akamai", "other") if p in found.shares) == sum(
+        record.provider is not None for record in hosts
+    )
+    json.dumps(counted.as_document(found), allow_nan=False)
+    rows = list(counted.as_rows(found))
+    assert {len(row) for row in rows} == {len(counted.CSV_HEADER)}
+    assert counted.as_text(found).count("\n") >= 12
+
+
+def record(number: int, **values: object) -> OptionsRecord:
+    known = {"ecn": True, "sack": True, "window_scaling": True, "timestamps": True, "outcome": "ok"} | values
+    return OptionsRecord(domain=f"d{number}.example", rank=number, syn_retransmissions=0, **known)  # type: ignore[arg-type]
+
+
+def results(tmp_path: Path) -> Path:
+    path = tmp_path / "results.parquet"
+    rows = [record(1), record(2, ecn=False), record(5_000, outcome="failed", failure="dns_error")]
+    rows.append(record(20_000, sack=False, provider="akamai"))
+    store.write_rows(path, KIND, rows, OptionsRecord)
+    return path
+
+
+def test_figures_are_printed_and_drawn(tmp_path: Path) -> None:
+    path = results(tmp_path)
+    runner = CliRunner()
+    said = runner.invoke(cli.app, ["survey", "figures", str(path)], catch_exceptions=False).output
+    assert said.startswith("3 of 4 domains shook hands.")
+    assert "rank <= 1,000 " in said
+    assert "dns_error" in said
+    document = json.loads(runner.invoke(cli.app, ["survey", "figures", str(path), str(path), "--json"]).output)
+    assert document["hosts"] == 6
+    assert document["shares"]["akamai"]["sack"]["share"] == 0
+    rows = list(csv.DictReader(io.StringIO(runner.invoke(cli.app, ["survey", "figures", str(path), "--csv"]).output)))
+    (ecn,) = (row for row in rows if (row["group"], row["name"]) == ("all hosts", "ecn"))
+    assert (ecn["count"], ecn["n"]) == ("2", "3")
+    pytest.importorskip("matplotlib")
+    pictures = [tmp_path / "a.svg", tmp_path / "b.png"]
+    options = [word for picture in pictures for word in ("--picture", str(picture))]
+    assert runner.invoke(cli.app, ["survey", "figures", str(path), *options]).exit_code == 0
+    assert b"<svg" in pictures[0].read_bytes()[:400]
+    assert pictures[1].read_bytes().startswith(b"\x89PNG")
+    found = counted.figures(store.read_rows(path, KIND, OptionsRecord))
+    assert draw(found, "svg") == pictures[0].read_bytes()
+
+
+def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
+    source, out = tmp_path / "t.parquet", tmp_path / "out.parquet"
+    names = [(1, "a"), (1, "b"), (2, "a"), (7, "a")]
+    rows = [Target(domain=f"d{n}.example", url=f"https://d{n}.example/{f}", rank=n, sack=None) for n, f in names]
+    store.write_rows(source, "targets", [*rows, Target(domain="old.example", url="https://old.example/", ecn=True)])
+    table = store.read_table(source, "targets")
+    extra = pa.field("alt_svc", pa.string(), metadata={"note": "kept"})
+    store.write_table(source, "targets", table.append_column(extra, pa.array(["h3", None, None, "x", None])))
+    write_targets(source, out, [record(1, ecn=False), record(2, outcome="failed", failure="dns_error")])
+    written = store.read_table(out, "targets")
+    assert written.column_names == [*store.row_schema("targets").names, "alt_svc"]
+    assert written.schema.field("alt_svc").metadata == {b"note": b"kept"}
+    assert written.column("ecn").to_pylist() == [False, False, None, None, True]
+    assert written.column("sack").to_pylist() == [True, True, None, None, None]
+    assert written.drop_columns(["ecn", "sack", "window_scaling"]).equals(
+        store.read_table(source, "targets").drop_columns(["ecn", "sack", "window_scaling"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["options", "none.csv", "-o", "r"], "none.csv: there is no such file; give a top list or a targets file"),
+        (["options", "list.csv", "-o", "r", "--targets-out", "t"], "--targets-out: a top list has no targets"),
+        (["options", "t.parquet", "-o", "r", "--targets-out", "r"], "--targets-out: it is the file of something else"),
+        (["options", "list.csv", "-o", "r", "--shard", "3/2"], "--shard: '3/2' is no shard; write i/n"),
+        (["options", "list.csv", "-o", "r", "--isolation", "jail"], "--isolation: there is no isolation 'jail'"),
+        (["options", "list.csv", "-o", "r", "--block-list", "none"], "none: there is no such file; check the path"),
+        (["options", "odd.csv", "-o", "r"], "odd.csv: the first row, 'a;b c,d', is of no known list"),
+        (["figures", "list.csv"], "list.csv: this is no readable Parquet file"),
+        (["figures", "t.parquet"], "t.parquet: this holds targets records of Upshift's, not survey_options"),
+        (["figures", "t.parquet", "--json", "--csv"], "--json and --csv exclude each other; leave one out"),
+        (["figures", "t.parquet", "--picture", "a.gif"], "--picture: a.gif is no picture that we draw"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("list.csv").write_text("1,a.example\n")
+    Path("odd.csv").write_text("a;b c,d\n")
+    store.write_rows(Path("t.parquet"), "targets", [Target(domain="a.example", url="https://a.example/")])
+    before = set(tmp_path.iterdir())
+    if arguments[0] == "options" and "--isolation" not in arguments:
+        arguments = [*arguments, "--isolation", "here"]
+    result = CliRunner().invoke(cli.app, ["survey", *arguments])
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.exit_code == 2
+    assert said in result.exception.sentence()
+    assert set(tmp_path.iterdir()) == before
