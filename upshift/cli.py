@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("vantage.cli_doctor:doctor", "What this host can and cannot measure, and how to mend it."),
     "crawl": ("crawler.cli:crawl", "Top list -> targets: one large file per domain, with its size."),
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
-    "survey": ("upshift.compose.survey:app", "What servers support: options, figures."),
+    "survey": ("upshift.compose.survey:app", "What servers support: options, quic, figures."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
     "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import upshift
+from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Finished, Ledger
 from survey.pace import AddressPace, TokenBucket
 from survey.quic.cause import NOT_ASKED, Cause
@@ -18,14 +19,19 @@ from survey.quic.negotiate import Negotiator
 from survey.quic.record import QuicRecord
 from survey.quic.visit import Limits, Visitor
 from survey.resolve import Resolver
-from survey.subjects import Subject, read_subjects
+from survey.subjects import Subject, Subjects, read_subjects
+from upshift import store
 from upshift.blocks import BlockLists
+from upshift.errors import UsageError
 from upshift.progress import Progress
 
 FLUSH_S = 0.5
 """What is found goes into the ledger this often: at most so much is asked again after a kill."""
 
-KNOWN = frozenset(f.name for f in fields(QuicRecord))
+KIND = "survey_quic"
+
+_DOCUMENT = tuple(f.name for f in fields(QuicRecord) if f.name not in ("domain", "rank", "provider"))
+"""Columns that the ledger keeps as a document; the others are the subject's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +39,22 @@ class Options:
     """What a user can set."""
 
     source: Path
+    out: Path
     ledger: Path
+    targets_out: Path | None = None
     contact: str
     """Address (mail or web) that owners of the servers find in the user agent."""
     limits: Limits = field(default_factory=Limits)
     shard: tuple[int, int] = (1, 1)
     limit: int | None = None
-    concurrency: int = 500
+    concurrency: int = 2_000
     """Domains under way."""
-    rate_per_s: float = 200.0
-    """Probes and handshakes together."""
-    per_address_per_s: float = 5.0
+    rate_per_s: float = 500.0
+    """Probes and handshakes together; domains looked up, too."""
+    address_rate_per_s: float = 10.0
     """Handshakes with one address."""
     handshakes: int = 16
+    """Under way at once."""
     nameserver: str | None = None
     nameserver_port: int = 53
     ca_file: Path | None = None
@@ -57,64 +66,73 @@ class Options:
 
     def plan(self) -> dict[str, Any]:
         """What decides the results: a resumed survey must have the same."""
-        size = self.source.stat().st_size
-        chosen = {"shard": list(self.shard), "limit": self.limit, "input": f"{self.source.name}, {size} bytes"}
-        return {"survey": "quic", **asdict(self.limits), **chosen}
+        read = f"{self.source.name}, {self.source.stat().st_size} bytes"
+        return {"survey": KIND, "list": read, "shard": list(self.shard), "limit": self.limit, **asdict(self.limits)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Summary:
     """How the survey ended."""
 
-    subjects: int
+    records: list[QuicRecord]
     faults: list[str]
-    """Rows of the list that cannot be used."""
+    """Rows of the list that cannot be used, the first ones."""
     passed_over: dict[str, int]
+    """Reason -> rows."""
     complaints: list[str]
-    seconds: float
-    visited: int
-    """In this call; the others had been done before."""
-    dropped_answers: int
-    """Answers to probes that our own kernel dropped: where there are any, `--rate` is too high for this host."""
+    """Block lists that became unreadable on the way."""
+    dropped: int
+    """Answers to probes that our own kernel dropped: where there are any, the rate is too high for this host."""
 
 
-def survey(options: Options, progress: Progress) -> Report:
-    """Runs the survey, or goes on from its ledger. `records` then reads what was found.
+def survey(options: Options, progress: Progress) -> Summary:
+    """Runs the survey, or goes on from its ledger, and writes the results.
 
     Raises:
         UsageError: a broken list, targets file, ledger or block list; a name server that is no address.
     """
+    check_targets_out(options.source, options.out, options.targets_out)
     subjects = read_subjects(options.source, limit=options.limit, shard=options.shard)
     blocks = BlockLists(options.block_lists)
     ledger = Ledger(options.ledger, options.plan())
+    dropped = 0
     try:
         if not ledger.filled:
-            ledger.fill(subjects)
+            _fill(ledger, subjects)
         total, before = ledger.counts()
-        started = time.monotonic()
-        dropped = asyncio.run(_visit_all(options, ledger, blocks, progress)) if sum(before.values()) < total else 0
-        seconds = time.monotonic() - started
+        if sum(before.values()) < total:
+            dropped = asyncio.run(_visit_all(options, ledger, blocks, progress))
+        records = list(read_records(ledger))
     finally:
         ledger.close()
-    return Report(
-        subjects=total,
+    store.write_rows(options.out, KIND, records, QuicRecord)
+    if options.targets_out is not None:
+        known = ((record.domain, supports(record.cause)) for record in records)
+        fill_targets(
+            options.source, options.targets_out, {"quic": {d: value for d, value in known if value is not None}}
+        )
+    return Summary(
+        records=records,
         faults=[f"line {fault.line}: {fault.reason}: {fault.text!r}" for fault in subjects.faults],
         passed_over=dict(subjects.broken) | ({"duplicates": subjects.duplicates} if subjects.duplicates else {}),
         complaints=blocks.complaints,
-        seconds=seconds,
-        visited=total - sum(before.values()),
-        dropped_answers=dropped,
+        dropped=dropped,
     )
 
 
-def records(options: Options) -> Iterator[QuicRecord]:
-    """What the ledger holds, in the order of the list."""
-    ledger = Ledger(options.ledger, options.plan())
+def _fill(ledger: Ledger, subjects: Subjects) -> None:
+    """Writes the list into the ledger; a broken list leaves no ledger, so that the mended one is not another survey."""
     try:
-        for _, _, document in ledger.results():
-            yield QuicRecord(**{name: value for name, value in document.items() if name in KNOWN})
-    finally:
-        ledger.close()
+        ledger.fill(subjects)
+    except UsageError:
+        ledger.discard()
+        raise
+
+
+def read_records(ledger: Ledger) -> Iterator[QuicRecord]:
+    """What the ledger holds, in the order of the list."""
+    for subject, _, document in ledger.results():
+        yield QuicRecord(domain=subject.domain, rank=subject.rank, provider=subject.provider, **document)
 
 
 def supports(cause: str) -> bool | None:
@@ -131,7 +149,7 @@ async def _visitor(options: Options, blocks: BlockLists) -> AsyncIterator[Visito
             negotiator=await stack.enter_async_context(Negotiator()),
             blocks=blocks,
             pace=TokenBucket(options.rate_per_s),
-            address_pace=AddressPace(options.per_address_per_s, 1),
+            address_pace=AddressPace(options.address_rate_per_s, 1),
             handshakes=asyncio.Semaphore(options.handshakes),
             limits=options.limits,
             user_agent=options.user_agent,
@@ -158,18 +176,23 @@ async def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progr
             await asyncio.sleep(FLUSH_S)
             flush()
 
+    logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic reports every fault of a server's there
+    looked_up = TokenBucket(options.rate_per_s)
     async with _visitor(options, blocks) as visitor:
 
         async def worker(own: Iterator[Subject]) -> None:
             for subject in own:
+                await looked_up.turn()
                 record = await visitor.visit(subject)
-                waiting.append((subject.domain, record.cause, asdict(record)))
+                waiting.append((subject.domain, record.cause, {name: getattr(record, name) for name in _DOCUMENT}))
 
         flusher = asyncio.create_task(flush_often())
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(options.concurrency, total)):
                     group.create_task(worker(subjects))
+        except BaseExceptionGroup as faults:
+            raise faults.exceptions[0] from None
         finally:
             flusher.cancel()
             flush()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from survey.options.cli import figures
+from survey.quic.cli import quic
 from upshift.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from survey.options.run import Summary
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="What servers support.")
+app.command()(quic)
 app.command()(figures)
 
 
@@ -103,7 +105,7 @@ def options(
         nameserver_port=nameserver_port,
         block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
     )
-    with show(as_json=as_json) as progress, place_for(isolation) as start:
+    with show(as_json=as_json) as progress, place_for(isolation, nameserver) as start:
         summary = survey(chosen, start, progress)
     _tell(summary, out, as_json=as_json)
 
@@ -135,12 +137,13 @@ def _tell(summary: Summary, out: Path, *, as_json: bool) -> None:
 
 
 @contextmanager
-def place_for(isolation: str | None) -> Iterator[Start]:
+def place_for(isolation: str | None, nameserver: str | None = None) -> Iterator[Start]:
     """How to start a prober where the kernel asks for every option.
 
     Args:
         isolation: `netns` (a namespace for this survey), `host` (this host's settings, put back afterwards), `here`
             (nothing is changed outside a lab's node: the prober refuses wrong settings); None chooses.
+        nameserver: where it is given, the host's own need not be fit for a namespace. Names are asked for outside it.
 
     Raises:
         PlaceError: no permission, a program is missing.
@@ -169,7 +172,12 @@ def place_for(isolation: str | None) -> Iterator[Start]:
     from upshift.reach import ANYWHERE
     from vantage.host import HostPlace
 
-    with HostPlace("survey", isolation="host" if isolation == "host" else "netns", allowed_prefixes=ANYWHERE) as place:
+    with HostPlace(
+        "survey",
+        isolation="host" if isolation == "host" else "netns",
+        allowed_prefixes=ANYWHERE,
+        nameservers=() if nameserver is None else (nameserver,),
+    ) as place:
         for note in place.notes:
             typer.echo(f"upshift: {note}", err=True)
         place.apply(settings)

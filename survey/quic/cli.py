@@ -1,0 +1,109 @@
+"""`upshift survey quic`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from upshift.errors import UsageError
+
+
+def quic(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (Parquet).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")],
+    contact: Annotated[
+        str, typer.Option(help="Mail or web address in the user agent, for owners of the servers. Required.")
+    ],
+    targets_out: Annotated[
+        Path | None, typer.Option(help="Write INPUT (targets) again, with quic filled in (Parquet).")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="State of the survey (SQLite). Default: RESULTS with .ledger.sqlite.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Probe domains, too, that offer h3 neither in DNS nor by Alt-Svc.")
+    ] = False,
+    unpadded: Annotated[
+        bool, typer.Option("--unpadded", help="Ask servers by a probe that is too small, too: they must not answer.")
+    ] = False,
+    ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records and probe over IPv6.")] = False,
+    shard: Annotated[str, typer.Option(help="Part of the input: i/n, by hash of the domain.")] = "1/1",
+    limit: Annotated[int | None, typer.Option(min=1, help="Domains of the shard to survey. Default: all.")] = None,
+    rate: Annotated[
+        float, typer.Option(min=0.1, max=50_000, help="Probes and handshakes (and domains looked up) per second.")
+    ] = 500,
+    concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Domains at the same time.")] = 2000,
+    handshakes: Annotated[int, typer.Option(min=1, max=1000, help="Handshakes at the same time.")] = 16,
+    address_rate: Annotated[float, typer.Option(min=0.01, help="Handshakes per second and server address.")] = 10,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=60, help="Longest wait for a probe's answer, a handshake, a response [s].")
+    ] = 3.0,
+    probes: Annotated[int, typer.Option(min=1, max=10, help="Probes to a server that stays silent.")] = 2,
+    block_list: Annotated[
+        list[Path] | None,
+        typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
+    ] = None,
+    opt_out: Annotated[
+        Path | None, typer.Option(help="The same, for those who opt out while the survey runs (made if missing).")
+    ] = None,
+    nameserver: Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")] = None,
+    nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
+    ca: Annotated[
+        Path | None, typer.Option(help="Certificates to trust (PEM). Default: Mozilla's, by certifi.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
+) -> None:
+    """Find out which domains serve HTTP/3: offers, forced version negotiation, then a handshake and a HEAD.
+
+    Offers are HTTPS records, and the Alt-Svc headers that the crawl saw (INPUT: targets). Killed or interrupted, the
+    same command goes on from its ledger.
+    """
+    from survey.quic.figures import as_document, as_text, figures
+    from survey.quic.scan import Options, survey
+    from survey.quic.visit import Limits
+    from upshift.lists import parse_shard
+    from upshift.progress import show
+
+    if not contact.strip() or not contact.isprintable():
+        raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
+    if ca is not None and not ca.is_file():
+        raise UsageError("there is no such file", where=str(ca), remedy="give certificates in PEM")
+    if opt_out is not None and not opt_out.exists():
+        opt_out.parent.mkdir(parents=True, exist_ok=True)
+        opt_out.touch()
+    options = Options(
+        source=source,
+        out=out,
+        ledger=ledger or out.with_name(out.name + ".ledger.sqlite"),
+        targets_out=targets_out,
+        contact=contact.strip(),
+        limits=Limits(timeout_s=timeout, probes=probes, everything=everything, unpadded=unpadded, ipv6=ipv6),
+        shard=parse_shard(shard),
+        limit=limit,
+        concurrency=concurrency,
+        rate_per_s=rate,
+        address_rate_per_s=address_rate,
+        handshakes=handshakes,
+        nameserver=nameserver,
+        nameserver_port=nameserver_port,
+        ca_file=ca,
+        block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
+    )
+    with show(as_json=as_json) as progress:
+        summary = survey(options, progress)
+    found = figures(summary.records)
+    if as_json:
+        read = {"passed_over": summary.passed_over, "complaints": summary.complaints, "dropped": summary.dropped}
+        typer.echo(json.dumps({**as_document(found), **read}))
+        return
+    for line in (*summary.complaints, *summary.faults):
+        typer.echo(line, err=True)
+    for reason, count in summary.passed_over.items():
+        typer.echo(f"rows passed over: {count:,} {reason}", err=True)
+    if summary.dropped:
+        typer.echo(f"this host dropped {summary.dropped:,} answers to probes: lower --rate", err=True)
+    typer.echo(as_text(found))
+    typer.echo(f"Results: {out}")

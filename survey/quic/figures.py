@@ -1,0 +1,157 @@
+"""Shares of domains that offer, answer and serve HTTP/3, with 95 % intervals: in all, by rank, provider and cause."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from survey.options.figures import BUCKETS, Share, wilson
+from survey.quic.cause import NOT_ASKED, Cause
+from survey.quic.negotiate import Kind
+from survey.quic.record import QuicRecord
+
+
+def _offers(record: QuicRecord) -> bool:
+    return bool(record.https_record_h3 or record.alt_svc_h3)
+
+
+def _serves(record: QuicRecord) -> bool:
+    return record.cause == Cause.OK
+
+
+SHARES: Mapping[str, Callable[[QuicRecord], bool]] = {
+    "offered": _offers,
+    "https record": lambda r: bool(r.https_record_h3),
+    "alt-svc": lambda r: bool(r.alt_svc_h3),
+    "answers vn": lambda r: r.negotiation == Kind.VERSIONS,
+    "http/3": _serves,
+}
+"""Name -> whether a domain counts. Of all domains that could be asked (`NOT_ASKED` says which could not)."""
+
+NAMED_VERSIONS = {
+    "00000001": "QUIC 1",
+    "6b3343cf": "QUIC 2",
+    "709a50c4": "QUIC 2, draft",
+    "ff00001d": "draft 29",
+}
+"""RFC 9000, RFC 9369, and what servers still list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All figures of a survey."""
+
+    domains: int
+    asked: int
+    """Domains that could be asked: they have an address that may be contacted."""
+    shares: dict[str, dict[str, Share]]
+    """Group -> share's name -> share. Groups: `all`, rank buckets, providers."""
+    usable_of_offered: Share
+    """Of those that offer h3, how many serve it: the others only pretend."""
+    causes: dict[str, Share]
+    """Of all domains, most frequent first."""
+    versions: dict[str, Share]
+    """Version (8 hexadecimal digits) -> domains whose server lists it, of those that answered the negotiation."""
+    greased: Share
+    """Servers that list a reserved version, too."""
+    unpadded: Share
+    """Servers that answer a probe that is too small, of those that were asked by one."""
+    flaws: dict[str, int]
+    """What was wrong with answers to the negotiation."""
+    handshake_median_s: float | None
+
+
+def figures(records: Sequence[QuicRecord]) -> Figures:
+    """Counts records. A domain that is in several files counts as often as it is there."""
+    asked = [record for record in records if record.cause not in NOT_ASKED]
+    offered = [record for record in asked if _offers(record)]
+    answered = [record for record in asked if record.negotiation == Kind.VERSIONS]
+    listed = Counter(version for record in answered for version in (record.versions or "").split(","))
+    small = [record for record in asked if record.answers_unpadded is not None]
+    times = [record.handshake_s for record in asked if record.handshake_s is not None]
+    return Figures(
+        domains=len(records),
+        asked=len(asked),
+        shares={
+            name: {share: wilson(sum(map(counts, group)), len(group)) for share, counts in SHARES.items()}
+            for name, group in _groups(asked)
+        },
+        usable_of_offered=wilson(sum(map(_serves, offered)), len(offered)),
+        causes={cause: wilson(count, len(records)) for cause, count in Counter(r.cause for r in records).most_common()},
+        versions={version: wilson(count, len(answered)) for version, count in listed.most_common()},
+        greased=wilson(sum(bool(record.versions_greased) for record in answered), len(answered)),
+        unpadded=wilson(sum(bool(record.answers_unpadded) for record in small), len(small)),
+        flaws=dict(Counter(r.negotiation_flaw for r in asked if r.negotiation_flaw is not None).most_common()),
+        handshake_median_s=statistics.median(times) if times else None,
+    )
+
+
+def _groups(asked: Sequence[QuicRecord]) -> Iterator[tuple[str, Sequence[QuicRecord]]]:
+    yield "all", asked
+    worst = max((record.rank or 0 for record in asked), default=0)
+    for previous, end in zip((0, *BUCKETS), BUCKETS, strict=False):
+        if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
+            yield f"rank <= {end:,}", [r for r in asked if r.rank is not None and r.rank <= end]
+    for provider in sorted({record.provider for record in asked if record.provider is not None}):
+        yield provider, [record for record in asked if record.provider == provider]
+
+
+def as_document(found: Figures) -> dict[str, Any]:
+    """The figures as plain data; shares from 0 to 1, None where there is nothing to share."""
+    return {
+        "domains": found.domains,
+        "asked": found.asked,
+        "shares": {
+            group: {name: _plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
+        },
+        "usable_of_offered": _plain(found.usable_of_offered),
+        "causes": {name: _plain(share) for name, share in found.causes.items()},
+        "versions": {name: _plain(share) for name, share in found.versions.items()},
+        "greased": _plain(found.greased),
+        "answers_unpadded": _plain(found.unpadded),
+        "flaws": found.flaws,
+        "handshake_median_s": found.handshake_median_s,
+    }
+
+
+def _plain(share: Share) -> dict[str, Any]:
+    of = share.share if share.n else None
+    return {"count": share.count, "n": share.n, "share": of, "low": share.low, "high": share.high}
+
+
+_CELL = 21
+"""Width of a column that can hold 100.0 [100.0-100.0]."""
+
+
+def as_text(found: Figures) -> str:
+    """The figures for people: shares in per cent, with 95 % intervals."""
+    lines = [f"{found.asked:,} of {found.domains:,} domains could be asked. Shares of these in %, 95 % intervals:"]
+    width = max(26, *(len(group) + 1 for group in found.shares))
+    lines.append(f"{'':<{width}}" + "".join(f"{name:>{_CELL}}" for name in SHARES) + f"{'n':>10}")
+    for group, shares in found.shares.items():
+        n = next(iter(shares.values())).n
+        lines.append(f"{group:<{width}}" + "".join(f"{_cell(s):>{_CELL}}" for s in shares.values()) + f"{n:>10,}")
+    lines += ["", *_list("All domains, by cause:", found.causes.items(), width)]
+    named = ((f"{v} {NAMED_VERSIONS.get(v, '')}".rstrip(), share) for v, share in found.versions.items())
+    lines += ["", *_list("Versions that servers list, in % of those that answered the negotiation:", named, width)]
+    lines += ["", f"Of domains that offer h3, {_cell(found.usable_of_offered)} % serve it."]
+    if found.unpadded.n:
+        lines.append(f"Of servers that answered, {_cell(found.unpadded)} % answer a probe that is too small, too.")
+    if found.flaws:
+        lines.append("Flawed answers: " + ", ".join(f"{flaw} {count:,}" for flaw, count in found.flaws.items()) + ".")
+    if found.handshake_median_s is not None:
+        lines.append(f"Median time of a handshake: {found.handshake_median_s * 1000:.1f} ms.")
+    return "\n".join(lines)
+
+
+def _list(title: str, shares: Iterable[tuple[str, Share]], width: int) -> list[str]:
+    return [title, *(f"{name:<{width}}{_cell(share):>{_CELL}}{share.count:>10,}" for name, share in shares)]
+
+
+def _cell(share: Share) -> str:
+    if share.n == 0:
+        return "-"
+    return f"{share.share * 100:.1f} [{share.low * 100:.1f}-{share.high * 100:.1f}]"
