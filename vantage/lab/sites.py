@@ -136,48 +136,44 @@ def planted(topology: Topology) -> list[Planted]:
 
 def check_sites(topology: Topology, domains: set[str], is_domain: Callable[[str], bool], require: _Require) -> None:
     """Refuses sites that cannot be. `domains` are the names that are taken; the sites' are added."""
-    servers = {server.name: server for server in topology.server}
-    known = ", ".join(servers)
     for number, site in enumerate(topology.site):
-        at, kind = f"site.{number}", site.table
-        require((NUMBER in site.domain) == (site.count is not None), f"{at}.domain", f"{site.domain!r} and count do not"
-                " fit", "write {n} into the domain of several sites, and give their count")  # fmt: skip
-        require(
-            site.count is None or 1 <= site.count <= MOST,
-            f"{at}.count",
-            f"{site.count} is out of range",
-            f"use 1 to {MOST}",
-        )
-        for field, value, needed in (
-            ("server", site.server, bool(kind.pages)),
-            ("other_server", site.other_server, bool(kind.files)),
-            ("leads_to", site.leads_to, kind.leads_away),
-        ):
-            remedy = "add it" if needed else "leave it out"
-            what = f"a site of the kind {site.kind} {'needs one' if needed else 'has none'}"
-            require((value is not None) == needed, f"{at}.{field}", what, remedy)
-            if field != "leads_to":
-                require(
-                    value is None or value in servers,
-                    f"{at}.{field}",
-                    f"there is no server {value!r}",
-                    f"known are: {known}",
-                )
-        require(not kind.files or site.server != site.other_server, f"{at}.other_server",
-                "it is the site's own server", "name another one")  # fmt: skip
+        at = f"site.{number}"
+        _check_fields(topology, site, at, require)
         for name in site.domains:
             require(is_domain(name), f"{at}.domain", f"{name!r} is no domain", "use www.name.example")
-        away = site.leads_to is None or bool(_URL.fullmatch(site.leads_to))
-        require(away, f"{at}.leads_to", f"{site.leads_to!r} is no URL", "use https://www.name.example/file.bin")
         # A name that does not resolve has no host, and is taken all the same.
         for name in dict.fromkeys([*site.domains, *(h.name for d in site.domains for h in _hosts(site, d))]):
             require(name not in domains, f"{at}.domain", f"{name} stands twice in the file", "use another name")
             domains.add(name)
-        for field, chosen in (("server", site.server), ("other_server", site.other_server)):
-            good = chosen is None or servers[chosen].fault is None
-            require(good, f"{at}.{field}", f"{chosen} fails on purpose", "use a server without a fault")
     for server in topology.server:
-        if is_rough(topology, server):
-            require(not server.domains and server.edge is None, f"server.{server.name}.domains",
-                    "it has sites that only our own program can serve (docs/design/lab.md), so it cannot be measured",
-                    "give these sites a server of their own")  # fmt: skip
+        good = not is_rough(topology, server) or (not server.domains and server.edge is None)
+        what = "it has sites that only our own program can serve (docs/design/lab.md), so it cannot be measured"
+        require(good, f"server.{server.name}.domains", what, "give these sites a server of their own")
+
+
+def _check_fields(topology: Topology, site: Site, at: str, require: _Require) -> None:
+    """The fields that a site's kind needs are there, the others are not, and each makes sense."""
+    servers = {server.name: server for server in topology.server}
+    kind = site.table
+    what = f"{site.domain!r} and count do not fit"
+    several = site.count is not None
+    require((NUMBER in site.domain) == several, f"{at}.domain", what, "several sites have {n} in it, and a count")
+    good = site.count is None or 1 <= site.count <= MOST
+    require(good, f"{at}.count", f"{site.count} is out of range", f"use 1 to {MOST}")
+    for field, value, needed in (
+        ("server", site.server, bool(kind.pages)),
+        ("other_server", site.other_server, bool(kind.files)),
+        ("leads_to", site.leads_to, kind.leads_away),
+    ):
+        what = f"a site of the kind {site.kind} {'needs one' if needed else 'has none'}"
+        require((value is not None) == needed, f"{at}.{field}", what, "add it" if needed else "leave it out")
+    for field, name in (("server", site.server), ("other_server", site.other_server)):
+        if name is not None:
+            known = f"known are: {', '.join(servers)}"
+            require(name in servers, f"{at}.{field}", f"there is no server {name!r}", known)
+            good = servers[name].fault is None
+            require(good, f"{at}.{field}", f"{name} fails on purpose", "use a server without a fault")
+    good = site.other_server is None or site.other_server != site.server
+    require(good, f"{at}.other_server", "it is the site's own server", "name another one")
+    good = site.leads_to is None or bool(_URL.fullmatch(site.leads_to))
+    require(good, f"{at}.leads_to", f"{site.leads_to!r} is no URL", "use https://www.name.example/file.bin")
