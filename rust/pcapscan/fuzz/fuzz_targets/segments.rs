@@ -3,19 +3,24 @@
 
 use libfuzzer_sys::fuzz_target;
 use pcapscan::capture::Capture;
+use pcapscan::record::{Value, visit};
 use pcapscan::rows::CsvWriter;
 use pcapscan::testing::{Packet, Writer};
 use pcapscan::{Engine, Rules, Settings};
 use std::io::Cursor;
 
-fn scan(bytes: &[u8], settings: Settings) -> Vec<u8> {
+fn scan(bytes: &[u8], settings: Settings) -> (Vec<u8>, Vec<(&'static str, Value)>) {
     let mut capture = Capture::from_reader(Box::new(Cursor::new(bytes.to_vec()))).unwrap();
     let mut engine = Engine::new(settings);
     let mut rows = Vec::new();
     let mut writer = CsvWriter::new(&mut rows);
     engine.run(&mut capture, &mut writer, u64::MAX);
     writer.finish().unwrap();
-    rows
+    let mut fields = Vec::new();
+    for connection in engine.connections() {
+        visit(connection, false, &mut fields);
+    }
+    (rows, fields)
 }
 
 fuzz_target!(|data: &[u8]| {
