@@ -12,7 +12,7 @@ from upshift.errors import BlockedError, UsageError
 from upshift.lists import domain_of
 from upshift.reach import IPNetwork, is_allowed
 
-REREAD_S = 5.0
+REREAD_S = 2.0
 """How often block lists are looked at for a change [s]."""
 
 
