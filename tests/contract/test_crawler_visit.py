@@ -356,7 +356,7 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     source, out, block = tmp_path / "list", tmp_path / "o.parquet", tmp_path / "block"
     source.write_text("".join(f"{n},{name}\r\n" for n, name in enumerate(names, 1)) + "99,plain.example\n,\n")
     block.write_text("# left alone\nblockedsite.example\n192.0.2.0/24\n")
-    facts = world.crawl(source, out, "--block-list", str(block), "--timeout", "2")
+    facts = world.crawl(source, out, "--block-list", str(block), "--timeout", "4")
     found = targets(out)
     sizes = {
         t.domain: (t.url.partition(str(world.port))[2], t.size_bytes, t.size_is_lower_bound) for t in found.values()
