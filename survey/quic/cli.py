@@ -52,7 +52,8 @@ def quic(
     nameserver: Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")] = None,
     nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
     ca: Annotated[
-        Path | None, typer.Option(help="Certificates to trust (PEM). Default: Mozilla's, by certifi.")
+        Path | None,
+        typer.Option(envvar="SSL_CERT_FILE", help="Certificates to trust (PEM). Default: Mozilla's, by certifi."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
 ) -> None:
