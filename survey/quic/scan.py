@@ -25,7 +25,7 @@ from upshift.blocks import BlockLists
 from upshift.errors import UsageError
 from upshift.progress import Progress
 
-FLUSH_S = 0.5
+FLUSH_S = 0.2
 """What is found goes into the ledger this often: at most so much is asked again after a kill."""
 
 KIND = "survey_quic"

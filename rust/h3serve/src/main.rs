@@ -205,9 +205,11 @@ fn take(
     }
     let scid = ConnectionId::from_ref(&ours);
     let mut quic = quiche::accept(&scid, None, info.to, info.from, config)?;
-    quic.recv(data, info)?;
+    // Kept even if it failed: the client is told why, by the packet that closes it.
+    let taken = quic.recv(data, info);
     let (http, left) = (None, HashMap::new());
     clients.insert(ours, Client { quic, http, left });
+    taken?;
     Ok(())
 }
 
