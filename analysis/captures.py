@@ -32,7 +32,6 @@ SUFFIXES = (".pcap", ".pcapng", ".cap", ".dmp")
 
 CONNECTION_KIND = "connections"
 """Kind of the Parquet table with one row per connection and its KPIs."""
-SCHEMA_VERSION = 1
 
 IDENTITY = (
     ("capture", str, "path of the capture, as it was named"),
@@ -72,7 +71,7 @@ def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Cap
         result = upshift_native.scan(path, series=series, rules=rules)
     return Capture(
         path=path,
-        connections=tuple(Connection(**record) for record in result.connections),
+        connections=tuple(map(Connection.from_record, result.connections)),
         packets=result.packets,
         truncated=result.truncated,
         warnings=tuple(result.warnings),
@@ -142,7 +141,12 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], *, jobs:
 
 def kpi_values(connection: Connection) -> dict[str, Value]:
     """Every KPI of a connection."""
-    return {name: kpi.compute(connection) for name, kpi in KPIS.items()}
+    return {name: compute(connection) for name, compute in _computations()}
+
+
+@functools.cache
+def _computations() -> tuple[tuple[str, Callable[[Connection], Value]], ...]:
+    return tuple((name, kpi.compute) for name, kpi in KPIS.items())
 
 
 def row(path: Path, connection: Connection) -> dict[str, Value]:
@@ -173,7 +177,7 @@ def schema() -> pa.Schema:
 
 def table_metadata(kind: str) -> dict[str, str]:
     """What `upshift.store` wants to see in a file of ours."""
-    return {"upshift.kind": kind, "upshift.schema_version": str(SCHEMA_VERSION)}
+    return {"upshift.kind": kind, "upshift.schema_version": str(store.SCHEMA_VERSIONS[kind])}
 
 
 class TableWriter:

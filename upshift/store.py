@@ -33,6 +33,8 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "kpis": 1,
     "survey_options": 1,
     "survey_quic": 1,
+    "connections": 1,
+    "packets": 1,
 }
 """Kind of table -> newest schema version. Raise the number when a column changes meaning, and convert in `_convert`."""
 

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("upshift_native")
 
 from tests.unit.pcap_writer import download, ipv4, pcap
+from upshift import store
 
 
 def upshift(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -40,8 +41,6 @@ def test_one_json_document_per_connection(capture: Path) -> None:
 
 
 def test_packets_as_csv_and_as_parquet(capture: Path, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     done = upshift("--packets", capture)
     assert (done.returncode, done.stderr) == (0, "")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
@@ -49,20 +48,18 @@ def test_packets_as_csv_and_as_parquet(capture: Path, tmp_path: Path) -> None:
     assert [row["true_class"] for row in rows].count("retransmission") == 1
     out = tmp_path / "packets.parquet"
     assert upshift("--packets", capture, "-o", out).returncode == 0
-    table = pq.read_table(out).to_pylist()
+    table = store.read_table(out, "packets").to_pylist()
     assert [{name: str(value) for name, value in row.items()} for row in table] == rows
 
 
 def test_connections_as_parquet_of_a_directory(capture: Path, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     (tmp_path / "two.pcap").write_bytes(capture.read_bytes())
     (tmp_path / "garbage.pcap").write_bytes(b"this is no capture at all")
     out = tmp_path / "kpis.parquet"
     done = upshift(tmp_path, "-o", out, "--jobs", "2")
     assert done.returncode == 1
     assert "garbage.pcap" in done.stderr
-    table = pq.read_table(out)
+    table = store.read_table(out, "connections")
     assert table.num_rows == 2
     assert table.schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
 

@@ -40,6 +40,13 @@ def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
     assert set(fields) == set(Connection.__slots__) - {"body_bytes", "series"}
     assert fields["syn_ns"] == 1_000_002_000
     assert (fields["client_port"], fields["server_port"]) == (40000, 443)
+    assert Connection.from_record(fields) == Connection(**fields)
+    assert Connection.from_record(fields | {"series": {"bin_ns": 1}}).series == {"bin_ns": 1}
+    with pytest.raises(TypeError, match="unknown field 'colour'"):
+        Connection.from_record(fields | {"colour": "red"})
+    del fields["number"]
+    with pytest.raises(TypeError, match="not all"):
+        Connection.from_record(fields)
 
 
 @pytest.mark.parametrize(

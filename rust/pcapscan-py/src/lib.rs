@@ -1,11 +1,13 @@
 //! Python module `upshift_native._native`: the capture engine for Python.
 
+use pcapscan::connection::Connection;
 use pcapscan::engine::Skipped;
 use pcapscan::record::{Fields, Value, visit};
 use pcapscan::{Engine, Rules, Settings, scan as scan_file};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString};
 use std::path::PathBuf;
 
@@ -33,15 +35,56 @@ struct ScanResult {
     skipped: Py<PyDict>,
 }
 
+/// The names of a record's fields in their fixed order, made once: they are most of the work of making a record.
+static NAMES: PyOnceLock<Vec<Py<PyString>>> = PyOnceLock::new();
+
+struct Names<'py> {
+    py: Python<'py>,
+    names: Vec<Py<PyString>>,
+}
+
+impl Fields for Names<'_> {
+    fn field(&mut self, name: &'static str, _value: Value) {
+        self.names.push(PyString::intern(self.py, name).unbind());
+    }
+}
+
 struct Record<'py> {
     py: Python<'py>,
+    names: std::slice::Iter<'static, Py<PyString>>,
     dict: Bound<'py, PyDict>,
     failed: Option<PyErr>,
 }
 
+impl<'py> Record<'py> {
+    fn of(py: Python<'py>, connection: &Connection, cut: bool) -> PyResult<Bound<'py, PyDict>> {
+        let names = NAMES.get_or_init(py, || {
+            let mut all = Names {
+                py,
+                names: Vec::new(),
+            };
+            visit(connection, cut, &mut all);
+            all.names
+        });
+        let mut record = Record {
+            py,
+            names: names.iter(),
+            dict: PyDict::new(py),
+            failed: None,
+        };
+        visit(connection, cut, &mut record);
+        record.failed.map_or(Ok(record.dict), Err)
+    }
+}
+
 impl Fields for Record<'_> {
     fn field(&mut self, name: &'static str, value: Value) {
-        let name = PyString::intern(self.py, name);
+        let Some(key) = self.names.next() else {
+            let problem = format!("{name}: records must have the same fields");
+            self.failed = Some(PyValueError::new_err(problem));
+            return;
+        };
+        let name = key.bind(self.py);
         let done = match value {
             Value::None => self.dict.set_item(name, self.py.None()),
             Value::Bool(value) => self.dict.set_item(name, value),
@@ -130,19 +173,11 @@ fn scan(py: Python<'_>, path: PathBuf, series: bool, rules: &str) -> PyResult<Sc
         .map_err(|error| CaptureError::new_err(error.to_string()))?;
     let connections = PyList::empty(py);
     for (number, connection) in engine.connections().enumerate() {
-        let mut fields = Record {
-            py,
-            dict: PyDict::new(py),
-            failed: None,
-        };
-        visit(connection, engine.cut.is_some(), &mut fields);
-        if let Some(error) = fields.failed {
-            return Err(error);
-        }
+        let record = Record::of(py, connection, engine.cut.is_some())?;
         if let Some(dict) = series_dict(py, &engine, number)? {
-            fields.dict.set_item(intern!(py, "series"), dict)?;
+            record.set_item(intern!(py, "series"), dict)?;
         }
-        connections.append(fields.dict)?;
+        connections.append(record)?;
     }
     Ok(ScanResult {
         connections: connections.unbind(),
