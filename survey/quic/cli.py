@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from pathlib import Path
 from typing import Annotated
 
@@ -90,7 +91,7 @@ def quic(
         handshakes=handshakes,
         nameserver=nameserver,
         nameserver_port=nameserver_port,
-        ca_file=ca,
+        ca_file=ca or _trusted_here(),
         block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
     )
     with show(as_json=as_json) as progress:
@@ -108,3 +109,9 @@ def quic(
         typer.echo(f"this host dropped {summary.dropped:,} answers to probes: lower --rate", err=True)
     typer.echo(as_text(found))
     typer.echo(f"Results: {out}")
+
+
+def _trusted_here() -> Path | None:
+    """The system's certificates, or those that SSL_CERT_FILE names (a lab's); None leaves it to aioquic (certifi)."""
+    file = ssl.get_default_verify_paths().cafile
+    return None if file is None else Path(file)
