@@ -1,4 +1,4 @@
-"""A crawl in the lab: 328 hosts of every kind on eight real servers, judged by what was planted and by their logs."""
+"""A crawl in the lab: more than 300 hosts of every kind on eight real servers, judged by what was planted and by their logs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def start(lab: Lab, source: Path, out: Path, *more: str, rate: float = RATE) -> 
     """The crawl, started in the vantage point as a user would start it by `upshift lab exec`."""
     place = lab.place("MUC")
     program = [sys.executable, "-c", "from upshift.cli import main; main()", "crawl", str(source), "--out", str(out)]
-    options = ["--contact", "mailto:me@example.org", "--rate", str(rate), "--per-address", "2", "--timeout", "3"]
+    options = ["--contact", "mailto:me@example.org", "--rate", str(rate), "--per-address", "2", "--timeout", "5"]
     return place.start(
         [*program, *options, "--ca", str(lab.ca_file), "--json", *more], stdout=True, stderr=out.with_suffix(".log")
     )
