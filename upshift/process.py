@@ -103,6 +103,27 @@ def run(
     return Completed(argv=tuple(argv), returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
+def follow(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+    """Runs a program to its end on our own terminal, and returns its exit code.
+
+    Ctrl-C reaches the program as well as us; KeyboardInterrupt comes once it has ended.
+
+    Raises:
+        PlaceError: the program is missing.
+    """
+    try:
+        popen = subprocess.Popen([*PARENT_DEATH, *argv], stdin=subprocess.DEVNULL, env=_environment(env))
+    except FileNotFoundError as error:
+        raise PlaceError(
+            f"the program {error.filename} is missing", remedy="upshift doctor says how to mend it"
+        ) from None
+    try:
+        return popen.wait()
+    except KeyboardInterrupt:
+        popen.wait()
+        raise
+
+
 class Child:
     """A running program. Use it as a context manager, or call `stop`.
 

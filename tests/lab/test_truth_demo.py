@@ -21,13 +21,15 @@ from analysis import dataset, truth
 from analysis.dataset import Dataset, Record
 from tests.lab.campaigns import host_noise, is_void, print_capture, state_folder
 from upshift import process, store
-from upshift.domain import Download, Outcome, Transport
+from upshift.domain import Download, Outcome, Target, Transport
 
 pytestmark = pytest.mark.lab
 
 PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
 TARGETS = 4
 """Sites of `small` that do not fail on purpose."""
+
+FAULTY = {"missing.fault.example", "reset.fault.example", "stall.fault.example", "truncate.fault.example"}
 
 
 class Demo:
@@ -104,6 +106,22 @@ def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     assert "<html" in page and "http://" not in re.sub(r"http://www\.w3\.org/[^\"']*", "", page)
     assert not list(out.rglob("*.part*")), "half files"
     assert not demo.left, "the lab is gone"
+
+
+def test_the_targets_were_crawled_mapped_surveyed_and_composed(demo: Demo) -> None:
+    folder = demo.out / "targets"
+    chosen = {row.domain: row for row in store.read_rows(folder / "targets.parquet", "targets", Target)}
+    assert set(chosen) == set(demo.paths) - FAULTY == {d.domain for d in demo.downloads}
+    for domain, path in demo.paths.items():
+        if domain not in FAULTY:
+            row = chosen[domain]
+            assert row.provider == path.provider and row.quic == path.quic
+            assert row.ecn and row.sack and row.window_scaling
+    printed = demo.done.stdout
+    for number, word in enumerate(("list", "crawl", "map", "survey of TCP options", "survey of QUIC", "compose"), 1):
+        assert f"== {number}/6 {word}: upshift " in printed
+    account = json.loads((folder / "composition.json").read_text(encoding="utf-8"))
+    assert account["targets"] == TARGETS
 
 
 def test_the_tables_are_printed(demo: Demo) -> None:

@@ -83,7 +83,10 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove the folder of an earlier demo first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines, no tables.")] = False,
 ) -> None:
-    """The whole pipeline in the lab, then the report; a finished folder is reported again."""
+    """Everything in the lab: list, crawl, map, survey, compose, campaign, report.
+
+    A folder of a demo that was interrupted goes on, and one that is finished is reported again.
+    """
     from upshift.compose.demo import MARK, present, run_demo
 
     if fresh and out.exists():
@@ -94,8 +97,11 @@ def demo(
                 remedy="name another folder by --out",
             )
         shutil.rmtree(out)
-    with progress_display.show(as_json=json) as progress:
-        summary = run_demo(out, topology=topology, progress=progress)
+
+    def say(line: str) -> None:
+        typer.echo(line, err=json)
+
+    summary = run_demo(out, topology=topology, say=say, as_json=json)
     _require_whole(summary, out)
     made = present(out)
     if json:

@@ -1,16 +1,19 @@
-"""The demo: a whole campaign in the lab, from nothing to tables, figures and the report."""
+"""The demo: everything in the lab, from a top list over a target set and a campaign to tables and the report."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from downloader.run import RunSummary
 from upshift import store
+from upshift.compose import road
 from upshift.compose.run import run_file
 from upshift.errors import UsageError
-from upshift.progress import Progress
+from upshift.progress import show
+from vantage.lab.lab import open_lab
 
 if TYPE_CHECKING:
     from analysis.api import Made
@@ -25,11 +28,22 @@ def campaign_text(topology: str) -> str:
     return text.replace("@TOPOLOGY@", topology)
 
 
-def run_demo(out: Path, *, topology: str, progress: Progress) -> RunSummary:
-    """Runs the demo's campaign into a folder, or goes on with it.
+TARGETS = "targets"
+"""Folder of the list, the crawl and so on, inside the demo's own."""
+
+PER_PROVIDER, OTHER = 2, 6
+
+
+def run_demo(out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False) -> RunSummary:
+    """Finds the targets and runs the demo's campaign into a folder, or goes on with it.
+
+    Args:
+        say: gets a line for each step.
+        as_json: results of the steps and progress are JSON.
 
     Raises:
         UsageError: the folder holds something else, or the demo of another topology.
+        UpshiftError: a step failed.
     """
     mark = out / MARK
     wanted = campaign_text(topology)
@@ -44,7 +58,14 @@ def run_demo(out: Path, *, topology: str, progress: Progress) -> RunSummary:
             "this folder holds something that no demo made", where=str(out), remedy="name another folder by --out"
         )
     store.write_text(mark, wanted)
-    return run_file(mark, out, progress=progress)
+    with open_lab(topology) as lab:
+        vantage = lab.vantage_points[0]
+        way = road.steps(topology, vantage, out / TARGETS, per_provider=PER_PROVIDER, other=OTHER)
+        road.walk(list(way), lab.name, say=say, as_json=as_json)
+        say(f"== campaign: upshift run {mark} --out {out}")
+        # Only now: each step shows its own progress.
+        with show(as_json=as_json) as progress:
+            return run_file(mark, out, progress=progress)
 
 
 def present(out: Path) -> Made:

@@ -16,7 +16,7 @@ class LabFiles:
     """Where `write_files` put them."""
 
     top_list: Path
-    """Every domain of the lab, in the form of Tranco."""
+    """Domains of the lab, in the form of Tranco."""
     rib: Path
     """Routing table (MRT, gzip)."""
     as_organisations: Path
@@ -24,11 +24,12 @@ class LabFiles:
 
 
 def top_list(topology: Topology) -> list[str]:
-    """Every domain, those that a crawl cannot find included, in a seeded order.
+    """Domains, those that a crawl cannot find included, in a seeded order.
 
-    The order is by a hash of each name: a domain that is added to a topology leaves the others in their order.
+    The order is by a hash of each name: a domain that is added to a topology leaves the others in their order. Servers
+    whose downloads fail on purpose are left out, as in `Lab.targets`: a crawl, which sees good sizes, would find them.
     """
-    names = [domain for server in topology.server for domain in server.domains]
+    names = [domain for server in topology.server if server.fault is None for domain in server.domains]
     names += [domain for site in topology.site for domain in site.domains]
     return sorted(names, key=lambda name: hashlib.sha256(f"{topology.seed}/{name}".encode()).digest())
 
