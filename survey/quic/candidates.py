@@ -34,7 +34,7 @@ class Endpoint:
     port: int
     source: Source
     hints: tuple[str, ...] = ()
-    """IPv4 addresses that the record gives for the time until the name is resolved."""
+    """Addresses that the record gives for the time until the name is resolved."""
 
 
 def of_services(services: Sequence[Service]) -> list[Endpoint]:
@@ -44,7 +44,7 @@ def of_services(services: Sequence[Service]) -> list[Endpoint]:
             host=service.target,
             port=service.port or HTTPS_PORT,
             source=Source.HTTPS_RECORD,
-            hints=tuple(service.ipv4_hints),
+            hints=service.ipv4_hints + service.ipv6_hints,
         )
         for service in services
         if "h3" in service.alpn

@@ -114,4 +114,4 @@ def quic(
 def _trusted_here() -> Path | None:
     """The system's certificates, or those that SSL_CERT_FILE names (a lab's); None leaves it to aioquic (certifi)."""
     file = ssl.get_default_verify_paths().cafile
-    return None if file is None else Path(file)
+    return Path(file) if file else None

@@ -113,8 +113,9 @@ class Visitor:
         try:
             address = await self._address(subject, endpoint)
             record.server_ip = address
-            if endpoint.hints:
-                record.hints_differ = address not in endpoint.hints
+            hints = [hint for hint in endpoint.hints if (":" in hint) == (":" in address)]
+            if hints:
+                record.hints_differ = address not in hints
             check_public(address)
             self.blocks.check(endpoint.host, address)
             self.blocks.check(subject.domain, address)

@@ -163,6 +163,7 @@ async def main() -> None:
         await serve(address, 443, configuration=configuration, create_protocol=made, retry=retry)
 
     await aioquic("127.0.1.2", Answering)
+    await aioquic("::1", Answering)
     await aioquic("127.0.1.4", Answering, retry=True)
     await aioquic("127.0.1.5", Answering, supported_versions=[V2], original_version=V2)
     await aioquic("127.0.1.6", Stalling)

@@ -145,7 +145,7 @@ def write_certificates(folder: Path) -> None:
     ca.cert_pem.write_to_path(folder / "ca.pem")
     names = [f"{name}.example" for name in COVERED]
     for file, authority in (("good", ca), ("stranger", stranger)):
-        certificate = authority.issue_cert(*names, "*.many.example")
+        certificate = authority.issue_cert(*names, "six.example", "*.many.example")
         certificate.private_key_pem.write_to_path(folder / f"{file}.key")
         for blob in certificate.cert_chain_pems:
             blob.write_to_path(folder / f"{file}.pem", append=True)
@@ -157,6 +157,8 @@ def write_dns(folder: Path) -> None:
         lines.append(f"{name}.example. IN A {address}")
         if service is not None:
             lines.append(f"{name}.example. IN HTTPS {service}")
+    lines += ["six.example. IN AAAA ::1", "six.example. IN HTTPS 1 . alpn=h3 ipv6hint=::1"]
+    lines += ["closed.example. IN AAAA ::1", "closed.example. IN HTTPS 1 . alpn=h3 port=444"]
     lines += ["*.many.example. IN A 127.0.1.2", "*.many.example. IN HTTPS 1 . alpn=h3"]
     (folder / "root.zone").write_text("\n".join(lines) + "\n")
     (folder / "knot.conf").write_text(
@@ -401,6 +403,16 @@ def test_all_probes_those_that_offer_nothing(world: World) -> None:
     assert again.returncode == 2 and "timeout_s changed" in again.stderr
     refused = world.survey(source, world.folder / "x.parquet", "--targets-out", str(world.folder / "y.parquet"))
     assert refused.returncode == 2 and "--targets-out" in refused.stderr
+
+
+def test_ipv6(world: World) -> None:
+    source, out = world.folder / "six.txt", world.folder / "six.parquet"
+    source.write_text("six.example\nclosed.example\ncaddy.example\n")
+    assert world.survey(source, out, "--ipv6").returncode == 0
+    six, closed, caddy = store.read_rows(out, "survey_quic", QuicRecord)
+    assert (six.cause, six.server_ip, six.server, six.hints_differ) == ("ok", "::1", "aioquic", False)
+    assert (closed.cause, closed.negotiation) == ("advertised_only", "refused")
+    assert caddy.cause == "dns_error", "it has no IPv6 address"
 
 
 def test_killed_and_resumed_every_domain_once(world: World) -> None:

@@ -1,0 +1,147 @@
+"""Verdicts of single endpoints, what is offered, and the figures of a survey."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from survey.quic import candidates
+from survey.quic.alt_svc import parse
+from survey.quic.candidates import Endpoint, Source
+from survey.quic.cause import NOT_ASKED, Cause
+from survey.quic.exchange import Finding
+from survey.quic.figures import as_document, as_text, figures
+from survey.quic.negotiate import Answer, Kind
+from survey.quic.record import QuicRecord
+from survey.quic.scan import supports
+from survey.quic.visit import verdict
+from survey.quic.wire import Flaw
+from survey.resolve import Service
+from upshift import store
+
+SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet came")
+BEGUN = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "finding", "cause"),
+    [
+        (Kind.VERSIONS, SILENT, Cause.VERSION_NEGOTIATION_ONLY),
+        (Kind.VERSIONS, BEGUN, Cause.HANDSHAKE_TIMEOUT),
+        (Kind.SILENT, SILENT, Cause.ADVERTISED_ONLY),
+        (Kind.SILENT, BEGUN, Cause.HANDSHAKE_TIMEOUT),
+        (Kind.FLAWED, SILENT, Cause.TRANSPORT_ERROR),
+        (Kind.FLAWED, BEGUN, Cause.TRANSPORT_ERROR),
+        *((kind, Finding(cause=Cause.OK), Cause.OK) for kind in Kind),
+        *((kind, Finding(cause=Cause.CERTIFICATE), Cause.CERTIFICATE) for kind in Kind),
+    ],
+)
+def test_a_handshake_that_did_not_end_is_told_apart_by_the_negotiation(
+    kind: Kind, finding: Finding, cause: Cause
+) -> None:
+    flaw = Flaw.TRUNCATED if kind is Kind.FLAWED else None
+    assert verdict(Answer(kind=kind, flaw=flaw), finding)[0] is cause
+
+
+def _service(target: str, *alpn: str, port: int | None = None) -> Service:
+    return Service(priority=1, target=target, alpn=alpn, port=port, ipv4_hints=("192.0.2.1",), ipv6_hints=())
+
+
+def test_offers_in_order_each_place_once() -> None:
+    records = candidates.of_services(
+        [_service("a.example", "h2"), _service("b.example", "h3", port=8443), _service("a.example", "h3")]
+    )
+    header = candidates.of_alt_svc("a.example", parse('h3=":443", h3=":8443", h3="[2001:db8::1]:443", h2=":1"'))
+    chosen = candidates.chosen("a.example", records, header, guess=True)
+    assert [(e.host, e.port, e.source) for e in chosen] == [
+        ("b.example", 8443, Source.HTTPS_RECORD),
+        ("a.example", 443, Source.HTTPS_RECORD),
+        ("a.example", 8443, Source.ALT_SVC),
+    ], "no more than three are tried"
+    assert chosen[0].hints == ("192.0.2.1",)
+    assert candidates.chosen("a.example", [], [], guess=False) == []
+    guess = Endpoint(host="a.example", port=443, source=Source.GUESS)
+    assert candidates.chosen("a.example", [], [], guess=True) == [guess]
+
+
+def _record(cause: Cause, **more: Any) -> QuicRecord:
+    return QuicRecord(domain="a.example", surveyed_at=1.0, cause=cause, **more)
+
+
+RECORDS = [
+    *[
+        _record(
+            Cause.OK,
+            rank=900 + n,
+            provider="akamai",
+            https_record_h3=True,
+            negotiation="versions",
+            versions="00000001,ff00001d",
+            handshake_s=0.01 * n,
+            answers_unpadded=n == 1,
+        )
+        for n in (1, 2, 3)
+    ],
+    _record(Cause.ADVERTISED_ONLY, rank=2_000, provider="other", alt_svc_h3=True, negotiation="silent"),
+    _record(Cause.TRANSPORT_ERROR, rank=3_000, alt_svc_h3=True, negotiation="flawed", negotiation_flaw="truncated"),
+    _record(Cause.NO_CANDIDATE, rank=4_000, https_record_h3=False),
+    _record(Cause.DNS_ERROR, rank=5),
+    _record(Cause.BLOCKED),
+]
+
+
+def test_figures() -> None:
+    found = figures(RECORDS)
+    assert (found.domains, found.asked) == (8, 6)
+    counts = {g: {n: (s.count, s.n) for n, s in shares.items()} for g, shares in found.shares.items()}
+    assert counts["all"] == {
+        "offered": (5, 6),
+        "https record": (3, 6),
+        "alt-svc": (2, 6),
+        "answers vn": (3, 6),
+        "http/3": (3, 6),
+    }
+    assert list(counts) == ["all", "rank <= 1,000", "rank <= 10,000", "akamai", "other"]
+    assert counts["rank <= 1,000"]["http/3"] == (3, 3) and counts["rank <= 10,000"]["http/3"] == (3, 6)
+    assert (found.usable_of_offered.count, found.usable_of_offered.n) == (3, 5)
+    assert {cause: share.count for cause, share in found.causes.items()}["ok"] == 3
+    assert {version: (s.count, s.n) for version, s in found.versions.items()} == {
+        "00000001": (3, 3),
+        "ff00001d": (3, 3),
+    }
+    assert (found.unpadded.count, found.unpadded.n) == (1, 3)
+    assert found.flaws == {"truncated": 1} and found.handshake_median_s == pytest.approx(0.02)
+    # Wilson, by hand: 3 of 6, z = 1.96: centre 0.5, half (1.96 / (1 + z²/6)) * sqrt(1/24 + z²/144)
+    z = 1.959963984540054
+    half = z / (1 + z * z / 6) * math.sqrt(1 / 24 + z * z / 144)
+    share = found.shares["all"]["http/3"]
+    assert (share.low, share.high) == (pytest.approx(0.5 - half), pytest.approx(0.5 + half))
+
+
+def test_figures_as_text_and_document() -> None:
+    text = as_text(figures(RECORDS))
+    assert "00000001 QUIC 1" in text and "truncated 1" in text and "60.0 [23.1-88.2] % serve it" in text
+    document = json.loads(json.dumps(as_document(figures(RECORDS)), allow_nan=False))
+    assert document["causes"]["ok"]["share"] == 3 / 8
+    nothing = json.dumps(as_document(figures([])), allow_nan=False)
+    assert json.loads(nothing)["usable_of_offered"]["share"] is None
+    assert "0 of 0" in as_text(figures([]))
+
+
+def test_what_targets_learn() -> None:
+    assert supports(Cause.OK) is True
+    assert {supports(cause) for cause in NOT_ASKED} == {None}
+    assert {supports(cause) for cause in set(Cause) - NOT_ASKED - {Cause.OK}} == {False}
+
+
+def test_records_survive_the_file_with_their_units(tmp_path: Any) -> None:
+    path = tmp_path / "quic.parquet"
+    store.write_rows(path, "survey_quic", RECORDS, QuicRecord)
+    assert store.read_rows(path, "survey_quic", QuicRecord) == RECORDS
+    table = store.read_table(path, "survey_quic")
+    units = {f.name: f.metadata[b"unit"].decode() for f in table.schema if f.metadata and b"unit" in f.metadata}
+    assert units["handshake_s"] == "s" and units["max_idle_timeout_ms"] == "ms"
+    assert units["initial_max_data_bytes"] == "B"
