@@ -29,6 +29,8 @@ class Folder:
     """`environment.json`, where there is one."""
     lab: Mapping[str, Any] | None
     """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
+    composition: Mapping[str, Any] | None = None
+    """`targets/composition.json`, the account of `upshift targets compose`, where the folder has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,12 @@ def load(paths: Sequence[Path]) -> Dataset:
         downloads = _downloads(path)
         kpis = _kpis(path, units, notes)
         index = len(folders)
-        folders.append(Folder(path=path, environment=_json(path, "environment.json"), lab=_json(path, "lab.json")))
+        documents = {
+            "environment": _json(path, "environment.json"),
+            "lab": _json(path, "lab.json"),
+            "composition": _json(path, "targets/composition.json"),
+        }
+        folders.append(Folder(path=path, **documents))
         records += [Record(folder=index, download=d, kpis=kpis.get(_key(d), {})) for d in downloads]
         unmatched = sum(1 for d in downloads if kpis and d.outcome == "ok" and _key(d) not in kpis)
         if unmatched:

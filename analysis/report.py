@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 import upshift
-from analysis import figures, findings, render, tables, targets, truth
+from analysis import composition, figures, findings, render, tables, targets, truth
 from analysis.dataset import WARMUP, Dataset, Record, writing
 from analysis.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metric, Share, SpeedupRow
 from analysis.tables import Grouping
@@ -117,6 +117,11 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
             for figure in figures.plan(dataset)
         ],
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
+        "compositions": [
+            (composition.cells(f.composition), list(composition.sentences(f.composition)))
+            for f in dataset.folders
+            if f.composition
+        ],
         "targets": pages,
         "targets_left_out": left_out,
         "seed": options.seed,

@@ -84,6 +84,11 @@ def hostile_campaign(folder: Path) -> Path:
             (HOSTILE, "ok", True),
         )
     ]
+    share = {"seen": HOSTILE, "eligible": HOSTILE, "chosen": HOSTILE, "dropped": {HOSTILE: 1}}
+    (folder / "targets").mkdir(parents=True)
+    (folder / "targets" / "composition.json").write_text(
+        json.dumps({"providers": {HOSTILE: share}, "require": HOSTILE, "seed": HOSTILE})
+    )
     texts = dict.fromkeys(("vantage", "domain", "server", "provider", "congestion_control", "note"), HOSTILE)
     return write_campaign(
         folder,
@@ -153,6 +158,18 @@ def test_report_without_kpis_lab_and_environment(tmp_path: Path) -> None:
     check_page(html)
     assert "has no kpis.parquet" in html and "No environment.json" in html
     assert 'id="truth"' not in html and "No two configurations could be compared" in html
+
+
+def test_report_tells_how_the_targets_were_chosen(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download()])
+    (folder / "targets").mkdir()
+    share = {"seen": 8, "eligible": 7, "chosen": 6, "dropped": {"does not support sack": 1}}
+    (folder / "targets" / "composition.json").write_text(
+        json.dumps({"providers": {"other": share}, "require": "tcp", "seed": 4})
+    )
+    text = " ".join(check_page(report.build(dataset.load([folder]), report.Options())).text)
+    assert "How they were chosen" in text and "1 does not support sack" in text
+    assert "support ECN, SACK and window scaling; the draw has the seed 4" in text
 
 
 def test_targets_are_limited_aloud(demo: Path) -> None:
