@@ -4,12 +4,12 @@ use crate::capture::{Capture, Next, Raw};
 use crate::connection::{Connection, Key, PacketVerdict};
 use crate::error::ScanError;
 use crate::ip::{self, Skip, saturated};
+use crate::lookup::Lookup;
 use crate::plain::Plain;
 use crate::quic;
 use crate::tcp;
 use crate::truth::TrueClass;
 use crate::wireshark::{Rules, WsClass};
-use rustc_hash::FxHashMap;
 use std::path::Path;
 
 /// What to do with a capture.
@@ -63,20 +63,6 @@ pub struct Skipped {
     pub unknown_link: u64,
 }
 
-/// Slots for connections that were met lately. Interleaved flows are few, and a look-up here is cheaper than hashing.
-const RECENT: usize = 256;
-
-const PLAIN_BITS: u32 = 9;
-
-/// One direction of a connection, as its packets have it on the wire.
-#[derive(Debug, Clone, Copy, Default)]
-struct PlainSlot {
-    addresses: u64,
-    ports: u32,
-    /// Number of the connection, then one bit for the direction; shifted by one entry, so that 0 is no connection.
-    target: u32,
-}
-
 /// State of a scan.
 pub struct Engine {
     settings: Settings,
@@ -85,10 +71,7 @@ pub struct Engine {
         reason = "a connection is large, and growing the vector must not copy it"
     )]
     connections: Vec<Box<Connection>>,
-    by_key: FxHashMap<Key, u32>,
-    plain: Box<[PlainSlot; 1 << PLAIN_BITS]>,
-    /// Numbers of connections that were met lately, by a cheap hash; `u32::MAX` for none.
-    recent: Box<[u32; RECENT]>,
+    lookup: Lookup,
     /// Frames so far, as Wireshark counts.
     pub frames: u64,
     /// Why the file is cut or damaged, where it is.
@@ -105,9 +88,7 @@ impl Engine {
         Self {
             settings,
             connections: Vec::new(),
-            by_key: FxHashMap::default(),
-            plain: Box::new([PlainSlot::default(); 1 << PLAIN_BITS]),
-            recent: Box::new([u32::MAX; RECENT]),
+            lookup: Lookup::new(!settings.without_prediction),
             frames: 0,
             cut: None,
             skipped: Skipped::default(),
@@ -177,13 +158,7 @@ impl Engine {
         reason = "its result is made for sinks; one that drops packets should cost nothing"
     )]
     fn predicted(&mut self, plain: Plain<'_>, now_ns: i64) -> Option<(u32, usize, u32)> {
-        let (addresses, ports) = (plain.addresses(), plain.ports());
-        let slot = &self.plain[Plain::slot(addresses, ports, PLAIN_BITS)];
-        if slot.addresses != addresses || slot.ports != ports {
-            return None;
-        }
-        let target = slot.target.checked_sub(2)?;
-        let (number, direction) = (target >> 1, (target & 1) as usize);
+        let (number, direction) = self.lookup.plain(plain)?;
         let connection = self.connections.get_mut(number as usize)?;
         let relative_seq = connection.predicted(direction, plain, now_ns)?;
         Some((number, direction, relative_seq))
@@ -271,7 +246,7 @@ impl Engine {
             return None;
         }
         let ports = (segment.source_port, segment.destination_port);
-        let (mut number, direction) = self.find(datagram, ports).unwrap_or_else(|| {
+        let (mut number, direction) = self.lookup.find(datagram, ports).unwrap_or_else(|| {
             let (key, direction) = Key::of(datagram, ports);
             (self.create(key, now_ns), direction)
         });
@@ -298,7 +273,7 @@ impl Engine {
         };
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let ports = (half(0), half(2));
-        let known = self.find(datagram, ports);
+        let known = self.lookup.find(datagram, ports);
         let is_long = payload.first().is_some_and(|first| first & 0x80 != 0);
         let header = if is_long {
             quic::long_header(payload)
@@ -349,24 +324,6 @@ impl Engine {
         number
     }
 
-    /// The connection of a packet, and the packet's direction.
-    #[inline]
-    fn find(&mut self, datagram: &ip::Datagram<'_>, ports: (u16, u16)) -> Option<(u32, usize)> {
-        let number = self.recent[slot(datagram.source, datagram.destination, ports)];
-        if let Some(connection) = self.connections.get(number as usize)
-            && let Some(direction) = connection.key.direction(datagram, ports)
-        {
-            let key = connection.key;
-            self.note_plain(&key, number);
-            return Some((number, direction));
-        }
-        let (key, direction) = Key::of(datagram, ports);
-        let number = *self.by_key.get(&key)?;
-        self.recent[key.slot()] = number;
-        self.note_plain(&key, number);
-        Some((number, direction))
-    }
-
     #[cold]
     fn create(&mut self, key: Key, now_ns: i64) -> u32 {
         let number = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
@@ -376,38 +333,8 @@ impl Engine {
             now_ns,
             self.settings.series,
         )));
-        self.by_key.insert(key, number);
-        self.recent[key.slot()] = number;
-        self.note_plain(&key, number);
+        self.lookup.insert(key, number);
         number
-    }
-
-    /// Lets plain segments of this connection find it.
-    fn note_plain(&mut self, key: &Key, number: u32) {
-        const TCP_ON_IPV4: u16 = 4 << 8 | ip::TCP as u16;
-        if key.kind != TCP_ON_IPV4 || number >= u32::MAX / 2 - 1 || self.settings.without_prediction
-        {
-            return;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "IPv4 addresses are in the low 32 bits"
-        )]
-        let (greater, lesser) = (key.greater as u32, key.lesser as u32);
-        let ends = [
-            (greater, lesser, key.ports),
-            (lesser, greater, key.ports.rotate_left(16)),
-        ];
-        // An endpoint that talks to itself has direction 1, which is written last.
-        for (direction, (from, to, ports)) in (0..).zip(ends) {
-            let addresses = u64::from(from) << 32 | u64::from(to);
-            let target = (number << 1 | direction) + 2;
-            self.plain[Plain::slot(addresses, ports, PLAIN_BITS)] = PlainSlot {
-                addresses,
-                ports,
-                target,
-            };
-        }
     }
 
     /// The connections in order of their first packets.
@@ -432,25 +359,6 @@ impl Engine {
             ));
         }
         warnings
-    }
-}
-
-/// Where a connection stands in [`Engine::recent`]: the same for both directions.
-#[inline]
-fn slot(one: u128, other: u128, ports: (u16, u16)) -> usize {
-    const MIX: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 / golden ratio
-    let addresses = one ^ other;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "halves are folded, all bits count"
-    )]
-    let folded = (addresses >> 64) as u64 ^ addresses as u64 ^ u64::from(ports.0 ^ ports.1) << 32;
-    (folded.wrapping_mul(MIX) >> 56) as usize
-}
-
-impl Key {
-    fn slot(&self) -> usize {
-        slot(self.greater, self.lesser, (self.port(0), self.port(1)))
     }
 }
 

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod error;
 pub mod ip;
 pub mod link;
+pub mod lookup;
 pub mod plain;
 pub mod quic;
 pub mod record;

@@ -1,0 +1,86 @@
+//! The handshake of a TCP connection, and who is the client.
+
+use super::{Connection, RoleSource};
+use crate::tcp::{Segment, flag};
+
+/// Handshake of a TCP connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Handshake {
+    /// First SYN, ns.
+    pub syn_ns: Option<i64>,
+    /// Last SYN before the first SYN-ACK, ns.
+    pub last_syn_ns: Option<i64>,
+    /// First SYN-ACK, ns.
+    pub syn_ack_ns: Option<i64>,
+    /// First segment of the client with ACK, ns.
+    pub ack_ns: Option<i64>,
+    /// Flags of the first SYN.
+    pub syn_flags: u16,
+    /// Flags of the first SYN-ACK.
+    pub syn_ack_flags: u16,
+    /// Flags of the last SYN before the first SYN-ACK.
+    pub last_syn_flags: u16,
+    /// TSval of SYNs, to tell which one a SYN-ACK answers.
+    first_syn_tsval: Option<u32>,
+    /// Whether the SYN-ACK answers the first SYN, as TSecr tells.
+    pub answers_first: Option<bool>,
+}
+
+impl Connection {
+    /// Windows are scaled where both SYNs offer it (RFC 7323, section 2.2).
+    #[cold]
+    pub(super) fn note_scaling(&mut self) {
+        let offers = self.sides.each_ref().map(|side| side.options.window_scale);
+        let is_scaled = offers[0].is_some() && offers[1].is_some();
+        for (side, offer) in self.sides.iter_mut().zip(offers) {
+            side.window_shift = offer.filter(|_| is_scaled).unwrap_or(0);
+        }
+    }
+
+    #[cold]
+    pub(super) fn note_handshake(&mut self, direction: usize, segment: &Segment<'_>, now_ns: i64) {
+        let handshake = &mut self.handshake;
+        let timestamps = segment.options.timestamps;
+        match (segment.any(flag::SYN), segment.any(flag::ACK)) {
+            (true, false) => {
+                if handshake.syn_ns.is_none() && handshake.syn_ack_ns.is_none()
+                    || self.role_source == RoleSource::Ports
+                {
+                    self.client = direction;
+                    self.role_source = RoleSource::Handshake;
+                }
+                if handshake.syn_ns.is_none() {
+                    handshake.syn_ns = Some(now_ns);
+                    handshake.syn_flags = segment.flags;
+                    handshake.first_syn_tsval = timestamps.map(|(value, _)| value);
+                }
+                if handshake.syn_ack_ns.is_none() {
+                    handshake.last_syn_ns = Some(now_ns);
+                    handshake.last_syn_flags = segment.flags;
+                }
+            }
+            (true, true) => {
+                if self.role_source == RoleSource::Ports {
+                    self.client = direction ^ 1;
+                    self.role_source = RoleSource::Handshake;
+                }
+                if handshake.syn_ack_ns.is_none() {
+                    handshake.syn_ack_ns = Some(now_ns);
+                    handshake.syn_ack_flags = segment.flags;
+                    handshake.answers_first = match (timestamps, handshake.first_syn_tsval) {
+                        (Some((_, echo)), Some(first)) => Some(echo == first),
+                        _ => None,
+                    };
+                }
+            }
+            (false, true)
+                if direction == self.client
+                    && handshake.syn_ack_ns.is_some()
+                    && !segment.any(flag::RST) =>
+            {
+                handshake.ack_ns = Some(now_ns);
+            }
+            _ => {}
+        }
+    }
+}

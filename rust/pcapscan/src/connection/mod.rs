@@ -1,0 +1,309 @@
+//! State of one connection: everything that is remembered while its packets pass.
+
+mod handshake;
+mod key;
+mod response;
+mod times;
+
+pub use handshake::Handshake;
+pub use key::Key;
+pub use response::Response;
+
+use crate::ip::Datagram;
+use crate::plain::Plain;
+use crate::quic;
+use crate::seq::raise;
+use crate::series::Series;
+use crate::side::Side;
+use crate::tcp::{Segment, flag};
+use crate::truth::TrueClass;
+use crate::wireshark::{Conversation, Rules, WsClass};
+use times::Times;
+
+/// How the client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleSource {
+    /// The sender of a SYN, or the receiver of a SYN-ACK; for QUIC the sender of an Initial.
+    Handshake,
+    /// The port numbers.
+    Ports,
+}
+
+/// What happened to one packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PacketVerdict {
+    /// Sequence number relative to the connection's first; none for QUIC.
+    pub relative_seq: Option<u32>,
+    /// Payload, B.
+    pub len: u32,
+    /// Wireshark's class.
+    pub ws: WsClass,
+    /// What really happened.
+    pub truth: TrueClass,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its endpoints.
+    pub key: Key,
+    /// Index in order of first packets.
+    pub number: u32,
+    /// Direction of the client's packets.
+    pub client: usize,
+    /// How that was told.
+    pub role_source: RoleSource,
+    /// Both directions.
+    pub sides: [Side; 2],
+    /// Earliest packet, ns.
+    pub first_ns: i64,
+    /// Latest packet, ns.
+    pub last_ns: i64,
+    previous_ns: i64,
+    /// Packets earlier than the one before.
+    pub backwards: u64,
+    /// TCP handshake.
+    pub handshake: Handshake,
+    /// Wireshark's view; TCP only.
+    pub wireshark: Conversation,
+    /// QUIC state; none for TCP.
+    pub quic: Option<Box<quic::State>>,
+    /// The server's answer with the most bytes before the one that goes on.
+    best_response: Response,
+    response: Response,
+    last_client_data_ns: Option<i64>,
+    /// Series, on request.
+    pub series: Option<Box<Series>>,
+}
+
+impl Connection {
+    /// An empty connection whose first packet has this direction.
+    #[must_use]
+    pub fn new(key: Key, number: u32, now_ns: i64, with_series: bool) -> Self {
+        Self {
+            key,
+            number,
+            client: key.guess_client(),
+            role_source: RoleSource::Ports,
+            sides: [Side::default(), Side::default()],
+            first_ns: now_ns,
+            last_ns: now_ns,
+            previous_ns: now_ns,
+            backwards: 0,
+            handshake: Handshake::default(),
+            wireshark: Conversation::default(),
+            quic: None,
+            best_response: Response::default(),
+            response: Response::default(),
+            last_client_data_ns: None,
+            series: with_series.then(Box::default),
+        }
+    }
+
+    #[inline]
+    fn time(&mut self, now_ns: i64) {
+        if now_ns < self.last_ns {
+            self.time_back(now_ns);
+        } else {
+            self.last_ns = now_ns;
+        }
+        self.previous_ns = now_ns;
+    }
+
+    #[cold]
+    fn time_back(&mut self, now_ns: i64) {
+        self.backwards += u64::from(now_ns < self.previous_ns);
+        self.first_ns = self.first_ns.min(now_ns);
+    }
+
+    /// Takes a plain segment that is what one expects next; `None`, and no change, where it is anything else. Returns
+    /// its sequence number relative to the connection's first.
+    #[inline]
+    pub fn predicted(&mut self, direction: usize, segment: Plain<'_>, now_ns: i64) -> Option<u32> {
+        // The direction is known where the code is made, so that both sides are at fixed places.
+        match (direction, segment.is_empty()) {
+            (0, true) => self.predicted_ack::<0>(segment, now_ns),
+            (0, false) => self.predicted_data::<0>(segment, now_ns),
+            (_, true) => self.predicted_ack::<1>(segment, now_ns),
+            (_, false) => self.predicted_data::<1>(segment, now_ns),
+        }
+    }
+
+    #[inline(never)] // inside the engine's loop there are not enough registers for it
+    fn predicted_data<const DIRECTION: usize>(
+        &mut self,
+        segment: Plain<'_>,
+        now_ns: i64,
+    ) -> Option<u32> {
+        if !self.sides[DIRECTION].truth.expects(segment.seq()) {
+            return None;
+        }
+        let relative_seq = self
+            .wireshark
+            .predicted_data::<DIRECTION>(segment, now_ns)?;
+        self.time(now_ns);
+        self.note_response(DIRECTION, segment.len(), now_ns);
+        let side = &mut self.sides[DIRECTION];
+        side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
+        raise(&mut side.largest_window, segment.window());
+        side.truth.predicted_data(segment, side.packets);
+        side.truth_counts[TrueClass::New as usize] += 1;
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        Some(relative_seq)
+    }
+
+    #[inline(never)]
+    fn predicted_ack<const DIRECTION: usize>(
+        &mut self,
+        segment: Plain<'_>,
+        now_ns: i64,
+    ) -> Option<u32> {
+        let (relative_seq, ack_rtt_ns) =
+            self.wireshark.predicted_ack::<DIRECTION>(segment, now_ns)?;
+        self.time(now_ns);
+        let side = &mut self.sides[DIRECTION];
+        side.count(segment.ip_bytes(), 0, segment.ecn(), now_ns);
+        raise(&mut side.largest_window, segment.window());
+        side.truth.note_id(segment.id());
+        side.truth_counts[TrueClass::None as usize] += 1;
+        if let Some(rtt_ns) = ack_rtt_ns {
+            self.note_ack_rtt(DIRECTION, rtt_ns, now_ns);
+        }
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        Some(relative_seq)
+    }
+
+    #[inline]
+    fn note_ack_rtt(&mut self, direction: usize, rtt_ns: i64, now_ns: i64) {
+        let other = &mut self.sides[direction ^ 1];
+        // An ACK that was held back by a gap says nothing about the path.
+        if other.last_retransmission_ns < now_ns.saturating_sub(rtt_ns) {
+            other.rtt_ack.add(rtt_ns);
+        }
+    }
+
+    /// Takes a TCP segment.
+    #[inline]
+    pub fn segment(
+        &mut self,
+        rules: Rules,
+        direction: usize,
+        datagram: &Datagram<'_>,
+        segment: &Segment<'_>,
+        now_ns: i64,
+    ) -> PacketVerdict {
+        self.time(now_ns);
+        if segment.any(flag::SYN) || self.handshake.ack_ns.is_none() {
+            self.note_handshake(direction, segment, now_ns);
+        }
+        let has_handshake = self.handshake.ack_ns.is_some() || self.handshake.syn_ack_ns.is_none();
+        let is_settled = has_handshake && self.series.is_none();
+        let verdict = self.wireshark.segment(rules, direction, segment, now_ns);
+        self.wireshark.prepare(is_settled);
+        let side = &mut self.sides[direction];
+        side.count(datagram.ip_bytes, segment.len, datagram.ecn, now_ns);
+        side.count_flags(segment);
+        if segment.any(flag::SYN) {
+            self.note_scaling();
+        }
+        let side = &mut self.sides[direction];
+        let ws = side.count_marks(verdict.flags);
+        let truth = side.truth.segment(
+            segment,
+            datagram.id,
+            side.packets,
+            now_ns,
+            self.wireshark.initial_rtt_ns(),
+        );
+        side.truth_counts[truth.class as usize] += 1;
+        if truth.class == TrueClass::Retransmission {
+            side.retransmitted_bytes += u64::from(truth.again);
+            let is_whole = truth.again == segment.len;
+            side.retransmitted_ip_bytes += u64::from(if is_whole {
+                datagram.ip_bytes
+            } else {
+                truth.again
+            });
+            side.last_retransmission_ns = now_ns;
+        }
+        if segment.len > 0 {
+            self.note_response(
+                direction,
+                segment.len - truth.again.min(segment.len),
+                now_ns,
+            );
+        }
+        if let Some(rtt_ns) = verdict.ack_rtt_ns {
+            self.note_ack_rtt(direction, rtt_ns, now_ns);
+        }
+        let rtt = Times::of(segment).and_then(|times| match direction {
+            0 => self.match_timestamps::<0>(&times, now_ns),
+            _ => self.match_timestamps::<1>(&times, now_ns),
+        });
+        if let Some(series) = &mut self.series {
+            let end = verdict.relative_seq.wrapping_add(segment.len);
+            note_series(series, direction, datagram.ip_bytes, now_ns, rtt);
+            if segment.len > 0 {
+                series
+                    .sequence
+                    .push((now_ns, u8::from(direction == 1), end, truth.class as u8));
+            }
+        }
+        PacketVerdict {
+            relative_seq: Some(verdict.relative_seq),
+            len: segment.len,
+            ws,
+            truth: truth.class,
+        }
+    }
+
+    /// Takes a UDP datagram of a QUIC connection.
+    pub fn quic_datagram(
+        &mut self,
+        direction: usize,
+        datagram: &Datagram<'_>,
+        payload: &[u8],
+        now_ns: i64,
+    ) -> PacketVerdict {
+        self.time(now_ns);
+        let len = datagram.length.saturating_sub(8);
+        self.sides[direction].count(datagram.ip_bytes, len, datagram.ecn, now_ns);
+        let role = usize::from(direction != self.client);
+        let sample = self
+            .quic
+            .as_mut()
+            .and_then(|state| state.datagram(role, payload, now_ns));
+        if let Some(series) = &mut self.series {
+            note_series(series, direction, datagram.ip_bytes, now_ns, sample);
+        }
+        PacketVerdict {
+            relative_seq: None,
+            len,
+            ..PacketVerdict::default()
+        }
+    }
+
+    /// Makes this a QUIC connection.
+    pub fn begin_quic(&mut self, direction: usize, header: &quic::LongHeader) {
+        self.quic = Some(Box::default());
+        // A connection begins with the client's Initial. Where its beginning is missing, ports have to tell.
+        let from_server = self.key.port(direction) < 1024 && self.key.port(direction ^ 1) >= 1024;
+        if matches!(header.kind, quic::Kind::Initial | quic::Kind::ZeroRtt) && !from_server {
+            self.client = direction;
+            self.role_source = RoleSource::Handshake;
+        }
+    }
+}
+
+fn note_series(
+    series: &mut Series,
+    direction: usize,
+    ip_bytes: u32,
+    now_ns: i64,
+    rtt: Option<i64>,
+) {
+    series.packet(now_ns, direction, ip_bytes);
+    if let Some(rtt_ns) = rtt {
+        series.rtt.push((now_ns, u8::from(direction == 1), rtt_ns));
+    }
+}

@@ -1,0 +1,67 @@
+//! The server's answers to requests.
+
+use super::Connection;
+
+/// A stretch of server data that answers a request: it begins after client data and a silence of the server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Response {
+    /// First data packet, ns.
+    pub first_ns: i64,
+    /// Last data packet, ns.
+    pub last_ns: i64,
+    /// New payload, B.
+    pub bytes: u64,
+    /// Payload of the first packet, B: it was on its way before the clock of a delivery rate starts.
+    pub first_bytes: u64,
+    /// The request's last packet, ns.
+    pub request_ns: i64,
+}
+
+impl Connection {
+    /// The server's answer with the most bytes.
+    #[must_use]
+    pub fn answer(&self) -> Response {
+        if self.response.bytes >= self.best_response.bytes {
+            self.response
+        } else {
+            self.best_response
+        }
+    }
+
+    /// Finds the server's answers.
+    #[inline]
+    pub(super) fn note_response(&mut self, direction: usize, new_bytes: u32, now_ns: i64) {
+        if direction == self.client {
+            self.last_client_data_ns = Some(now_ns);
+            return;
+        }
+        if self.last_client_data_ns.is_some() || self.response.first_ns == 0 {
+            self.begin_response(new_bytes, now_ns);
+        }
+        self.response.last_ns = now_ns;
+        self.response.bytes += u64::from(new_bytes);
+    }
+
+    #[cold]
+    fn begin_response(&mut self, new_bytes: u32, now_ns: i64) {
+        if let Some(request_ns) = self.last_client_data_ns.take() {
+            // An answer comes a round trip after its request at the earliest; data that flows on is no answer.
+            let silent_ns = now_ns.saturating_sub(self.response.last_ns);
+            let rtt_ns = self.wireshark.initial_rtt_ns();
+            if self.response.bytes == 0 || silent_ns >= rtt_ns - rtt_ns / 8 {
+                self.best_response = self.answer();
+                self.response = Response {
+                    first_ns: now_ns,
+                    last_ns: now_ns,
+                    bytes: 0,
+                    first_bytes: u64::from(new_bytes),
+                    request_ns,
+                };
+            }
+        }
+        if self.response.first_ns == 0 {
+            self.response.first_ns = now_ns;
+            self.response.first_bytes = u64::from(new_bytes);
+        }
+    }
+}

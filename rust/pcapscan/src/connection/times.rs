@@ -1,0 +1,98 @@
+//! Matching of TCP timestamps: round-trip times, and bounds of the data in flight.
+
+use super::Connection;
+use crate::plain::Plain;
+use crate::seq::{after, distance, raise};
+use crate::tcp::{Segment, flag};
+
+/// What the matching of timestamps needs of a segment.
+pub(super) struct Times {
+    tsval: u32,
+    tsecr: u32,
+    seq: u32,
+    ack: u32,
+    window: u16,
+    len: u32,
+}
+
+impl Times {
+    /// Of a segment with timestamps and ACK that is neither SYN nor RST.
+    pub(super) fn of(segment: &Segment<'_>) -> Option<Self> {
+        let (tsval, tsecr) = segment.options.timestamps?;
+        let Segment {
+            seq,
+            ack,
+            window,
+            len,
+            ..
+        } = *segment;
+        let is_usual = segment.any(flag::ACK) && !segment.any(flag::SYN | flag::RST);
+        is_usual.then_some(Self {
+            tsval,
+            tsecr,
+            seq,
+            ack,
+            window,
+            len,
+        })
+    }
+}
+
+impl From<Plain<'_>> for Times {
+    #[inline]
+    fn from(segment: Plain<'_>) -> Self {
+        Self {
+            tsval: segment.tsval(),
+            tsecr: segment.tsecr(),
+            seq: segment.seq(),
+            ack: segment.ack(),
+            window: segment.window(),
+            len: segment.len(),
+        }
+    }
+}
+
+impl Connection {
+    /// Round-trip times and bounds of the data in flight from TSval and TSecr.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    pub(super) fn match_timestamps<const DIRECTION: usize>(
+        &mut self,
+        segment: &Times,
+        now_ns: i64,
+    ) -> Option<i64> {
+        let (tsval, tsecr) = (segment.tsval, segment.tsecr);
+        let [zero, one] = &mut self.sides;
+        let (this, other) = if DIRECTION == 0 {
+            (zero, one)
+        } else {
+            (one, zero)
+        };
+        if segment.len == 0 {
+            other.timestamps.echoed_by_ack(tsecr);
+            this.timestamps
+                .sent(tsval, segment.ack, segment.window, now_ns);
+            return None;
+        }
+        let echo = other.timestamps.echoed_by_data(tsecr, now_ns);
+        this.timestamps
+            .sent(tsval, segment.ack, segment.window, now_ns);
+        let echo = echo?;
+        let end = segment.seq.wrapping_add(segment.len);
+        let flight = |ack: u32| distance(end, ack).max(0).cast_unsigned();
+        let (upper, lower) = (flight(echo.acks.0), flight(echo.acks.1));
+        let bounds = &mut this.flight;
+        bounds.count += 1;
+        raise(&mut bounds.lower_max, lower);
+        raise(&mut bounds.upper_max, upper);
+        bounds.lower_sum += u64::from(lower);
+        bounds.upper_sum += u64::from(upper);
+        let window = u64::from(echo.window) << other.window_shift;
+        let mss = u64::from(this.largest_payload);
+        bounds.window_limited += u64::from(u64::from(upper) + 2 * mss > window);
+        // With nothing in flight before it, this packet waited for the application or a timer, not for the ACK.
+        let rtt_ns = echo.rtt_ns.filter(|_| after(segment.seq, echo.acks.1))?;
+        other.rtt_timestamps.add(rtt_ns);
+        Some(rtt_ns)
+    }
+}

@@ -1,0 +1,116 @@
+use super::*;
+
+fn data(seq: u32, len: u32, tsval: u32) -> Segment<'static> {
+    let mut segment = Segment {
+        seq,
+        len,
+        has_len: true,
+        has_options: true,
+        ..Segment::default()
+    };
+    segment.options.timestamps = Some((tsval, 0));
+    segment
+}
+
+fn feed(packets: &[(u32, Option<u16>, u32)]) -> Vec<TrueClass> {
+    let mut truth = Truth::default();
+    packets
+        .iter()
+        .zip(0i64..)
+        .map(|(&(seq, id, ts), at)| {
+            truth
+                .segment(&data(seq, 10, ts), id, at.cast_unsigned(), at * 1000, 0)
+                .class
+        })
+        .collect()
+}
+
+#[test]
+fn ip_id_tells_reordering_from_resending() {
+    use TrueClass::{New, Reordered, Retransmission};
+    let start = u32::MAX - 35;
+    let at = |n: u32| start.wrapping_add(n * 10);
+    let packets = [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+        (5, 6),
+        (4, 5),
+        (7, 8),
+        (8, 9),
+        (6, 10),
+        (6, 11),
+    ];
+    let packets: Vec<_> = packets
+        .iter()
+        .map(|&(n, id)| (at(n), Some(id), 7))
+        .collect();
+    let expected = [
+        New,
+        New,
+        New,
+        New,
+        New,
+        Reordered,
+        New,
+        New,
+        Retransmission,
+        Retransmission,
+    ];
+    assert_eq!(feed(&packets), expected);
+}
+
+#[test]
+fn tsval_where_ids_are_zero_or_missing() {
+    use TrueClass::{New, Reordered, Retransmission};
+    for id in [None, Some(0)] {
+        let packets = [
+            (0, id, 1),
+            (20, id, 2),
+            (10, id, 1),
+            (40, id, 3),
+            (30, id, 9),
+            (30, id, 9),
+        ];
+        assert_eq!(
+            feed(&packets),
+            [New, New, Reordered, New, Retransmission, Retransmission]
+        );
+    }
+}
+
+#[test]
+fn bytes_sent_again_are_counted_once_each() {
+    let mut truth = Truth::default();
+    truth.segment(&data(0, 100, 1), None, 1, 0, 0);
+    assert_eq!(
+        truth.segment(&data(50, 100, 5), None, 1, 1, 0),
+        Verdict {
+            class: TrueClass::Retransmission,
+            again: 50
+        }
+    );
+    assert_eq!(truth.segment(&data(0, 150, 6), None, 1, 2, 0).again, 150);
+    assert_eq!(
+        truth.segment(&data(149, 1, 6), None, 1, 2, 0).class,
+        TrueClass::KeepAlive
+    );
+    assert_eq!(
+        truth.segment(&data(0x7000_0000, 1, 6), None, 1, 2, 0).class,
+        TrueClass::OutOfWindow
+    );
+}
+
+#[test]
+fn holes_split_and_stay_bounded() {
+    let mut truth = Truth::default();
+    truth.segment(&data(0, 10, 1), None, 1, 0, 0);
+    truth.segment(&data(100, 10, 1), None, 1, 0, 0);
+    truth.segment(&data(40, 10, 1), None, 1, 0, 0);
+    assert_eq!(truth.missing_bytes(), 80);
+    for n in 0..2000 {
+        truth.segment(&data(200 + n * 20, 10, 1), None, 1, 0, 0);
+    }
+    assert_eq!(truth.holes.len(), MOST_HOLES);
+}
