@@ -92,6 +92,10 @@ def system_nameserver() -> str:
         raise UsageError("this host has no name server", where="/etc/resolv.conf", remedy="give --nameserver") from None
 
 
+_Waiting = dict[int, tuple[bytes, asyncio.Future[bytes]]]
+"""Number of a question -> the question, and who waits for its answer."""
+
+
 class Resolver:
     """Asks one name server. Use it as an asynchronous context manager.
 
@@ -127,7 +131,7 @@ class Resolver:
         self._port = port
         self._timeout_s = timeout_s
         self._tries = tries
-        self._waiting: dict[int, tuple[str, int, asyncio.Future[bytes]]] = {}
+        self._waiting: _Waiting = {}
         self._transports: list[asyncio.DatagramTransport] = []
         self._places = asyncio.Semaphore(at_once)
 
@@ -196,7 +200,7 @@ class Resolver:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         timer = loop.call_later(self._timeout_s, _expire, future)
-        self._waiting[number] = (name.rstrip(".").lower(), kind, future)
+        self._waiting[number] = (question, future)
         try:
             self._transports[number % SOCKETS].sendto(question)
             return await future
@@ -216,23 +220,20 @@ class Resolver:
 class _Receiver(asyncio.DatagramProtocol):
     """Hands each reply to whoever waits for it; what nobody waits for is dropped."""
 
-    def __init__(self, waiting: dict[int, tuple[str, int, asyncio.Future[bytes]]]) -> None:
+    def __init__(self, waiting: _Waiting) -> None:
         self._waiting = waiting
 
     def datagram_received(self, data: bytes, _: Any) -> None:
         asked = self._waiting.get(int.from_bytes(data[:2], "big"))
         if asked is None:
             return
-        name, kind, future = asked
-        try:
-            if wire.question(data) == (name, kind) and not future.done():
-                future.set_result(data)
-        except wire.WireError:
-            return
+        question, future = asked
+        if wire.answers(data, question) and not future.done():
+            future.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
         """The name server's port is closed, or its network is: whoever waits is told at once."""
-        for _, _, future in list(self._waiting.values()):
+        for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(OSError(str(exc)))
 

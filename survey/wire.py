@@ -29,6 +29,9 @@ LONGEST_CHAIN = 16
 _JUMPS = 64
 _IN = 1
 _OPT = struct.pack(">BHHIH", 0, 41, LARGEST_ANSWER, 0, 0)
+_FIRST = b"\xc0\x0c"
+"""A pointer to the name in question, as nearly every answer begins."""
+
 _HEADER = struct.Struct(">HHHHHH")
 _RECORD = struct.Struct(">HHIH")
 
@@ -68,13 +71,10 @@ def parse(data: bytes) -> Reply:
         raise WireError("the message is cut") from None
 
 
-def question(data: bytes) -> tuple[str, int]:
-    """Name in lower case and type of what a message asks, or answers. Raises WireError."""
-    try:
-        name, at = _name(data, 12)
-        return name, int.from_bytes(data[at : at + 2], "big")
-    except IndexError:
-        raise WireError("the message is cut") from None
+def answers(data: bytes, asked: bytes) -> bool:
+    """Whether a message repeats the number and the question of `asked`, a `query`; the case of letters may differ."""
+    end = len(asked) - len(_OPT)
+    return data[:2] == asked[:2] and data[12:end].lower() == asked[12:end].lower()
 
 
 def _parse(data: bytes) -> Reply:
@@ -87,7 +87,7 @@ def _parse(data: bytes) -> Reply:
     cnames: dict[str, str] = {}
     found: dict[str, list[str]] = {}
     for _ in range(answers):
-        owner, at = _name(data, at)
+        owner, at = (asked, at + 2) if data[at : at + 2] == _FIRST else _name(data, at)
         record, klass, _, length = _RECORD.unpack_from(data, at)
         at += _RECORD.size
         body = data[at : at + length]

@@ -43,10 +43,14 @@ def parse_prefixes(text: str, *, where: str) -> tuple[IPNetwork, ...]:
 
 def is_allowed(address: str | IPAddress, prefixes: Iterable[IPNetwork]) -> bool:
     """Whether the address lies in one of the prefixes; an IPv4-mapped IPv6 address counts as its IPv4 address."""
-    ip = ipaddress.ip_address(address)
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
-        ip = ip.ipv4_mapped
+    ip = _unmapped(address)
     return any(ip.version == prefix.version and ip in prefix for prefix in prefixes)
+
+
+def _unmapped(address: str | IPAddress) -> IPAddress:
+    """The address as a value; of an IPv4-mapped IPv6 address, the IPv4 address."""
+    ip = ipaddress.ip_address(address) if isinstance(address, str) else address
+    return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
 
 
 def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:
@@ -56,16 +60,20 @@ def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNe
 
 
 def check_address(
-    address: str, allowed: Iterable[IPNetwork] = ANYWHERE, *, environ: Mapping[str, str] | None = None
+    address: str | IPAddress, allowed: Iterable[IPNetwork] = ANYWHERE, *, environ: Mapping[str, str] | None = None
 ) -> None:
     """Raises ReachError unless both `allowed` and the environment let this address be contacted.
 
     Call it before the first packet: nothing else stands between a wrong DNS answer and somebody's host.
     """
+    ip = _unmapped(address)
     limits = environment_prefixes(environ)
-    for prefixes, origin in ((tuple(allowed), "this place"), (limits, ENVIRONMENT_VARIABLE)):
-        if prefixes is not None and not is_allowed(address, prefixes):
-            shown = ", ".join(map(str, prefixes)) or "nothing"
+    for prefixes, origin in ((allowed, "this place"), (limits, ENVIRONMENT_VARIABLE)):
+        if prefixes is ANYWHERE or prefixes is None:
+            continue
+        named = tuple(prefixes)
+        if not is_allowed(ip, named):
+            shown = ", ".join(map(str, named)) or "nothing"
             raise ReachError(
                 f"{address} is outside what may be contacted ({origin} allows {shown})",
                 remedy="while a lab is active only lab addresses are reached",
@@ -79,9 +87,7 @@ def check_public(address: str) -> None:
     registries, RFC 6890) are refused, unless the environment says that the lab is where we are: then its prefixes are
     all that may be contacted.
     """
-    ip = ipaddress.ip_address(address)
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
-        ip = ip.ipv4_mapped
+    ip = _unmapped(address)
     if environment_prefixes() is None and (not ip.is_global or ip.is_multicast):
         raise ReachError(f"{address} is no public address")
-    check_address(address)
+    check_address(ip)
