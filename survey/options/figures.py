@@ -5,7 +5,6 @@ Hosts are those that shook hands; of the others only the causes are counted.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +13,7 @@ from itertools import product
 from typing import Any
 
 from survey.options.record import OptionsRecord
-
-Z95 = 1.959963984540054
-"""The normal quantile of 0.975."""
-
-BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
-"""Upper ends of the rank buckets; each holds the smaller ones."""
+from survey.shares import CELL, Share, cell, groups, plain, wilson
 
 PAPER = {"ecn": 85.8, "sack": 91.4, "window_scaling": 91.1, "all": 81.0, "none": 5.3}
 """Section 6.1 of the paper [% of hosts]."""
@@ -35,33 +29,6 @@ SHARES: Mapping[str, Callable[[OptionsRecord], bool]] = {
 """Name -> whether a host counts. `all` and `none` are of ECN, SACK and window scaling, as in the paper."""
 
 LABELS = {"ecn": "ECN", "sack": "SACK", "window_scaling": "WS", "timestamps": "TS", "all": "all 3", "none": "none"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A share with its 95 % interval, all from 0 to 1."""
-
-    count: int
-    n: int
-    share: float
-    low: float
-    high: float
-
-
-def wilson(count: int, n: int, z: float = Z95) -> Share:
-    """The Wilson score interval (E. B. Wilson, JASA 22 (1927) 209): right for shares near 0 and 1, too.
-
-    Of nothing (n = 0) nothing is known: the share is NaN, the interval 0 to 1.
-    """
-    if n == 0:
-        return Share(count=0, n=0, share=math.nan, low=0.0, high=1.0)
-    p = count / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    # At the ends the interval touches them exactly; floating point would miss by an ulp.
-    low = 0.0 if count == 0 else max(0.0, centre - half)
-    high = 1.0 if count == n else min(1.0, centre + half)
-    return Share(count=count, n=n, share=p, low=low, high=high)
 
 
 def combination(record: OptionsRecord) -> str:
@@ -122,12 +89,7 @@ def _shares(group: Sequence[OptionsRecord]) -> dict[str, Share]:
 
 def _groups(hosts: Sequence[OptionsRecord]) -> Iterable[tuple[str, Sequence[OptionsRecord]]]:
     yield "all hosts", hosts
-    worst = max((record.rank or 0 for record in hosts), default=0)
-    for previous, end in zip((0, *BUCKETS), BUCKETS, strict=False):
-        if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
-            yield f"rank <= {end:,}", [r for r in hosts if r.rank is not None and r.rank <= end]
-    for provider in sorted({record.provider for record in hosts if record.provider is not None}):
-        yield provider, [record for record in hosts if record.provider == provider]
+    yield from groups(hosts, lambda record: record.rank, lambda record: record.provider)
 
 
 def as_document(found: Figures) -> dict[str, Any]:
@@ -136,28 +98,15 @@ def as_document(found: Figures) -> dict[str, Any]:
         "domains": found.domains,
         "hosts": found.hosts,
         "shares": {
-            group: {name: _plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
+            group: {name: plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
         },
-        "combinations": {name: _plain(share) for name, share in found.combinations.items()},
-        "failures": {name: _plain(share) for name, share in found.failures.items()},
+        "combinations": {name: plain(share) for name, share in found.combinations.items()},
+        "failures": {name: plain(share) for name, share in found.failures.items()},
         "syn_retransmissions": {str(count): hosts for count, hosts in found.retransmissions.items()},
         "varied": found.varied,
         "rtt_median_s": found.rtt_median_s,
     }
 
-
-def _plain(share: Share) -> dict[str, Any]:
-    return {
-        "count": share.count,
-        "n": share.n,
-        "share": None if math.isnan(share.share) else share.share,
-        "low": share.low,
-        "high": share.high,
-    }
-
-
-_CELL = 21
-"""Width of a column that can hold 100.0 [100.0-100.0]."""
 
 CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high")
 
@@ -169,8 +118,8 @@ def as_rows(found: Figures) -> Iterable[tuple[Any, ...]]:
     tables += [("combination", "all hosts", found.combinations), ("failure", "all domains", found.failures)]
     for figure, group, shares in tables:
         for name, share in shares.items():
-            plain = _plain(share)
-            yield (figure, group, name, *("" if plain[key] is None else plain[key] for key in CSV_HEADER[3:]))
+            values = plain(share)
+            yield (figure, group, name, *("" if values[key] is None else values[key] for key in CSV_HEADER[3:]))
     for count, hosts in found.retransmissions.items():
         share = wilson(hosts, found.hosts)
         yield ("syn_retransmissions", "all hosts", count, hosts, share.n, share.share, share.low, share.high)
@@ -180,31 +129,23 @@ def as_text(found: Figures) -> str:
     """The figures for people: shares in per cent, with 95 % intervals."""
     lines = [f"{found.hosts:,} of {found.domains:,} domains shook hands. Shares of these hosts in %, 95 % intervals:"]
     width = max(22, *(len(group) + 1 for group in found.shares))
-    lines.append(f"{'':<{width}}" + "".join(f"{LABELS[name]:>{_CELL}}" for name in SHARES) + f"{'n':>10}")
+    lines.append(f"{'':<{width}}" + "".join(f"{LABELS[name]:>{CELL}}" for name in SHARES) + f"{'n':>10}")
     for group, shares in found.shares.items():
         n = next(iter(shares.values())).n
-        lines.append(
-            f"{group:<{width}}" + "".join(f"{_cell(share):>{_CELL}}" for share in shares.values()) + f"{n:>10,}"
-        )
+        lines.append(f"{group:<{width}}" + "".join(f"{cell(share):>{CELL}}" for share in shares.values()) + f"{n:>10,}")
     paper = (f"{PAPER[name]:.1f}" if name in PAPER else "-" for name in SHARES)
-    lines.append(f"{'paper, 2022':<{width}}" + "".join(f"{value:>{_CELL}}" for value in paper))
+    lines.append(f"{'paper, 2022':<{width}}" + "".join(f"{value:>{CELL}}" for value in paper))
     lines += ["", "Combinations of ECN, SACK and window scaling:"]
-    lines += [f"{name:<{width}}{_cell(share):>{_CELL}}{share.count:>10,}" for name, share in found.combinations.items()]
+    lines += [f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}" for name, share in found.combinations.items()]
     if found.failures:
         lines += ["", "Domains without a handshake, in % of all, by cause:"]
         for name, share in found.failures.items():
-            lines.append(f"{name:<{width}}{_cell(share):>{_CELL}}{share.count:>10,}")
+            lines.append(f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}")
     again = sum(hosts for count, hosts in found.retransmissions.items() if count)
     share = wilson(again, found.hosts)
-    lines += ["", f"SYN sent again to {again:,} hosts that answered ({_cell(share)} %)."]
+    lines += ["", f"SYN sent again to {again:,} hosts that answered ({cell(share)} %)."]
     if found.varied:
         lines.append(f"{found.varied:,} hosts negotiated other options the second time.")
     if found.rtt_median_s is not None:
         lines.append(f"Median RTT of the handshake: {found.rtt_median_s * 1000:.1f} ms.")
     return "\n".join(lines)
-
-
-def _cell(share: Share) -> str:
-    if share.n == 0:
-        return "-"
-    return f"{share.share * 100:.1f} [{share.low * 100:.1f}-{share.high * 100:.1f}]"

@@ -6,7 +6,8 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from survey.options.figures import LABELS, PAPER, SHARES, Figures, Share
+from survey.options.figures import LABELS, PAPER, SHARES, Figures
+from survey.shares import Share
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
 """Okabe and Ito's colour-blind-safe palette, as in the figures of a campaign."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Finished, Ledger
 from survey.options.probers import Probers, Start
 from survey.options.record import KIND, OptionsRecord
@@ -21,6 +22,9 @@ from upshift import store
 from upshift.blocks import BlockLists
 from upshift.errors import UsageError
 from upshift.progress import Progress
+
+COLUMNS = ("ecn", "sack", "window_scaling")
+"""Of a target, what this survey finds out."""
 
 TICK_S = 0.2
 """How often what is done is written down and shown: a kill costs the work of this time at most."""
@@ -90,7 +94,7 @@ def survey(options: Options, start: Start, progress: Progress) -> Summary:
         UsageError: a broken list, ledger or block list; with file and line.
         PlaceError: this host cannot do it.
     """
-    check_input(options)
+    check_targets_out(options.source, options.out, options.targets_out)
     blocks = BlockLists(options.block_lists)
     ledger = Ledger(options.ledger, options.plan())
     try:
@@ -118,19 +122,6 @@ def _fill(ledger: Ledger, subjects: Subjects) -> None:
     except UsageError:
         ledger.discard()
         raise
-
-
-def check_input(options: Options) -> None:
-    """Raises UsageError for input that cannot be surveyed, before anything is made."""
-    subjects = read_subjects(options.source)
-    if options.targets_out is None:
-        return
-    if not subjects.is_targets:
-        raise UsageError(
-            "a top list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
-        )
-    if options.targets_out.resolve() in (options.source.resolve(), options.out.resolve()):
-        raise UsageError("it is the file of something else", where="--targets-out", remedy="name another file")
 
 
 async def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, start: Start, progress: Progress) -> None:
@@ -214,19 +205,5 @@ def read_records(ledger: Ledger) -> Iterator[OptionsRecord]:
 
 def write_targets(source: Path, out: Path, records: Sequence[OptionsRecord]) -> None:
     """The targets file again, all columns kept, with `ecn`, `sack` and `window_scaling` filled in where known."""
-    import pyarrow as pa
-
-    table = store.read_table(source, "targets")
-    known = {record.domain: record for record in records if record.outcome == "ok"}
-    domains = table.column("domain").to_pylist()
-    for name in ("ecn", "sack", "window_scaling"):
-        at = table.schema.get_field_index(name)
-        before = table.column(at).to_pylist() if at >= 0 else [None] * len(domains)
-        values = [
-            getattr(known[domain], name) if domain in known else value
-            for domain, value in zip(domains, before, strict=True)
-        ]
-        field = pa.field(name, pa.bool_())
-        array = pa.array(values, pa.bool_())
-        table = table.append_column(field, array) if at < 0 else table.set_column(at, field, array)
-    store.write_table(out, "targets", table)
+    known = [record for record in records if record.outcome == "ok"]
+    fill_targets(source, out, {name: {record.domain: getattr(record, name) for record in known} for name in COLUMNS})

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from survey.options.figures import BUCKETS, Share, wilson
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Kind
 from survey.quic.record import QuicRecord
+from survey.shares import CELL, Share, cell, groups, plain, wilson
 
 
 def _offers(record: QuicRecord) -> bool:
@@ -91,12 +91,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
 
 def _groups(asked: Sequence[QuicRecord]) -> Iterator[tuple[str, Sequence[QuicRecord]]]:
     yield "all", asked
-    worst = max((record.rank or 0 for record in asked), default=0)
-    for previous, end in zip((0, *BUCKETS), BUCKETS, strict=False):
-        if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
-            yield f"rank <= {end:,}", [r for r in asked if r.rank is not None and r.rank <= end]
-    for provider in sorted({record.provider for record in asked if record.provider is not None}):
-        yield provider, [record for record in asked if record.provider == provider]
+    yield from groups(asked, lambda record: record.rank, lambda record: record.provider)
 
 
 def as_document(found: Figures) -> dict[str, Any]:
@@ -105,41 +100,32 @@ def as_document(found: Figures) -> dict[str, Any]:
         "domains": found.domains,
         "asked": found.asked,
         "shares": {
-            group: {name: _plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
+            group: {name: plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
         },
-        "usable_of_offered": _plain(found.usable_of_offered),
-        "causes": {name: _plain(share) for name, share in found.causes.items()},
-        "versions": {name: _plain(share) for name, share in found.versions.items()},
-        "greased": _plain(found.greased),
-        "answers_unpadded": _plain(found.unpadded),
+        "usable_of_offered": plain(found.usable_of_offered),
+        "causes": {name: plain(share) for name, share in found.causes.items()},
+        "versions": {name: plain(share) for name, share in found.versions.items()},
+        "greased": plain(found.greased),
+        "answers_unpadded": plain(found.unpadded),
         "flaws": found.flaws,
         "handshake_median_s": found.handshake_median_s,
     }
-
-
-def _plain(share: Share) -> dict[str, Any]:
-    of = share.share if share.n else None
-    return {"count": share.count, "n": share.n, "share": of, "low": share.low, "high": share.high}
-
-
-_CELL = 21
-"""Width of a column that can hold 100.0 [100.0-100.0]."""
 
 
 def as_text(found: Figures) -> str:
     """The figures for people: shares in per cent, with 95 % intervals."""
     lines = [f"{found.asked:,} of {found.domains:,} domains could be asked. Shares of these in %, 95 % intervals:"]
     width = max(26, *(len(group) + 1 for group in found.shares))
-    lines.append(f"{'':<{width}}" + "".join(f"{name:>{_CELL}}" for name in SHARES) + f"{'n':>10}")
+    lines.append(f"{'':<{width}}" + "".join(f"{name:>{CELL}}" for name in SHARES) + f"{'n':>10}")
     for group, shares in found.shares.items():
         n = next(iter(shares.values())).n
-        lines.append(f"{group:<{width}}" + "".join(f"{_cell(s):>{_CELL}}" for s in shares.values()) + f"{n:>10,}")
+        lines.append(f"{group:<{width}}" + "".join(f"{cell(s):>{CELL}}" for s in shares.values()) + f"{n:>10,}")
     lines += ["", *_list("All domains, by cause:", found.causes.items(), width)]
     named = ((f"{v} {NAMED_VERSIONS.get(v, '')}".rstrip(), share) for v, share in found.versions.items())
     lines += ["", *_list("Versions that servers list, in % of those that answered the negotiation:", named, width)]
-    lines += ["", f"Of domains that offer h3, {_cell(found.usable_of_offered)} % serve it."]
+    lines += ["", f"Of domains that offer h3, {cell(found.usable_of_offered)} % serve it."]
     if found.unpadded.n:
-        lines.append(f"Of servers that answered, {_cell(found.unpadded)} % answer a probe that is too small, too.")
+        lines.append(f"Of servers that answered, {cell(found.unpadded)} % answer a probe that is too small, too.")
     if found.flaws:
         lines.append("Flawed answers: " + ", ".join(f"{flaw} {count:,}" for flaw, count in found.flaws.items()) + ".")
     if found.handshake_median_s is not None:
@@ -148,10 +134,4 @@ def as_text(found: Figures) -> str:
 
 
 def _list(title: str, shares: Iterable[tuple[str, Share]], width: int) -> list[str]:
-    return [title, *(f"{name:<{width}}{_cell(share):>{_CELL}}{share.count:>10,}" for name, share in shares)]
-
-
-def _cell(share: Share) -> str:
-    if share.n == 0:
-        return "-"
-    return f"{share.share * 100:.1f} [{share.low * 100:.1f}-{share.high * 100:.1f}]"
+    return [title, *(f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}" for name, share in shares)]

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from survey import shares
 from survey.options import figures as counted
 from survey.options.picture import draw
 from survey.options.prober import REPLY, REQUEST
@@ -85,7 +86,7 @@ def test_records_of_the_prober_have_fixed_sizes() -> None:
     ],
 )
 def test_wilson_intervals_against_published_ones(count: int, n: int, low: float, high: float) -> None:
-    found = counted.wilson(count, n)
+    found = shares.wilson(count, n)
     assert (round(found.low, 4), round(found.high, 4)) == (low, high)
     assert found.share == count / n
 
@@ -93,7 +94,7 @@ def test_wilson_intervals_against_published_ones(count: int, n: int, low: float,
 @given(st.integers(0, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_intervals_hold_their_share_and_mirror(pair: tuple[int, int]) -> None:
     count, n = pair
-    found, other = counted.wilson(count, n), counted.wilson(n - count, n)
+    found, other = shares.wilson(count, n), shares.wilson(n - count, n)
     assert 0 <= found.low <= found.high <= 1
     assert found.low == pytest.approx(1 - other.high)
     if n == 0:
@@ -105,7 +106,7 @@ def test_wilson_intervals_hold_their_share_and_mirror(pair: tuple[int, int]) -> 
         for end in (found.low, found.high):
             if 0 < end < 1:
                 error = math.sqrt(end * (1 - end) / n)
-                assert abs(found.share - end) == pytest.approx(counted.Z95 * error, rel=1e-6)
+                assert abs(found.share - end) == pytest.approx(shares.Z95 * error, rel=1e-6)
 
 
 RECORDS = st.builds(

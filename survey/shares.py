@@ -1,0 +1,77 @@
+"""Shares with their intervals, and the groups that they are given for: the same in all surveys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Z95 = 1.959963984540054
+"""The normal quantile of 0.975."""
+
+BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
+"""Upper ends of the rank buckets; each holds the smaller ones."""
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A share with its 95 % interval, all from 0 to 1."""
+
+    count: int
+    n: int
+    share: float
+    low: float
+    high: float
+
+
+def wilson(count: int, n: int, z: float = Z95) -> Share:
+    """The Wilson score interval (E. B. Wilson, JASA 22 (1927) 209): right for shares near 0 and 1, too.
+
+    Of nothing (n = 0) nothing is known: the share is NaN, the interval 0 to 1.
+    """
+    if n == 0:
+        return Share(count=0, n=0, share=math.nan, low=0.0, high=1.0)
+    p = count / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # At the ends the interval touches them exactly; floating point would miss by an ulp.
+    low = 0.0 if count == 0 else max(0.0, centre - half)
+    high = 1.0 if count == n else min(1.0, centre + half)
+    return Share(count=count, n=n, share=p, low=low, high=high)
+
+
+def plain(share: Share) -> dict[str, Any]:
+    """A share as plain data; None where there is nothing to share."""
+    return {
+        "count": share.count,
+        "n": share.n,
+        "share": None if math.isnan(share.share) else share.share,
+        "low": share.low,
+        "high": share.high,
+    }
+
+
+CELL = 21
+"""Width of a column that can hold 100.0 [100.0-100.0]."""
+
+
+def cell(share: Share) -> str:
+    """A share for people: per cent, and the interval."""
+    if share.n == 0:
+        return "-"
+    return f"{share.share * 100:.1f} [{share.low * 100:.1f}-{share.high * 100:.1f}]"
+
+
+def groups(
+    records: Sequence[Record], rank: Callable[[Record], int | None], provider: Callable[[Record], str | None]
+) -> Iterator[tuple[str, Sequence[Record]]]:
+    """Rank buckets, then providers, each with its records."""
+    worst = max((rank(record) or 0 for record in records), default=0)
+    for previous, end in zip((0, *BUCKETS), BUCKETS, strict=False):
+        if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
+            yield f"rank <= {end:,}", [record for record in records if (rank(record) or math.inf) <= end]
+    for name in sorted({name for record in records if (name := provider(record)) is not None}):
+        yield name, [record for record in records if provider(record) == name]
