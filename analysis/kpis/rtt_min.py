@@ -1,6 +1,7 @@
-"""Smallest round-trip time, from the client's ACK of data to the next data that echoes its TSval; SEQ/ACK matching
-where there are no timestamps; the handshake round trip for QUIC. The queue that the flow itself builds is in it.
-Unit: ms.
+"""Smallest round-trip time: of the handshake, and from each of the client's ACKs of data to the next data that echoes
+its TSval (SEQ/ACK matching where there are no timestamps). The handshake counts because a large initial window can fill
+the queue before the first ACK, and then it stays filled: on a path of 3 ms, 32 packets at 30 Mbit/s read 11 ms. QUIC:
+the handshake's. Unit: ms.
 """
 
 from analysis.connection import Connection
@@ -9,12 +10,11 @@ from analysis.kpis.handshake_rtt import HANDSHAKE_RTT as _HANDSHAKE_RTT
 
 
 def _compute(connection: Connection) -> float | None:
-    if connection.protocol == "quic":
-        value = _HANDSHAKE_RTT.compute(connection)
-        return value if isinstance(value, float) else None
-    if connection.client_rtt_ts_count > 0:
-        return milliseconds(connection.client_rtt_ts_min_ns)
-    return milliseconds(connection.client_rtt_ack_min_ns)
+    found = [_HANDSHAKE_RTT.compute(connection)]
+    if connection.protocol != "quic":
+        matched = connection.client_rtt_ts_count > 0
+        found.append(milliseconds(connection.client_rtt_ts_min_ns if matched else connection.client_rtt_ack_min_ns))
+    return min((value for value in found if isinstance(value, float)), default=None)
 
 
 RTT_MIN = Kpi(

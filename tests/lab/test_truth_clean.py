@@ -5,9 +5,7 @@ For each path one campaign of three iterations (BL, WS, ALL after a warm-up), ru
 
 - the median of three download times against the model with the programmed RTT and rate (10 %), and BL's delivery rate
   against the smaller of rate and 65,535 bytes per RTT (0.85 to 1.02);
-- `rtt_min` against the programmed RTT, `rtt_mean` against the emulator's own log of every packet (2 % or 1 ms), with an
-  initial window of 10: a larger one can keep the queue from ever being empty on a short path (32 packets at 30 Mbit/s
-  and 3 ms: `rtt_min` 11 ms, where `handshake_rtt` and `rtt_ack_min` say 3.1);
+- `rtt_min` against the programmed RTT, `rtt_mean` against the emulator's own log of every packet (2 % or 1 ms);
 - `mean_throughput` against the IP bytes and times that tcpdump prints.
 
 What the three-way match of TSval means: a sample begins when the client sends the first ACK of data with a new TSval

@@ -166,6 +166,18 @@ def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
         pytest.fail(f"{verdict}{demo.disturbed()}; measured on {demo.noise}")
 
 
+def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
+    """On every path, edges and lossy ones included, to 2 % or 1 ms."""
+    seen = [
+        (record.download, record.number("rtt_min"), demo.paths[record.download.domain].rtt_ms)
+        for record in demo.data.records
+        if record.download.outcome == Outcome.OK and record.download.transport == Transport.TCP
+    ]
+    assert len(seen) >= TARGETS * 6
+    for download, rtt_min, wanted_ms in seen:
+        assert rtt_min == pytest.approx(wanted_ms, abs=max(1.0, 0.02 * wanted_ms)), download
+
+
 def test_every_accepted_download_balances(demo: Demo) -> None:
     accepted: list[Record] = [record for record in demo.data.records if not is_void(record.download)]
     for record in accepted:
