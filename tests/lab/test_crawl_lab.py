@@ -1,4 +1,4 @@
-"""A crawl in the lab: more than 300 hosts of every kind on eight real servers, judged by what was planted and by their logs."""
+"""A crawl in the lab: over 300 hosts of every kind on eight real servers, judged by what was planted and their logs."""
 
 from __future__ import annotations
 
