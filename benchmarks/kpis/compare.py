@@ -1,11 +1,12 @@
-"""The engine beside tcptrace, tshark, dpkt and a bare record walk, in one run on one machine: CPU seconds and memory.
+"""The engine beside tcptrace, tshark, dpkt and a bare record walk, in one run on one machine: CPU seconds and memory;
+then many captures of 1 MB downloads through Python: engine, KPIs and Parquet.
 
-    python benchmarks/kpis/compare.py BIG.pcap                      3 million packets, see make_capture.py
-    python benchmarks/kpis/compare.py --small BIG.pcap --count 1000  captures of 1 MB downloads, cut out of BIG.pcap
+    python benchmarks/kpis/compare.py BIG.pcap       3 million packets, see make_capture.py
 
 tshark is asked for the fields of the published pipeline (tumi8/active-tcp-and-quic-measurements); it takes minutes, and
-runs once (`--no-tshark` leaves it out). dpkt runs where Python has it. Rounds alternate between the tools, so that a
-disturbance of the machine meets all of them; medians are printed, memory is the largest resident set.
+runs once (`--no-tshark` leaves it out), as does dpkt. A tool that is missing is left out with a sentence. Rounds
+alternate between the tools, so that a disturbance of the machine meets all of them; medians are printed, memory is the
+largest resident set. The small captures are cut out of BIG.pcap.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import shutil
 import statistics
 import struct
 import subprocess
@@ -64,6 +66,10 @@ FIELDS = [
     "tcp.analysis.rto",
     "tcp.analysis.rto_frame",
 ]
+WALK, ENGINE, TCPTRACE = "bare record walk", "engine", "tcptrace -l -r"
+DPKT_SUM, TSHARK = "dpkt, sum of lengths", "tshark, fields of the published pipeline"
+SLOW = {DPKT_SUM, TSHARK}
+"""They run once."""
 DPKT = """
 import sys, dpkt
 total = 0
@@ -84,17 +90,32 @@ def measure(command: list[str]) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def tools(capture: Path) -> dict[str, list[str]]:
+def dpkt_python() -> list[str]:
+    """A Python that has dpkt, which is no dependency of ours; empty where there is none."""
+    for command in ([sys.executable], ["uv", "run", "--quiet", "--no-project", "--with", "dpkt", "python"]):
+        if shutil.which(command[0]):
+            probe = subprocess.run([*command, "-c", "import dpkt"], capture_output=True, check=False)
+            if probe.returncode == 0:
+                return command
+    return []
+
+
+def tools(capture: Path, with_tshark: bool) -> dict[str, list[str]]:
     examples = TARGET / "release" / "examples"
     found = {
-        "bare record walk": [str(examples / "walk"), str(capture)],
-        "engine": [str(examples / "scan"), str(capture)],
+        WALK: [str(examples / "walk"), str(capture)],
+        ENGINE: [str(examples / "scan"), str(capture)],
         "engine, one CSV row per packet": [str(examples / "scan"), "--csv", str(capture)],
-        "tcptrace -l -r": ["tcptrace", "-l", "-r", str(capture)],
     }
-    probe = subprocess.run([sys.executable, "-c", "import dpkt"], capture_output=True, check=False)
-    if probe.returncode == 0:
-        found["dpkt, sum of lengths"] = [sys.executable, "-c", DPKT, str(capture)]
+    if shutil.which("tcptrace"):
+        found[TCPTRACE] = ["tcptrace", "-l", "-r", str(capture)]
+    if python := dpkt_python():
+        found[DPKT_SUM] = [*python, "-c", DPKT, str(capture)]
+    if with_tshark and shutil.which("tshark"):
+        command = ["tshark", "-r", str(capture), "-T", "fields", "-E", "separator=;", "-E", "header=y"]
+        found[TSHARK] = [*command, *(part for field in FIELDS for part in ("-e", field))]
+    for missing in [name for name in (TCPTRACE, DPKT_SUM, TSHARK) if name not in found]:
+        print(f"left out: {missing}", file=sys.stderr)
     return found
 
 
@@ -105,23 +126,28 @@ def big(capture: Path, rounds: int, with_tshark: bool) -> None:
         while stream.read(1 << 20):  # warms the page cache
             pass
     results: dict[str, list[tuple[float, float]]] = {}
+    commands = tools(capture, with_tshark)
     for number in range(rounds):
-        for name, command in tools(capture).items():
-            if not (name.startswith("dpkt") and number):
+        for name, command in commands.items():
+            if number == 0 or name not in SLOW:
                 results.setdefault(name, []).append(measure(command))
-    if with_tshark:
-        command = ["tshark", "-r", str(capture), "-T", "fields", "-E", "separator=;", "-E", "header=y"]
-        command += [part for field in FIELDS for part in ("-e", field)]
-        results["tshark, fields of the published pipeline"] = [measure(command)]
-    ours = statistics.median(cpu for cpu, _ in results["engine"])
-    print(f"| {capture.name} | CPU | range | memory | CPU / engine |\n|---|---|---|---|---|")
+    middle = {name: statistics.median(cpu for cpu, _ in values) for name, values in results.items()}
+    seen = packets(commands[ENGINE])
+    print(f"| {capture.name}, {seen} | CPU | range | memory | CPU / engine |\n|---|---|---|---|---|")
     for name, values in results.items():
         cpus = [cpu for cpu, _ in values]
-        middle, memory = statistics.median(cpus), max(memory for _, memory in values)
         spread = f"{min(cpus):.3f}-{max(cpus):.3f} s"
-        print(f"| {name} | {middle:.3f} s | {spread} | {memory:.1f} MiB | {middle / ours:.2f} |")
-    walk = statistics.median(cpu for cpu, _ in results["bare record walk"])
-    print(f"\nengine / bare walk: {ours / walk:.2f}")
+        memory = max(memory for _, memory in values)
+        print(f"| {name} | {middle[name]:.3f} s | {spread} | {memory:.1f} MiB | {middle[name] / middle[ENGINE]:.2f} |")
+    print(f"\nengine / bare walk: {middle[ENGINE] / middle[WALK]:.2f}, aim at most 2.5")
+    for name, aim in ((TCPTRACE, 6), (TSHARK, 400)):
+        if name in middle:
+            print(f"{name} / engine: {middle[name] / middle[ENGINE]:.2f}, aim at least {aim}")
+
+
+def packets(engine: list[str]) -> str:
+    """The packets of a capture, in words, by the engine's own count."""
+    return subprocess.run(engine, capture_output=True, text=True, check=True).stdout.split(",")[0]
 
 
 def cut_out(source: Path, folder: Path, count: int) -> None:
@@ -138,7 +164,7 @@ def cut_out(source: Path, folder: Path, count: int) -> None:
             (folder / f"{number:05}.pcap").write_bytes(b"".join(parts))
 
 
-def small(source: Path, count: int) -> None:
+def small(source: Path, count: int, rounds: int) -> None:
     """Many small captures through Python: engine, KPIs and Parquet; start-up of Python aside."""
     sys.path.insert(0, str(REPOSITORY))
     from analysis.captures import find_captures, row, scan_many, table_writer
@@ -147,33 +173,37 @@ def small(source: Path, count: int) -> None:
         folder = Path(name)
         cut_out(source, folder, count)
         paths = find_captures(folder)
-        list(scan_many(paths[:20]))  # imports
-        with table_writer(folder / "warm.parquet"):
-            pass
-        before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-        with table_writer(folder / "kpis.parquet") as writer:
-            for capture in scan_many(paths, jobs=2):
-                assert not isinstance(capture, Exception)
-                writer.add([row(capture.path, connection) for connection in capture.connections])
-        elapsed = time.perf_counter() - started
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(f"{count} captures, {writer.rows} connections: {elapsed:.2f} s wall, {cpu:.2f} s CPU")
-        print(f"{count / elapsed:.0f} captures/s by the clock, {2 * count / cpu:.0f} captures/s by CPU of 2 cores")
+
+        def once(out: Path) -> tuple[float, float, int]:
+            before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+            with table_writer(out) as writer:
+                for capture in scan_many(paths, jobs=2):
+                    assert not isinstance(capture, Exception)
+                    writer.add([row(capture.path, connection) for connection in capture.connections])
+            elapsed = time.perf_counter() - started
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, writer.rows
+
+        once(folder / "warm.parquet")  # imports, page cache
+        results = [once(folder / f"{number}.parquet") for number in range(rounds)]
+    elapsed = [result[0] for result in results]
+    cpu = statistics.median(result[1] for result in results)
+    print(f"\n{count} captures, {results[0][2]} connections, 2 threads; {os.cpu_count()} cores, ", end="")
+    print(f"load {os.getloadavg()[0]:.1f}; medians of {rounds} rounds:")
+    print(f"{cpu:.2f} s CPU, so {count / cpu:.0f} captures per CPU second, aim 1,000 a second on 2 cores")
+    print(f"{count / statistics.median(elapsed):.0f} captures/s by the clock, at best {count / min(elapsed):.0f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("capture", type=Path)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=1000, help="small captures; 0 for none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-tshark", action="store_true")
     options = parser.parse_args()
-    if options.small:
-        small(options.capture, options.count)
-    else:
-        big(options.capture, options.rounds, not options.no_tshark)
+    big(options.capture, options.rounds, not options.no_tshark)
+    if options.count:
+        small(options.capture, options.count, options.rounds)
 
 
 if __name__ == "__main__":
