@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from survey.fill import check_targets_out, fill_targets
+from survey.fill import fill_targets
 from survey.ledger import Finished, Ledger
 from survey.options.probers import Probers, Start
 from survey.options.record import KIND, OptionsRecord
@@ -88,13 +88,13 @@ def survey(options: Options, start: Start, progress: Progress) -> Summary:
     """Runs the survey, or resumes it from its ledger, and writes the results.
 
     Args:
+        options: what `survey.fill.check_targets_out` let pass.
         start: starts a program where the kernel's settings are right.
 
     Raises:
         UsageError: a broken list, ledger or block list; with file and line.
         PlaceError: this host cannot do it.
     """
-    check_targets_out(options.source, options.out, options.targets_out)
     blocks = BlockLists(options.block_lists)
     ledger = Ledger(options.ledger, options.plan())
     try:

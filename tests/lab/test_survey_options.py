@@ -320,9 +320,16 @@ def test_who_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Path) 
     assert document["failures"]["blocked"]["count"] > 40
 
 
+def test_ipv6(world: World, tmp_path: Path) -> None:
+    source = write_list(tmp_path / "list.csv", ["six", "s0-1"])
+    six, four = world.survey(source, tmp_path / "r.parquet", "--ipv6", "--port", 443)
+    assert (six.server_ip, six.outcome, [getattr(six, name) for name in OPTIONS]) == ("::1", "ok", [True] * 4)
+    assert four.failure == "no_address"
+
+
 def test_pace_per_address_holds(world: World, tmp_path: Path) -> None:
     source = tmp_path / "list.csv"
-    # `www1.s0-7.test` and its kind: the name server looks at the first label only, so all of them are one address.
+    # The name server looks at the first label only, so all of them are one address.
     source.write_text("".join(f"{n},s0-230.d{n}.test\n" for n in range(1, 22)))
     began = time.monotonic()
     records = world.survey(source, tmp_path / "r.parquet", "--address-rate", 10)

@@ -78,6 +78,7 @@ def options(
 
     A handshake is closed by RST; no data is sent. Killed or interrupted, the same command goes on from its ledger.
     """
+    from survey.fill import check_targets_out
     from survey.options.run import Options, survey
     from upshift.lists import parse_shard
     from upshift.progress import show
@@ -105,6 +106,7 @@ def options(
         nameserver_port=nameserver_port,
         block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
     )
+    check_targets_out(source, out, targets_out)  # before a namespace is made for it
     with show(as_json=as_json) as progress, place_for(isolation, nameserver) as start:
         summary = survey(chosen, start, progress)
     _tell(summary, out, as_json=as_json)
