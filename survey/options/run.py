@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import resource
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -61,9 +62,11 @@ class Options:
 
     def plan(self) -> dict[str, Any]:
         """What decides the results: a resumed survey must have the same."""
+        with self.source.open("rb") as handle:
+            content = hashlib.file_digest(handle, "sha256").hexdigest()
         return {
             "survey": KIND,
-            "list": f"{self.source.name}, {self.source.stat().st_size} bytes",
+            "list": f"{self.source.name}, sha256 {content}",
             "ports": list(self.ports),
             "ipv6": self.ipv6,
             "shard": list(self.shard),
