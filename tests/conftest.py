@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ["UPSHIFT_ALLOWED_PREFIXES"] = "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128"
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell starts background jobs (nohup, CI) with Ctrl-C ignored, and programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
