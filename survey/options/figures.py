@@ -134,7 +134,7 @@ def as_text(found: Figures) -> str:
         n = next(iter(shares.values())).n
         lines.append(f"{group:<{width}}" + "".join(f"{cell(share):>{CELL}}" for share in shares.values()) + f"{n:>10,}")
     paper = (f"{PAPER[name]:.1f}" if name in PAPER else "-" for name in SHARES)
-    lines.append(f"{'paper, 2022':<{width}}" + "".join(f"{value:>{CELL}}" for value in paper))
+    lines.append(f"{'the ANRW 2023 paper':<{width}}" + "".join(f"{value:>{CELL}}" for value in paper))
     lines += ["", "Combinations of ECN, SACK and window scaling:"]
     lines += [f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}" for name, share in found.combinations.items()]
     if found.failures:

@@ -40,6 +40,9 @@ def draw(found: Figures, kind: str) -> bytes:
         try:
             _groups(left, found.shares)
             _combinations(right, found.combinations)
+            figure.legend(
+                *left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False
+            )
             figure.suptitle(
                 f"TCP options that {found.hosts:,} of {found.domains:,} domains negotiate",
                 x=0.012,
@@ -60,22 +63,25 @@ def _groups(axis: Any, groups: Mapping[str, Mapping[str, Share]]) -> None:
     width = 0.8 / max(1, len(shown))
     for number, (group, shares) in enumerate(shown.items()):
         at = [place - 0.4 + width * (number + 0.5) for place in range(len(SHARES))]
-        _bars(
-            axis, at, list(shares.values()), width, COLOURS[number % len(COLOURS)], f"{group} (n = {shares['ecn'].n:,})"
-        )
+        again, colour = divmod(number, len(COLOURS))
+        style = {
+            "color": COLOURS[colour],
+            "hatch": "///" if again else "",
+            "label": f"{group} (n = {shares['ecn'].n:,})",
+        }
+        _bars(axis, at, list(shares.values()), width, style)
     for place, name in enumerate(SHARES):
         if name in PAPER:
             axis.hlines(PAPER[name], place - 0.45, place + 0.45, colors=_INK, linestyles=":", linewidth=1)
-    axis.plot([], [], color=_INK, linestyle=":", linewidth=1, label="the paper, 2022")
+    axis.plot([], [], color=_INK, linestyle=":", linewidth=1, label="the ANRW 2023 paper")
     axis.set_xticks(range(len(SHARES)), [LABELS[name] for name in SHARES])
     axis.set_ylabel("share of hosts [%]")
     axis.set_ylim(0, 105)
-    axis.legend(fontsize=7, loc="lower left", framealpha=0.9)
 
 
 def _combinations(axis: Any, combinations: Mapping[str, Share]) -> None:
     shares = list(combinations.values())
-    _bars(axis, list(range(len(shares))), shares, 0.7, COLOURS[0], None)
+    _bars(axis, list(range(len(shares))), shares, 0.7, {"color": COLOURS[0]})
     for place, share in enumerate(shares):
         axis.text(place, share.high * 100 + 1, f"{share.count:,}", ha="center", fontsize=7)
     axis.set_xticks(range(len(shares)), list(combinations), rotation=40, ha="right")
@@ -83,13 +89,12 @@ def _combinations(axis: Any, combinations: Mapping[str, Share]) -> None:
     axis.set_ylabel("share of hosts [%]")
 
 
-def _bars(axis: Any, at: list[float], shares: list[Share], width: float, colour: str, label: str | None) -> None:
-    heights = [0.0 if share.n == 0 else share.share * 100 for share in shares]
-    below = [
-        max(0.0, height - share.low * 100) if share.n else 0.0 for height, share in zip(heights, shares, strict=True)
-    ]
-    above = [
-        max(0.0, share.high * 100 - height) if share.n else 0.0 for height, share in zip(heights, shares, strict=True)
-    ]
-    axis.bar(at, heights, width, color=colour, label=label, yerr=(below, above), ecolor=_INK, capsize=1.5,
-             error_kw={"linewidth": 0.8})  # fmt: skip
+def _bars(axis: Any, at: list[float], shares: list[Share], width: float, style: Mapping[str, str]) -> None:
+    """Bars with their intervals; of nothing, no bar."""
+    shown = [(place, share) for place, share in zip(at, shares, strict=True) if share.n]
+    heights = [share.share * 100 for _, share in shown]
+    # A share of 0 or 1 is an end of its interval, less an ulp perhaps.
+    below = [max(0.0, (share.share - share.low) * 100) for _, share in shown]
+    above = [max(0.0, (share.high - share.share) * 100) for _, share in shown]
+    error = {"ecolor": _INK, "capsize": 1.5, "error_kw": {"linewidth": 0.8}}
+    axis.bar([place for place, _ in shown], heights, width, yerr=(below, above), **error, **style)
