@@ -37,7 +37,9 @@ def quic(
         float, typer.Option(min=0.1, max=50_000, help="Probes and handshakes (and domains looked up) per second.")
     ] = 500,
     concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Domains at the same time.")] = 2000,
-    handshakes: Annotated[int, typer.Option(min=1, max=1000, help="Handshakes at the same time.")] = 16,
+    handshakes: Annotated[
+        int, typer.Option(min=1, max=1000, help="Handshakes at the same time, with servers that answer.")
+    ] = 16,
     address_rate: Annotated[float, typer.Option(min=0.01, help="Handshakes per second and server address.")] = 10,
     timeout: Annotated[
         float, typer.Option(min=0.1, max=60, help="Longest wait for a probe's answer, a handshake, a response [s].")

@@ -28,6 +28,9 @@ from upshift.progress import Progress
 FLUSH_S = 0.2
 """What is found goes into the ledger this often: at most so much is asked again after a kill."""
 
+AT_ONCE_PER_ADDRESS = 4
+"""Handshakes under way with one address."""
+
 KIND = "survey_quic"
 
 _DOCUMENT = tuple(f.name for f in fields(QuicRecord) if f.name not in ("domain", "rank", "provider"))
@@ -54,7 +57,7 @@ class Options:
     address_rate_per_s: float = 10.0
     """Handshakes with one address."""
     handshakes: int = 16
-    """Under way at once."""
+    """Under way at once, with servers that answered the negotiation."""
     nameserver: str | None = None
     nameserver_port: int = 53
     ca_file: Path | None = None
@@ -149,7 +152,7 @@ async def _visitor(options: Options, blocks: BlockLists) -> AsyncIterator[Visito
             negotiator=await stack.enter_async_context(Negotiator()),
             blocks=blocks,
             pace=TokenBucket(options.rate_per_s),
-            address_pace=AddressPace(options.address_rate_per_s, 1),
+            address_pace=AddressPace(options.address_rate_per_s, AT_ONCE_PER_ADDRESS),
             handshakes=asyncio.Semaphore(options.handshakes),
             limits=options.limits,
             user_agent=options.user_agent,

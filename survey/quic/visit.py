@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -59,7 +60,7 @@ class Visitor:
     address_pace: AddressPace
     """Of handshakes with one address."""
     handshakes: asyncio.Semaphore
-    """Under way at once: more would wait for our own processor, and their times would tell of that."""
+    """Under way at once with servers that answer: more would wait for our own processor, and their times tell of it."""
     limits: Limits
     user_agent: str
     ca_file: Path | None = None
@@ -186,7 +187,9 @@ class Visitor:
             ca_file=self.ca_file,
             timeout_s=self.limits.timeout_s,
         )
-        async with self.address_pace.turn(address), self.handshakes:
+        # Who was silent will hardly cost processor time, and would hold a place for the whole time-out.
+        place = nullcontext() if answer.kind is Kind.SILENT else self.handshakes
+        async with self.address_pace.turn(address), place:
             await self.pace.turn()
             finding = await exchange(request)
         record.cause, record.detail = verdict(answer, finding)
