@@ -381,5 +381,5 @@ def test_from_targets_to_targets_in_a_lab(small_lab: Lab, tmp_path: Path) -> Non
     truth = {path["domain"]: path["rtt_ms"] for path in small_lab.truth()["paths"] if path["vantage"] == name}
     for record in records:
         assert record.rtt_s is not None
-        # The kernel's clocks at the two ends of the path are not read at the same microsecond.
+        # 3.996 ms were seen where 4 are programmed.
         assert truth[record.domain] - 0.1 <= record.rtt_s * 1000 < truth[record.domain] + 50
