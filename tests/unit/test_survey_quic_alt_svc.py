@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from survey.quic.alt_svc import AltSvc, Alternative, parse
+from survey.quic.alt_svc import Alternative, AltSvc, parse
 
 
 def _one(text: str) -> Alternative:
