@@ -1,4 +1,4 @@
-"""`upshift demo --topology small`, as somebody types it: what stands in the folder and on the terminal is as designed.
+"""`upshift demo`, as somebody types it: what stands in the folder and on the terminal is as designed.
 
 Proven are: exit 0 and the output layout of the design (section 3); every first SYN as asked, by the product's verdict
 and by tcpdump's; at least 97 % of downloads `ok` among targets that support the transport; at least 90 % of A/A pairs
@@ -26,10 +26,9 @@ from upshift.domain import Download, Outcome, Target, Transport
 pytestmark = pytest.mark.lab
 
 PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
-TARGETS = 4
-"""Sites of `small` that do not fail on purpose."""
-
-FAULTY = {"missing.fault.example", "reset.fault.example", "stall.fault.example", "truncate.fault.example"}
+VANTAGES = ("MUC", "SFO", "SGP")
+TARGETS = 16
+RUNS = len(VANTAGES) * TARGETS
 
 
 class Demo:
@@ -37,16 +36,19 @@ class Demo:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        command = [str(Path(sys.executable).with_name("upshift")), "demo", "--topology", "small", "--out", str(out)]
+        command = [str(Path(sys.executable).with_name("upshift")), "demo", "--out", str(out)]
         with state_folder() as state, host_noise() as noise:
-            self.done = process.run(command, timeout_s=300)
+            self.done = process.run(command, timeout_s=550)
             self.left = [path for path in state.rglob("*") if path.is_dir() and (path / "state.json").exists()]
         self.noise = noise[0]
         assert self.done.returncode == 0, self.done.stderr
         self.data: Dataset = dataset.load([out])
         lab = self.data.folders[0].lab
         assert lab is not None
-        self.paths = {path.domain: path for path in truth.paths(lab)}
+        self.paths = {(path.vantage, path.domain): path for path in truth.paths(lab)}
+
+    def path(self, download: Download) -> truth.LabPath:
+        return self.paths[download.vantage, download.domain]
 
     @property
     def downloads(self) -> list[Download]:
@@ -54,14 +56,17 @@ class Demo:
 
     def supported(self) -> list[Download]:
         """Downloads by transports that their target has."""
-        return [d for d in self.downloads if d.transport == Transport.TCP or self.paths[d.domain].quic]
+        return [d for d in self.downloads if d.transport == Transport.TCP or self.path(d).quic]
 
     def pairs(self) -> list[tuple[str, float]]:
         """BL2 over BL on clean paths."""
-        times = {(d.domain, d.configuration): d.last_byte_s for d in self.downloads}
-        clean = sorted(domain for domain, path in self.paths.items() if path.clean and (domain, "BL") in times)
-        found = [(domain, times[domain, "BL2"], times[domain, "BL"]) for domain in clean]
-        return [(domain, second / first) for domain, second, first in found if first and second]
+        times = {(d.vantage, d.domain, d.configuration): d.last_byte_s for d in self.downloads}
+        found = [
+            (f"{vantage} {domain}", times[vantage, domain, "BL2"], times[vantage, domain, "BL"])
+            for (vantage, domain), path in sorted(self.paths.items())
+            if path.clean
+        ]
+        return [(path, second / first) for path, second, first in found if first and second]
 
     def disturbed(self) -> list[str]:
         """What a busy host can do to a demo."""
@@ -86,15 +91,16 @@ def demo(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     out = demo.out
     rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
-    assert len(rows) == TARGETS * (1 + len(PAPER))
+    assert len(rows) == RUNS * (1 + len(PAPER))
+    assert sorted({row.vantage for row in rows}) == sorted(VANTAGES)
     assert sorted({row.configuration for row in rows}) == sorted(["warmup", *PAPER])
     assert store.read_table(out / "kpis.parquet", "kpis").num_rows >= len(demo.supported()) - 1
     assert json.loads((out / "environment.json").read_text(encoding="utf-8"))
-    assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == "small"
-    assert (out / "vantage" / "MUC" / "journal.sqlite").is_file()
+    assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == "anrw"
+    assert all((out / "vantage" / name / "journal.sqlite").is_file() for name in VANTAGES)
     for row in rows:
         assert row.capture is not None and (out / row.capture).is_file()
-        assert row.capture.startswith("vantage/MUC/captures/")
+        assert row.capture.startswith(f"vantage/{row.vantage}/captures/")
     for name in ("table1", "configurations", "table2"):
         with (out / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as handle:
             assert list(csv.DictReader(handle)), name
@@ -111,17 +117,18 @@ def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
 def test_the_targets_were_crawled_mapped_surveyed_and_composed(demo: Demo) -> None:
     folder = demo.out / "targets"
     chosen = {row.domain: row for row in store.read_rows(folder / "targets.parquet", "targets", Target)}
-    assert set(chosen) == set(demo.paths) - FAULTY == {d.domain for d in demo.downloads}
-    for domain, path in demo.paths.items():
-        if domain not in FAULTY:
-            row = chosen[domain]
-            assert row.provider == path.provider and row.quic == path.quic
-            assert row.ecn and row.sack and row.window_scaling
+    assert set(chosen) == {domain for _, domain in demo.paths} == {d.domain for d in demo.downloads}
+    for (_, domain), path in demo.paths.items():
+        row = chosen[domain]
+        assert row.provider == path.provider and row.quic == path.quic
+        assert row.ecn and row.sack and row.window_scaling
     printed = demo.done.stdout
     for number, word in enumerate(("list", "crawl", "map", "survey of TCP options", "survey of QUIC", "compose"), 1):
         assert f"== {number}/6 {word}: upshift " in printed
     account = json.loads((folder / "composition.json").read_text(encoding="utf-8"))
     assert account["targets"] == TARGETS
+    with (folder / "dropped.csv").open(encoding="utf-8", newline="") as handle:
+        assert {row["reason"] for row in csv.DictReader(handle)} == {"does not support ecn", "does not support sack"}
 
 
 def test_the_tables_are_printed(demo: Demo) -> None:
@@ -143,10 +150,14 @@ def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
 
 def test_every_first_syn_is_as_asked(demo: Demo) -> None:
     records = [record for record in demo.data.records if record.download.transport == Transport.TCP]
-    assert len(records) == TARGETS * 7
+    assert len(records) == RUNS * 7
+    late = 0
     for record in records:
         download = record.download
-        assert download.treatment_ok is True or is_void(download), (download.configuration, download.treatment_detail)
+        if (download.treatment_detail or "").startswith("client and capture differ"):
+            late += 1  # a client that a busy host held up: kept out, whatever its SYN
+        else:
+            assert download.treatment_ok is True or is_void(download), download
         assert download.capture is not None
         first = print_capture(demo.out / download.capture, download)[0]
         levels = json.loads(download.levels)
@@ -155,12 +166,13 @@ def test_every_first_syn_is_as_asked(demo: Demo) -> None:
         scale = re.search(r"wscale (\d+)", first.options)
         assert (scale[1] if scale else "off") == levels["window_scaling"]
         assert first.tsval
+    assert late <= 0.03 * len(records)
 
 
 def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
     pairs = demo.pairs()
     print(pairs, demo.noise)
-    assert len(pairs) >= 3
+    assert len(pairs) >= 20
     if demo.disturbed():
         verdict = "" if demo.noise.quiet else "HOST TOO NOISY to tell, twice: "
         pytest.fail(f"{verdict}{demo.disturbed()}; measured on {demo.noise}")
@@ -169,11 +181,11 @@ def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
 def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
     """On every path, edges and lossy ones included, to 2 % or 1 ms."""
     seen = [
-        (record.download, record.number("rtt_min"), demo.paths[record.download.domain].rtt_ms)
+        (record.download, record.number("rtt_min"), demo.path(record.download).rtt_ms)
         for record in demo.data.records
         if record.download.outcome == Outcome.OK and record.download.transport == Transport.TCP
     ]
-    assert len(seen) >= TARGETS * 6
+    assert len(seen) >= RUNS * 6
     for download, rtt_min, wanted_ms in seen:
         assert rtt_min == pytest.approx(wanted_ms, abs=max(1.0, 0.02 * wanted_ms)), download
 
