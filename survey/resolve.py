@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import os
 import socket
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -133,6 +134,8 @@ class Resolver:
         self._tries = tries
         self._waiting: _Waiting = {}
         self._transports: list[asyncio.DatagramTransport] = []
+        self._deadlines: deque[tuple[float, asyncio.Future[bytes]]] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
         self._places = asyncio.Semaphore(at_once)
 
     async def __aenter__(self) -> Resolver:
@@ -149,6 +152,8 @@ class Resolver:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         for transport in self._transports:
             transport.close()
         self._transports.clear()
@@ -199,14 +204,24 @@ class Resolver:
         question = wire.query(number, name, kind)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
-        timer = loop.call_later(self._timeout_s, _expire, future)
+        self._deadlines.append((loop.time() + self._timeout_s, future))
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._timeout_s, self._sweep)
         self._waiting[number] = (question, future)
         try:
             self._transports[number % SOCKETS].sendto(question)
             return await future
         finally:
-            timer.cancel()
             del self._waiting[number]
+
+    def _sweep(self) -> None:
+        """Ends questions that waited too long. One timer for all: their deadlines come in the order of asking."""
+        loop = asyncio.get_running_loop()
+        while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= loop.time()):
+            _, future = self._deadlines.popleft()
+            if not future.done():
+                future.set_exception(TimeoutError())
+        self._sweeper = loop.call_at(self._deadlines[0][0], self._sweep) if self._deadlines else None
 
     async def _ask_by_tcp(self, name: str, kind: wire.Type) -> bytes:
         asked = dns.message.make_query(name, dns.rdatatype.RdataType.make(int(kind)))
@@ -236,11 +251,6 @@ class _Receiver(asyncio.DatagramProtocol):
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(OSError(str(exc)))
-
-
-def _expire(future: asyncio.Future[bytes]) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
 
 
 def read_services(data: bytes) -> tuple[tuple[Service, ...], str | None]:
