@@ -1,12 +1,17 @@
-"""`ws_class` against tshark 4.0 on every TCP packet, and `true_class` against what the sender knows."""
+"""`ws_class` against tshark on every TCP packet, and `true_class` against what the sender knows.
+
+The rules are those of the tshark that is installed, 4.0 or 4.4; UPSHIFT_TSHARK names another program.
+"""
 
 from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,7 +46,15 @@ def rows(capture: Path, folder: Path, rules: str = "4.0") -> dict[int, dict[str,
         return {int(row["frame"]): row for row in csv.DictReader(text)}
 
 
-def tshark_rows(capture: Path, folder: Path) -> dict[int, tuple[str, str, str]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tshark:
+    """A tshark and the rules that the engine calls by its version."""
+
+    program: str
+    rules: str
+
+
+def tshark_rows(tshark: Tshark, capture: Path, folder: Path) -> dict[int, tuple[str, str, str]]:
     """tshark's (seq, len, class) by frame number; packets quoted in ICMP and fragments left out, as the engine does."""
     path = capture
     if capture.suffix == ".zst":
@@ -50,7 +63,7 @@ def tshark_rows(capture: Path, folder: Path) -> dict[int, tuple[str, str, str]]:
             subprocess.run(["zstd", "-dqc", str(capture)], stdout=stream, check=True)
     fields = ["frame.number", "tcp.seq", "tcp.len", "icmp.type", "icmpv6.type", "ip.fragment"]
     fields += [f"tcp.analysis.{name}" for name in CLASSES]
-    command = ["tshark", "-n", "-r", str(path), "-T", "fields", "-E", "separator=;", "-E", "occurrence=f"]
+    command = [tshark.program, "-n", "-r", str(path), "-T", "fields", "-E", "separator=;", "-E", "occurrence=f"]
     command += [part for name in fields for part in ("-e", name)]
     found = {}
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
@@ -61,8 +74,8 @@ def tshark_rows(capture: Path, folder: Path) -> dict[int, tuple[str, str, str]]:
     return found
 
 
-def differences(capture: Path, folder: Path) -> tuple[int, list[object]]:
-    ours, theirs = rows(capture, folder), tshark_rows(capture, folder)
+def differences(tshark: Tshark, capture: Path, folder: Path) -> tuple[int, list[object]]:
+    ours, theirs = rows(capture, folder, tshark.rules), tshark_rows(tshark, capture, folder)
     wrong: list[object] = []
     for number, expected in theirs.items():
         row = ours.get(number)
@@ -72,33 +85,36 @@ def differences(capture: Path, folder: Path) -> tuple[int, list[object]]:
     return len(theirs), wrong
 
 
-@pytest.fixture
-def tshark() -> None:
-    if shutil.which("tshark") is None:
+@pytest.fixture(scope="session")
+def tshark() -> Tshark:
+    program = shutil.which(os.environ.get("UPSHIFT_TSHARK", "tshark"))
+    if program is None:
         pytest.skip("tshark is not installed")
-    version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=True).stdout.split()[2]
-    if not version.startswith("4.0."):
-        pytest.skip(f"tshark is {version}, the rules are those of 4.0")
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"(\d+\.\d+)\.\d+", said)
+    if version is None or version[1] not in ("4.0", "4.4"):
+        pytest.skip(f"tshark is neither 4.0 nor 4.4, whose rules the engine knows: {said.splitlines()[0]}")
+    return Tshark(program=program, rules=version[1])
 
 
-def test_parity_on_every_sample(shared_data: Path, tmp_path: Path, tshark: None) -> None:
+def test_parity_on_every_sample(shared_data: Path, tmp_path: Path, tshark: Tshark) -> None:
     total = 0
     for capture in sorted((shared_data / "captures").iterdir()):
         if capture.stat().st_size > QUICK_LIMIT and "UPSHIFT_FULL_PARITY" not in os.environ:
             continue
-        count, wrong = differences(capture, tmp_path)
+        count, wrong = differences(tshark, capture, tmp_path)
         total += count
         assert not wrong, f"{capture.name}: {len(wrong)} of {count} differ, first {wrong[:5]}"
     assert total > 100_000
 
 
 @pytest.mark.parametrize(("seed", "share"), [(1, 0.0), (2, 0.3), (3, 0.6), (4, 0.9)])
-def test_parity_on_random_segments(tmp_path: Path, tshark: None, seed: int, share: float) -> None:
+def test_parity_on_random_segments(tmp_path: Path, tshark: Tshark, seed: int, share: float) -> None:
     from tests.unit.pcap_writer import random_connections
 
     capture = tmp_path / "random.pcap"
     capture.write_bytes(random_connections(seed=seed, connections=150, packets=40, plain_share=share))
-    count, wrong = differences(capture, tmp_path)
+    count, wrong = differences(tshark, capture, tmp_path)
     assert count == 6000
     assert not wrong, f"{len(wrong)} of {count} differ, first {wrong[:5]}"
 
@@ -129,7 +145,7 @@ def test_ecn_counts_of_the_lab_capture(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("snap_length", [54, 58, 60, 66])
 def test_parity_where_the_snap_length_cuts_options(
-    shared_data: Path, tmp_path: Path, tshark: None, snap_length: int
+    shared_data: Path, tmp_path: Path, tshark: Tshark, snap_length: int
 ) -> None:
     """Wireshark gives up inside such a header and shows no verdict, though it remembers what it found."""
     if shutil.which("editcap") is None:
@@ -138,5 +154,5 @@ def test_parity_where_the_snap_length_cuts_options(
     for name in ("zeek_ssh-dups.pcap", "ndpi_weibo.pcap", "arkime_wireshark-retrans.pcap"):
         source = shared_data / "captures" / name
         subprocess.run(["editcap", "-s", str(snap_length), str(source), str(capture)], check=True)
-        count, wrong = differences(capture, tmp_path)
+        count, wrong = differences(tshark, capture, tmp_path)
         assert not wrong, f"{name}: {len(wrong)} of {count} differ, first {wrong[:5]}"

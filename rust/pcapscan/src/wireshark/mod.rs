@@ -20,7 +20,7 @@ pub enum Rules {
     /// 4.0 (checked against 4.0.17).
     #[default]
     V4_0,
-    /// 4.4 (written from 4.4.18).
+    /// 4.4 (checked against 4.4.19).
     V4_4,
 }
 
@@ -41,6 +41,8 @@ pub struct Conversation {
     flows: [Flow; 2],
     last_syn_ns: i64,
     first_rtt_ns: i64,
+    /// Whether a FIN with ACK or a RST was seen.
+    has_ended: bool,
     has_mptcp: bool,
     mptcp_operations: u8,
 }
@@ -71,6 +73,9 @@ impl Conversation {
         segment: &Segment<'_>,
         now_ns: i64,
     ) -> Verdict {
+        if rules == Rules::V4_4 && self.begins_anew(direction, segment) {
+            *self = Self::default();
+        }
         self.before_analysis(direction, segment);
         let mut verdict = Verdict {
             flags: 0,
@@ -95,8 +100,21 @@ impl Conversation {
         verdict
     }
 
+    /// Whether 4.4 begins another conversation here: a SYN after FIN or RST, or a SYN-ACK that does not fit. The
+    /// connection is one by our count; a SYN with another sequence number began a new one before it came here.
+    fn begins_anew(&self, direction: usize, segment: &Segment<'_>) -> bool {
+        let flow = &self.flows[direction];
+        segment.any(flag::SYN)
+            && flow.has_base_seq
+            && (self.has_ended || segment.seq != flow.base_seq)
+    }
+
     fn before_analysis(&mut self, direction: usize, segment: &Segment<'_>) {
         let flow = &mut self.flows[direction];
+        if segment.flags & (flag::SYN | flag::ACK) == flag::SYN && !flow.has_base_seq {
+            // 4.4 takes this for the beginning, whatever it saw before.
+            self.has_ended = false;
+        }
         if segment.flags & flag::SYN != 0 && flow.has_base_seq {
             if segment.flags & flag::ACK != 0 {
                 flow.base_seq = segment.seq;
@@ -172,6 +190,8 @@ impl Conversation {
             }
             self.flows[direction].is_first_ack = false;
         }
+        let is_fin_ack = segment.flags & (flag::FIN | flag::ACK) == flag::FIN | flag::ACK;
+        self.has_ended |= is_fin_ack || segment.any(flag::RST);
         if segment.options.mptcp != 0 {
             self.has_mptcp = true;
             self.mptcp_operations |= segment.options.mptcp;
@@ -179,7 +199,7 @@ impl Conversation {
     }
 
     /// `dissect_tcpopt_sack`. 4.4 stores edges relative to the other side's first sequence number, though it compares
-    /// them with absolute numbers later, and turns a window update that has SACK blocks into a duplicate ACK.
+    /// them with absolute ones later, and turns a window update that has SACK blocks into a duplicate ACK.
     #[cold]
     fn note_sack(
         &mut self,
