@@ -63,6 +63,8 @@ def kpis(
     """
     if series and not as_json:
         raise UsageError("--series adds to JSON documents", where="--series", remedy="give --json too")
+    if out is not None and out.suffix != ".parquet":
+        raise UsageError("-o writes a Parquet table", where=str(out), remedy="name FILE.parquet")
     if packets:
         if as_json or len(captures) != 1:
             raise UsageError("one row per packet is CSV or Parquet of one FILE", where="--packets", remedy="name one")

@@ -64,6 +64,14 @@ def test_connections_as_parquet_of_a_directory(capture: Path, tmp_path: Path) ->
     assert table.schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
 
 
+def test_a_table_has_the_name_of_one(capture: Path, tmp_path: Path) -> None:
+    out = tmp_path / "kpis.csv"
+    done = upshift(capture, "-o", out)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "FILE.parquet" in done.stderr
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\xd4\xc3", b"PK\x03\x04 a zip file"])
 def test_what_is_no_capture_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.pcap"
