@@ -31,8 +31,10 @@ test: check ## Everything: check, Rust tests, contract tests, the lab
 	@echo "== Rust tests"
 	# Not the examples, which are benchmarks: linking each of them takes half a minute.
 	cargo test --release --workspace --exclude pcapscan-py --locked --quiet --lib --bins --tests
-	echo "== Python tests: contract and lab"
-	pytest tests/contract tests/lab
+	echo "== Python tests: contract and lab, side by side"
+	pytest -n auto --maxprocesses 4 --dist loadfile -m "not measures" tests/contract tests/lab
+	echo "== Python tests: what measures, one after the other"
+	pytest -m measures tests/lab
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
 	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done

@@ -7,6 +7,7 @@ temporary or half file of ours, and the host's sysctls are as before.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -109,8 +110,19 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made.campaign(tmp_path / "pair.toml", more="iterations = 8")
     yield made
     for pid in made.processes():  # only after a failure
-        os.kill(pid, 9)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
     shutil.rmtree(made.state, ignore_errors=True)
+
+
+def interrupted_runs(out: Path) -> int:
+    """Measurement runs that a kill hit, by the journals."""
+    found = 0
+    for path in out.glob("vantage/*/journal.sqlite"):
+        journal = Journal(path)
+        found += journal.counts().interrupted_runs
+        journal.close()
+    return found
 
 
 @pytest.mark.timeout(900)
@@ -139,15 +151,13 @@ def test_killed_at_random_moments(world: Any, whose: str) -> None:
             child.kill()
             child.communicate()
             kills += 1
+            if kills >= 5 and not interrupted_runs(out):
+                longest_s *= 1.2  # a machine so busy that downloads begin later
     done = world.upshift("run", "c.toml", "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
     rows = faults.assert_each_once(out, PLANNED)
     assert all(row.outcome == "ok" for row in rows), [row.failure_detail for row in rows]
-    interrupted = 0
-    for name in ("V", "W"):
-        journal = Journal(out / "vantage" / name / "journal.sqlite")
-        interrupted += journal.counts().interrupted_runs
-        journal.close()
+    interrupted = interrupted_runs(out)
     print(f"{whose}: {kills} kills, {interrupted} measurement runs interrupted, {ended} ends before the kill")
     assert interrupted >= 1, "the kills did not hit downloads"
     thrown = store.read_rows(out / "superseded.parquet", "superseded", Download)

@@ -16,7 +16,7 @@ from upshift.progress import show
 from vantage.lab.calibrate import Calibration, Check
 from vantage.lab.lab import Lab, open_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 TOPOLOGY = """
 schema = 1

@@ -28,7 +28,7 @@ from analysis import truth
 from tests.lab.campaigns import ALL, BL, WS, Bench, Measured, Passage, Printed, key_of, open_bench
 from upshift.domain import Download, Outcome
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 CONFIGURATIONS = {"BL": BL, "WS": WS, "ALL": ALL}
 TIMES = 3

@@ -13,7 +13,7 @@ import pytest
 from tests.lab.campaigns import ALL, BL, DELIVERED, DROPPED, Bench, Measured, key_of, open_bench
 from upshift.domain import Outcome
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 CONFIGURATIONS: dict[str, Mapping[str, str] | str] = {"BL": BL, "ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
 

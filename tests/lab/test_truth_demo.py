@@ -23,7 +23,7 @@ from tests.lab.campaigns import host_noise, is_void, print_capture, state_folder
 from upshift import process, store
 from upshift.domain import Download, Outcome, Target, Transport
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
 VANTAGES = ("MUC", "SFO", "SGP")

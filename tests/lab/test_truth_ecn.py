@@ -14,7 +14,7 @@ import pytest
 from tests.lab.campaigns import ALL, BL, ECN, WS, Measured, key_of, open_bench
 from upshift.domain import Outcome
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 WITH_ECN = ("ECN", "ALL")
 

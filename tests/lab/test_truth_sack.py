@@ -14,7 +14,7 @@ import pytest
 from tests.lab.campaigns import ALL, WS, Bench, Measured, open_bench
 from upshift.domain import Outcome
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 TIMES = 5
 FASTER = 1.4
