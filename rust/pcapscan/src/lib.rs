@@ -12,6 +12,7 @@ pub mod capture;
 pub mod connection;
 pub mod engine;
 pub mod error;
+mod holes;
 pub mod ip;
 pub mod link;
 pub mod lookup;

@@ -6,12 +6,11 @@
 //! of a connection on Linux and many other systems; where it does not (random or zero), TSval tells, to a tick. A tie
 //! goes by time: a retransmission cannot come sooner than a round trip after its gap opened.
 
+use crate::holes::{Hole, Holes};
 use crate::plain::Plain;
-use crate::seq::{after, at_most, before, distance};
+use crate::seq::{after, distance};
 use crate::tcp::{Segment, flag};
 
-/// Gaps remembered per direction; beyond that the oldest is forgotten (its fill then counts as seen before).
-const MOST_HOLES: usize = 256;
 /// No window is larger (RFC 7323, section 2.3): what lies further off is not of this connection's data.
 const LARGEST_WINDOW: i32 = 1 << 30;
 /// A counter of a connection or a host moves by a small step from packet to packet.
@@ -76,7 +75,7 @@ impl TrueClass {
 /// When a packet was sent, relative to others of its direction. Packed by hand: it is stored for every data packet,
 /// and the processor stalls where narrow stores are loaded as one.
 #[derive(Debug, Clone, Copy, Default)]
-struct Stamp {
+pub(crate) struct Stamp {
     /// TSval, identification, whether there is a TSval, whether there is an identification.
     bits: u64,
     packet: u64,
@@ -100,15 +99,6 @@ impl Stamp {
     fn tsval(self) -> Option<u32> {
         (self.bits & 2 != 0).then_some((self.bits >> 32) as u32)
     }
-}
-
-/// Missing bytes below the highest that was seen.
-#[derive(Debug, Clone, Copy)]
-struct Hole {
-    start: u32,
-    end: u32,
-    opened_ns: i64,
-    opener: Stamp,
 }
 
 /// Which evidence verdicts on behind segments rest on.
@@ -137,7 +127,7 @@ pub struct Truth {
     /// The last packet had this direction's `last_*`.
     id_steps: u32,
     id_jumps: u32,
-    holes: Vec<Hole>,
+    holes: Holes,
     /// Counts of verdicts by evidence.
     pub evidence: Evidence,
 }
@@ -259,7 +249,7 @@ impl Truth {
             };
         }
         if far > 0 {
-            self.open_hole(Hole {
+            self.holes.open(Hole {
                 start: self.high,
                 end: start,
                 opened_ns: now_ns,
@@ -280,20 +270,15 @@ impl Truth {
         if after(end, self.high) {
             // The tail is new, so the packet was built now and its head is sent again.
             let again = self.high.wrapping_sub(start).min(segment.len);
-            self.fill(start, end);
+            self.holes.fill(start, end);
             self.advance(end, stamp);
             return Verdict {
                 class: TrueClass::Retransmission,
                 again,
             };
         }
-        let hole = self
-            .holes
-            .iter()
-            .find(|hole| before(hole.start, end) && before(start, hole.end))
-            .copied();
-        let class = self.judge(hole, stamp, now_ns, rtt_ns);
-        self.fill(start, end);
+        let class = self.judge(start, end, stamp, now_ns, rtt_ns);
+        self.holes.fill(start, end);
         Verdict {
             class,
             again: if class == TrueClass::Retransmission {
@@ -304,7 +289,7 @@ impl Truth {
         }
     }
 
-    fn judge(&mut self, hole: Option<Hole>, stamp: Stamp, now_ns: i64, rtt_ns: i64) -> TrueClass {
+    fn judge(&mut self, start: u32, end: u32, stamp: Stamp, now_ns: i64, rtt_ns: i64) -> TrueClass {
         let sent_again = |is_later| {
             if is_later {
                 TrueClass::Retransmission
@@ -312,7 +297,10 @@ impl Truth {
                 TrueClass::Reordered
             }
         };
-        let opener = hole.map_or(self.newest, |hole| hole.opener);
+        let hole = self.holes.find(start, end);
+        // What was seen before may itself have been overtaken, so the newest packet is the last resort.
+        let known = hole.or_else(|| self.holes.find_filled(start, end));
+        let opener = known.map_or(self.newest, |hole| hole.opener);
         if self.ids_count() {
             let aged = stamp.packet - opener.packet > ID_HORIZON;
             let reference = if aged { self.newest } else { opener };
@@ -339,51 +327,10 @@ impl Truth {
         sent_again(age_ns < 0 || age_ns as f64 >= rtt_ns as f64 * RTT_SHARE)
     }
 
-    fn open_hole(&mut self, hole: Hole) {
-        if self.holes.len() == MOST_HOLES {
-            self.holes.remove(0);
-        }
-        self.holes.push(hole);
-    }
-
-    /// Takes `start..end` out of the holes.
-    fn fill(&mut self, start: u32, end: u32) {
-        let mut at = 0;
-        while at < self.holes.len() {
-            let hole = self.holes[at];
-            if !before(hole.start, end) || !before(start, hole.end) {
-                at += 1;
-                continue;
-            }
-            let keeps_left = before(hole.start, start);
-            let keeps_right = after(hole.end, end);
-            match (keeps_left, keeps_right) {
-                (false, false) => {
-                    self.holes.remove(at);
-                    continue;
-                }
-                (true, false) => self.holes[at].end = start,
-                (false, true) => self.holes[at].start = end,
-                (true, true) => {
-                    self.holes[at].end = start;
-                    if self.holes.len() < MOST_HOLES {
-                        at += 1;
-                        self.holes.insert(at, Hole { start: end, ..hole });
-                    }
-                }
-            }
-            at += 1;
-        }
-        debug_assert!(self.holes.iter().all(|hole| at_most(hole.start, hole.end)));
-    }
-
     /// Bytes that are still missing below the highest that was seen.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
-        self.holes
-            .iter()
-            .map(|hole| u64::from(hole.end.wrapping_sub(hole.start)))
-            .sum()
+        self.holes.missing_bytes()
     }
 }
 

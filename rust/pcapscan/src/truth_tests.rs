@@ -1,4 +1,5 @@
 use super::*;
+use crate::holes::MOST_HOLES;
 
 fn data(seq: u32, len: u32, tsval: u32) -> Segment<'static> {
     let mut segment = Segment {
@@ -77,6 +78,37 @@ fn tsval_where_ids_are_zero_or_missing() {
             feed(&packets),
             [New, New, Reordered, New, Retransmission, Retransmission]
         );
+    }
+}
+
+#[test]
+fn what_fills_a_gap_once_more_is_judged_by_the_packet_that_opened_it() {
+    use TrueClass::{New, Reordered, Retransmission};
+    // 2 and 3 are overtaken by 4. Later 2 is sent again for nothing, and overtaken by 6: it is older than the newest
+    // packet, but not than the one that opened the gap.
+    let order = [
+        (0, 1, New),
+        (1, 2, New),
+        (4, 5, New),
+        (2, 3, Reordered),
+        (3, 4, Reordered),
+        (5, 6, New),
+        (6, 8, New),
+        (2, 7, Retransmission),
+        (3, 4, Reordered), // the first one again: the network doubled it
+    ];
+    for ids in [true, false] {
+        let packets: Vec<_> = order
+            .iter()
+            .map(|&(n, at, _)| {
+                (
+                    n * 10,
+                    ids.then_some(at),
+                    if ids { 7 } else { u32::from(at) },
+                )
+            })
+            .collect();
+        assert_eq!(feed(&packets), order.map(|(_, _, class)| class));
     }
 }
 

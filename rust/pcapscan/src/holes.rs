@@ -1,0 +1,108 @@
+//! Gaps in one direction's data, open and filled, each with the packet that opened it.
+
+use std::collections::VecDeque;
+
+use crate::seq::{after, at_most, before};
+use crate::truth::Stamp;
+
+/// Gaps remembered per direction, open ones and filled ones; beyond that the oldest is forgotten (what fills it then
+/// counts as seen before).
+pub(crate) const MOST_HOLES: usize = 256;
+
+/// Missing bytes below the highest that was seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hole {
+    pub start: u32,
+    pub end: u32,
+    pub opened_ns: i64,
+    pub opener: Stamp,
+}
+
+impl Hole {
+    fn meets(&self, start: u32, end: u32) -> bool {
+        before(self.start, end) && before(start, self.end)
+    }
+}
+
+/// The gaps of one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Holes {
+    open: Vec<Hole>,
+    /// Filled ones, in the order of their filling: what comes there once more is judged by the same opener.
+    filled: VecDeque<Hole>,
+}
+
+impl Holes {
+    /// The first open gap that this range meets.
+    pub fn find(&self, start: u32, end: u32) -> Option<Hole> {
+        self.open
+            .iter()
+            .find(|hole| hole.meets(start, end))
+            .copied()
+    }
+
+    /// The gap filled last that this range meets.
+    pub fn find_filled(&self, start: u32, end: u32) -> Option<Hole> {
+        let newest_first = self.filled.iter().rev();
+        newest_first.copied().find(|hole| hole.meets(start, end))
+    }
+
+    pub fn open(&mut self, hole: Hole) {
+        if self.open.len() == MOST_HOLES {
+            self.open.remove(0);
+        }
+        self.open.push(hole);
+    }
+
+    /// Takes `start..end` out of the open gaps.
+    pub fn fill(&mut self, start: u32, end: u32) {
+        let mut at = 0;
+        while at < self.open.len() {
+            let hole = self.open[at];
+            if !hole.meets(start, end) {
+                at += 1;
+                continue;
+            }
+            let keeps_left = before(hole.start, start);
+            let keeps_right = after(hole.end, end);
+            if self.filled.len() == MOST_HOLES {
+                self.filled.pop_front();
+            }
+            self.filled.push_back(Hole {
+                start: if keeps_left { start } else { hole.start },
+                end: if keeps_right { end } else { hole.end },
+                ..hole
+            });
+            match (keeps_left, keeps_right) {
+                (false, false) => {
+                    self.open.remove(at);
+                    continue;
+                }
+                (true, false) => self.open[at].end = start,
+                (false, true) => self.open[at].start = end,
+                (true, true) => {
+                    self.open[at].end = start;
+                    if self.open.len() < MOST_HOLES {
+                        at += 1;
+                        self.open.insert(at, Hole { start: end, ..hole });
+                    }
+                }
+            }
+            at += 1;
+        }
+        debug_assert!(self.open.iter().all(|hole| at_most(hole.start, hole.end)));
+    }
+
+    /// Bytes of the open gaps.
+    pub fn missing_bytes(&self) -> u64 {
+        self.open
+            .iter()
+            .map(|hole| u64::from(hole.end.wrapping_sub(hole.start)))
+            .sum()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+}
