@@ -179,6 +179,12 @@ def quick_public_origin(attributes: bytes) -> int:
     return public_origin(segments(attributes, as_bytes=4))
 
 
+def origin_of_text(path: str) -> int | None:
+    """`origin` of a path in the notation of `text`."""
+    parts = path.split() if "(" not in path and "[" not in path else _CONFEDERATION.sub(" ", path).split()
+    return int(parts[-1]) if parts and not parts[-1].startswith("{") else None
+
+
 def public_origin_of_text(path: str) -> int:
     """`public_origin` of a path in the notation of `text`. Raises PathError."""
     for part in reversed(_CONFEDERATION.sub(" ", path).split()):

@@ -1,24 +1,34 @@
 """RIBs through pybgpstream, for those who have it. Our own reader is the default and needs nothing.
 
-BGPStream keeps quiet about what goes wrong (libbgpstream 2.3): a missing file is a line on standard error and no
-elements; a cut file is a record of status `corrupted-record`; an ADD-PATH RIB yields nothing at all (libbgpstream
-issue #228). All three are errors or flags here.
+BGPStream keeps quiet about what goes wrong. Seen with libbgpstream 2.3.0 and pybgpstream 2.0.2:
+
+- routes with ADD-PATH are passed over, also where they are only a part of a file (libbgpstream issue #228);
+- a missing file, a small file that is cut, or one of another format: a line on standard error and no elements;
+- a larger file that is cut: one record of status `corrupted-record`, and up to a tenth fewer routes than it holds;
+- a malformed path attribute: a line on standard error, and an element with an empty path;
+- a prefix of 33 bits: the process dies (segmentation fault).
+
+So a file goes through our own reader first, which names what is malformed, and counts; BGPStream must then give as many
+entries. Of a collector's stream nothing else is known: what BGPStream itself shows of its silence is an error.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cdn_mapping.rib import Entry
-from upshift.errors import UsageError
+from cdn_mapping import as_path
+from cdn_mapping.rib import Entry, RibReader
+from upshift.errors import ReachError, UsageError
 from upshift.reach import ENVIRONMENT_VARIABLE, environment_prefixes
 
 RIB_WINDOW = timedelta(minutes=30)
 """A dump is looked for this long after the time asked for: collectors begin late, and stamp the minute of the start."""
+
+_OWN_READER = "leave out --backend bgpstream: our own reader reads it"
 
 
 def _module() -> Any:
@@ -33,53 +43,89 @@ def _module() -> Any:
 
 
 class StreamReader:
-    """Iterates over the RIB entries of a stream once.
+    """Iterates over the RIB entries of a stream once. Raises UsageError where BGPStream fails, or keeps quiet.
 
     Attributes:
-        truncated: BGPStream met a record that it could not read; the stream ends there.
+        entries: how many came so far.
+        truncated: BGPStream met a record that it could not read, or the file is known to be cut.
+        check: our own reader, after it read the same file; None for a collector's stream.
+        expected: how many entries it found there; None for a collector's stream.
     """
 
-    def __init__(self, stream: Any, *, where: str) -> None:
+    def __init__(
+        self, stream: Any, *, where: str, remedy: str, check: RibReader | None = None, expected: int | None = None
+    ) -> None:
+        self.entries = 0
+        self.check = check
+        self.expected = expected
+        self.truncated = check is not None and check.truncated
         self._stream = stream
         self._where = where
-        self.truncated = False
+        self._remedy = remedy
 
     def __iter__(self) -> Iterator[Entry]:
-        count = 0
-        seen: set[str] = set()
-        for record in self._stream.records():
-            seen.add(str(record.status))
-            if record.status == "corrupted-record":
-                self.truncated = True
-            for element in record:
-                if element.type != "R":
-                    continue
-                count += 1
-                yield to_entry(
-                    element.fields["prefix"], element.fields.get("as-path", ""), element.peer_asn, element.peer_address
-                )
-        if count == 0:
+        statuses: set[str] = set()
+        hollow = 0
+        try:
+            for record in self._stream.records():
+                statuses.add(record.status)
+                if record.status.startswith("corrupted"):
+                    self.truncated = True
+                before = self.entries
+                for element in record:
+                    if element.type == "R":
+                        self.entries += 1
+                        yield to_entry(element)
+                hollow += record.status == "valid" and self.entries == before
+        except RuntimeError as error:
+            raise self._fault(f"BGPStream stopped after {self.entries} routes ({error})") from None
+        if self.expected is None:
+            self._judge_stream(statuses, hollow)
+        elif self.entries != self.expected and not (self.truncated and self.entries):
+            raise self._fault(f"BGPStream gave {self.entries} of {self.expected} routes")
+
+    def _judge_stream(self, statuses: set[str], hollow: int) -> None:
+        if self.entries == 0:
+            said = ", ".join(sorted(statuses)) or "no record at all"
+            raise self._fault(f"BGPStream gave no RIB entry (record status: {said})")
+        if hollow:
+            raise self._fault(f"BGPStream passed over {hollow} records in silence, as it does with ADD-PATH")
+
+    def _fault(self, what: str) -> UsageError:
+        return UsageError(what, where=self._where, remedy=self._remedy)
+
+
+def to_entry(element: Any) -> Entry:
+    """An element in the words of our own reader: BGPStream gives paths as text, in the same notation."""
+    fields = element.fields  # made anew at each call
+    path = fields["as-path"]
+    return Entry(fields["prefix"], as_path.origin_of_text(path), path, element.peer_asn, element.peer_address, None)
+
+
+def read_file(path: Path, *, on_read: Callable[[int, int], None] | None = None) -> StreamReader:
+    """The entries of one RIB file, without any network (`singlefile`: the default interface asks a broker).
+
+    Args:
+        path: the file; our own reader reads it at once, see above.
+        on_read: called with bytes read and size of the file while it does.
+
+    Raises:
+        UsageError: pybgpstream is missing, the file is missing or malformed, or it holds routes with ADD-PATH.
+    """
+    module = _module()
+    check = RibReader(path, on_read=on_read)
+    expected = 0
+    for entry in check:
+        if entry.path_id is not None:
             raise UsageError(
-                f"BGPStream gave no RIB entry (record status: {', '.join(sorted(seen)) or 'no record at all'})",
-                where=self._where,
-                remedy="if this is a RIB with ADD-PATH, which BGPStream cannot read, leave out --backend bgpstream",
+                f"it holds routes with ADD-PATH ({entry.prefix} is the first), which BGPStream passes over in silence",
+                where=str(path),
+                remedy=_OWN_READER,
             )
-
-
-def to_entry(prefix: str, path: str, peer_asn: int, peer_address: str) -> Entry:
-    """An entry in the words of our own reader: BGPStream gives paths as text."""
-    last = path.split()[-1] if path.split() else ""
-    origin = int(last) if last.isdigit() else None
-    return Entry(prefix, origin, path, int(peer_asn), str(peer_address), None)
-
-
-def read_file(path: Path) -> StreamReader:
-    """The entries of one RIB file, without any network (`singlefile`: the default interface asks a broker)."""
-    if not path.is_file():
-        raise UsageError("there is no such file", where=str(path), remedy="check the path")
-    stream = _module().BGPStream(data_interface="singlefile")
+        expected += 1
+    stream = module.BGPStream(data_interface="singlefile")
     stream.set_data_interface_option("singlefile", "rib-file", str(path))
-    return StreamReader(stream, where=str(path))
+    return StreamReader(stream, where=str(path), remedy=_OWN_READER, check=check, expected=expected)
 
 
 def read_collector(collector: str, time: datetime) -> StreamReader:
@@ -88,8 +134,6 @@ def read_collector(collector: str, time: datetime) -> StreamReader:
     Raises:
         ReachError: the environment limits what may be contacted; libbgpstream's own connections cannot be checked.
     """
-    from upshift.errors import ReachError
-
     if environment_prefixes() is not None:
         raise ReachError(
             f"BGPStream would contact its broker and archives, and {ENVIRONMENT_VARIABLE} is set",
@@ -104,4 +148,8 @@ def read_collector(collector: str, time: datetime) -> StreamReader:
         collectors=[collector],
         record_type="ribs",
     )
-    return StreamReader(stream, where=f"{collector} at {utc:%Y-%m-%d %H:%M} UTC")
+    return StreamReader(
+        stream,
+        where=f"{collector} at {utc:%Y-%m-%d %H:%M} UTC",
+        remedy="check collector and time, or fetch its RIB and name the file: upshift map fetch --collector",
+    )

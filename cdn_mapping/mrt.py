@@ -74,8 +74,10 @@ class MrtFile:
                     break
                 yield base + position, kind, subtype, buffer[position + HEADER_BYTES : stop]
                 position = stop
-            if self._on_read is not None:
+            if self._on_read is not None and self.read_bytes < self.size_bytes:
                 self._on_read(self.read_bytes, self.size_bytes)
+        if self._on_read is not None:  # once, also where the last piece inflates to nothing or is passed over
+            self._on_read(self.size_bytes, self.size_bytes)
         if position < len(buffer) or self._source.cut or base + len(buffer) == 0:
             self.truncated_at = base + position
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from cdn_mapping import bgpstream, table
-from cdn_mapping.rib import RibReader
+from cdn_mapping.rib import Entry, RibReader
 from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
 from upshift.errors import UsageError
 from upshift.progress import Progress
 
 BACKENDS = ("own", "bgpstream")
+ROUTES_PER_REPORT = 50_000
 
 
 def cache_folder() -> Path:
@@ -81,24 +83,51 @@ def build_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own
         if backend == "own":
             reader = RibReader(rib, on_read=_reporter(progress, rib))
             ballot.add_rib(reader)
-            about |= {"peers": len(reader.peers), "truncated_at": reader.truncated_at, "skipped": dict(reader.skipped)}
         else:
-            stream = bgpstream.read_file(rib)
-            ballot.add_entries(stream)
-            about["truncated_at"] = "somewhere" if stream.truncated else None
+            reader = _add_bgpstream(ballot, rib, progress, about)
+        about |= {"peers": len(reader.peers), "truncated_at": reader.truncated_at, "skipped": dict(reader.skipped)}
         about["routes"] = ballot.routes - routes
         sources.append(about)
     return _finish(ballot, sources, where=", ".join(map(str, ribs)))
+
+
+def _add_bgpstream(ballot: Ballot, rib: Path, progress: Progress, about: dict[str, Any]) -> RibReader:
+    """Counts what BGPStream reads of a file; returns our own reader, which checked it."""
+    stream = bgpstream.read_file(rib, on_read=_reporter(progress, rib))
+    assert stream.check is not None and stream.expected is not None  # noqa: S101 - a file always has both
+
+    def counted() -> Iterator[Entry]:
+        for entry in stream:
+            if stream.entries % ROUTES_PER_REPORT == 0:
+                progress.update(task, done=stream.entries, total=total)
+            yield entry
+
+    task, total = f"BGPStream reads {rib.name} [routes]", stream.expected
+    ballot.add_entries(counted())
+    progress.update(task, done=total, total=total)
+    about["missed_routes"] = total - stream.entries
+    return stream.check
 
 
 def build_from_collector(collector: str, time: datetime) -> PrefixTable:
     """The table of a collector's RIB by BGPStream (see `bgpstream.read_collector`)."""
     ballot = Ballot()
     stream = bgpstream.read_collector(collector, time)
-    ballot.add_entries(stream)
+    with _killed_by_ctrl_c():
+        ballot.add_entries(stream)
     about = {"path": f"{collector} {time.isoformat()}", "backend": "bgpstream", "routes": ballot.routes}
     about["truncated_at"] = "somewhere" if stream.truncated else None
     return _finish(ballot, [about], where=collector)
+
+
+@contextlib.contextmanager
+def _killed_by_ctrl_c() -> Iterator[None]:
+    """libbgpstream asks an absent broker for ever without coming back to Python, which would only note the signal."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _finish(ballot: Ballot, sources: list[dict[str, Any]], *, where: str) -> PrefixTable:
@@ -121,16 +150,19 @@ def _finish(ballot: Ballot, sources: list[dict[str, Any]], *, where: str) -> Pre
 
 def _reporter(progress: Progress, rib: Path) -> Any:
     def report(done: int, total: int) -> None:
-        progress.update(f"reading {rib.name} [MB]", done=done // 1_000_000, total=max(total // 1_000_000, 1))
+        progress.update(f"reading {rib.name} [kB]", done=-(-done // 1000), total=-(-total // 1000))  # rounded up
 
     return report
 
 
 def warnings(opened: PrefixTable) -> list[str]:
     """Sentences about what the table lacks, for standard error."""
-    return [
-        f"{source['path']}: the file is cut at byte {source['truncated_at']} of the inflated data;"
-        " what comes before is used"
-        for source in opened.about.get("sources", [])
-        if source.get("truncated_at") is not None
-    ]
+    found = []
+    for source in opened.about.get("sources", []):
+        cut, missed = source.get("truncated_at"), source.get("missed_routes", 0)
+        if cut is None:
+            continue
+        used = f"; BGPStream gave {source['routes']:,} of {source['routes'] + missed:,} routes" if missed else ""
+        where = "the stream is cut" if cut == "somewhere" else f"the file is cut at byte {cut} of the inflated data"
+        found.append(f"{source['path']}: {where}; what comes before is used{used}")
+    return found

@@ -18,6 +18,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -147,13 +148,15 @@ class Ballot:
         """Counts entries of another backend, whose paths are text."""
         import ipaddress
 
+        parse = lru_cache(maxsize=1)(ipaddress.ip_network)  # entries of one prefix stand together
+        origin_of = lru_cache(maxsize=_OriginCache.LIMIT)(as_path.public_origin_of_text)
         for entry in entries:
             self.routes += 1
-            network = ipaddress.ip_network(entry.prefix)
+            network = parse(entry.prefix)
             if network.prefixlen < SHORTEST[network.version]:
                 self._drop_short(network.prefixlen, 1)
                 continue
-            origin = as_path.public_origin_of_text(entry.as_path)
+            origin = origin_of(entry.as_path)
             if origin == as_path.NO_ORIGIN:
                 self.dropped["path without a public AS"] += 1
                 continue
