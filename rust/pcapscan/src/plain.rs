@@ -23,10 +23,8 @@ impl<'a> Plain<'a> {
         let plain = Self {
             head: frame.first_chunk()?,
         };
-        // Fields are compared several at once, in the byte order of the wire, so that nothing is swapped for it.
-        let has = |at: usize, mask: u32, value: u32| {
-            u32::from_ne_bytes(plain.raw(at)) & mask.to_be() == value.to_be()
-        };
+        // Fields are compared several at once.
+        let has = |at: usize, mask: u32, value: u32| plain.word(at) & mask == value;
         let is_plain = link == LinkType::ETHERNET
             // IPv4, header of 20 bytes; the type of service may be any.
             && has(12, 0xffff_ff00, 0x0800_4500)

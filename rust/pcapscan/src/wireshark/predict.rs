@@ -64,7 +64,7 @@ impl Conversation {
         ))
     }
 
-    /// Finds out beforehand what [`Flow::predicts`] wants to know; it changes with unusual segments only. `is_settled`
+    /// Finds out beforehand what the short way wants to know; it changes with unusual segments only. `is_settled`
     /// says whether anything else stands against the short way.
     pub fn prepare(&mut self, is_settled: bool) {
         let is_settled =
