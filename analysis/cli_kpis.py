@@ -61,15 +61,18 @@ def kpis(
     Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; docs/design/kpi-engine.md defines each KPI. A file that
     is cut gives its rows and a warning; one that is no capture gives a sentence and exit code 2.
     """
-    if series and not as_json:
-        raise UsageError("--series adds to JSON documents", where="--series", remedy="give --json too")
     if out is not None and out.suffix != ".parquet":
         raise UsageError("-o writes a Parquet table", where=str(out), remedy="name FILE.parquet")
     if packets:
-        if as_json or len(captures) != 1:
-            raise UsageError("one row per packet is CSV or Parquet of one FILE", where="--packets", remedy="name one")
+        if as_json or series:
+            what = "--packets gives one row per packet, --json and --series are about connections"
+            raise UsageError(what, where="--packets", remedy="leave one of them out")
+        if len(captures) != 1:
+            raise UsageError("one row per packet is of one FILE", where="--packets", remedy="name one")
         _packets(captures[0], out, rules)
         return
+    if series and not as_json:
+        raise UsageError("--series adds to JSON documents", where="--series", remedy="give --json too")
     _connections(captures, as_json=as_json, out=out, rules=rules, series=series, jobs=jobs)
 
 

@@ -99,6 +99,21 @@ def test_a_cut_file_gives_its_rows_and_a_warning(capture: Path) -> None:
     assert json.loads(upshift("--json", capture).stdout)["kpis"]["truncated"] is True
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--packets", "--json"), "leave one of them out"),
+        (("--packets", "--series"), "leave one of them out"),
+        (("--series",), "give --json too"),
+        (("--packets", "another.pcap"), "name one"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(capture: Path, options: tuple[str, ...], remedy: str) -> None:
+    done = upshift(capture, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{remedy}\n") and len(done.stderr.splitlines()) == 1
+
+
 def test_the_table_for_people(capture: Path) -> None:
     done = upshift(capture)
     assert done.returncode == 0
