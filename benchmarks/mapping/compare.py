@@ -39,11 +39,40 @@ import sys
 from cdn_mapping.rib import read_entries
 print(sum(1 for _ in read_entries(sys.argv[1])))
 """
-BGPSTREAM = """
+BGPSTREAM_ENTRIES = """
 import sys, pybgpstream
 stream = pybgpstream.BGPStream(data_interface="singlefile")
 stream.set_data_interface_option("singlefile", "rib-file", sys.argv[1])
-print(sum(1 for record in stream.records() for e in record if e.fields["prefix"] and e.fields["as-path"]))
+count = 0
+for record in stream.records():
+    for element in record:
+        fields = element.fields  # made anew at each call
+        fields["prefix"], fields["as-path"]
+        count += 1
+print(count)
+"""
+BGPSTREAM_TABLE = """
+import sys, pybgpstream
+from cdn_mapping import table
+from cdn_mapping.bgpstream import to_entry
+from cdn_mapping.votes import Ballot
+from pathlib import Path
+stream = pybgpstream.BGPStream(data_interface="singlefile")
+stream.set_data_interface_option("singlefile", "rib-file", sys.argv[1])
+ballot = Ballot()
+ballot.add_entries(to_entry(element) for record in stream.records() for element in record)
+table.build({v: ballot.rows(v) for v in (4, 6)}, {}).save(Path(sys.argv[2]))
+"""
+SAME_TABLE = """
+import sys
+import numpy as np
+from pathlib import Path
+from cdn_mapping import table
+ours, theirs = (table.load(Path(name)).v4 for name in sys.argv[1:])
+names = ("low", "length", "origin", "moas")
+same = all(np.array_equal(getattr(ours, n), getattr(theirs, n)) for n in names)
+said = "the same" if same else "NOT the same"
+print(f"{len(ours.low):,} prefixes of ours, {len(theirs.low):,} by pybgpstream, {said}")
 """
 LOOK_UPS = """
 import json, sys, time
@@ -106,7 +135,8 @@ def compare_reading(rib: Path, table: Path, other: Path | None, rounds: int) -> 
     if shutil.which("bgpdump"):
         tools["bgpdump -m"] = ["bgpdump", "-m", "-O", os.devnull, str(rib)]
     if has(other, "pybgpstream"):
-        tools["pybgpstream"] = [str(other), "-c", BGPSTREAM, str(rib)]
+        tools["pybgpstream, every entry"] = [str(other), "-c", BGPSTREAM_ENTRIES, str(rib)]
+        tools["pybgpstream, to a table"] = [str(other), "-c", BGPSTREAM_TABLE, str(rib), str(table.with_stem("theirs"))]
     else:
         print("pybgpstream: not installed in --other-python, not measured")
     times: dict[str, list[float]] = {name: [] for name in tools}
@@ -117,7 +147,10 @@ def compare_reading(rib: Path, table: Path, other: Path | None, rounds: int) -> 
     for name, values in times.items():
         middle = statistics.median(values)
         spread = f"{min(values):.1f}-{max(values):.1f}"
-        print(f"read {rib.name:<14} {name:<22} {middle:6.1f} CPU s ({spread}), {middle / base:.2f} x our table")
+        print(f"read {rib.name:<14} {name:<24} {middle:6.1f} CPU s ({spread}), {middle / base:.2f} x our table")
+    if "pybgpstream, to a table" in tools:
+        both = [str(table), str(table.with_stem("theirs"))]
+        print("tables:", cpu_seconds([sys.executable, "-c", SAME_TABLE, *both])[1].strip())
 
 
 def compare_look_ups(prefixes: dict[tuple[int, int], int], work: Path, other: Path | None) -> None:
