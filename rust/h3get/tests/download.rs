@@ -400,7 +400,7 @@ fn wrong_use_is_one_sentence_and_2() {
     ] {
         let output = h3get(&[&good[..], &bad].concat());
         assert_eq!(output.status.code(), Some(2), "{bad:?}");
-        assert!(output.stdout.is_empty());
+        assert_eq!(output.stdout, [] as [u8; 0]);
         assert_eq!(
             String::from_utf8(output.stderr).unwrap().lines().count(),
             1,

@@ -36,7 +36,7 @@ fn losses_repeat_per_connection_whatever_the_port_is() {
         .into_iter()
         .map(|index| usize::try_from(index).expect("small"))
         .collect();
-    assert!(!expected.is_empty());
+    assert_ne!(expected, [] as [usize; 0]);
     assert_eq!(losses(&mut router, 4000, 1, 500), expected);
     assert_eq!(losses(&mut router, 4001, 1, 500), expected); // another port
     assert_eq!(losses(&mut router, 4000, 2, 500), expected); // the same port again, a new initial sequence number

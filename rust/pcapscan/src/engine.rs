@@ -338,7 +338,7 @@ impl Engine {
     }
 
     /// The connections in order of their first packets.
-    #[must_use]
+    #[must_use = "it only looks"]
     pub fn connections(&self) -> impl ExactSizeIterator<Item = &Connection> {
         self.connections.iter().map(Box::as_ref)
     }

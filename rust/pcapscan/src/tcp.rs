@@ -119,7 +119,7 @@ pub fn parse<'a>(bytes: &'a [u8], length: u32, segment: &mut Segment<'a>) -> boo
 
 impl<'a> Options<'a> {
     /// The SACK blocks: left and right edges.
-    #[must_use]
+    #[must_use = "it only looks"]
     pub fn sack_blocks(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
         let (blocks, _) = self.sack.as_chunks::<8>();
         blocks.iter().map(|block| pair(*block))
