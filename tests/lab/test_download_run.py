@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -329,6 +330,23 @@ def test_a_missing_tcpdump_is_told(world: World, tmp_path: Path, monkeypatch: py
         run(world, campaign(), world.targets("a.example"), tmp_path)
 
 
+def kill_and_finish(command: list[str], moment: Callable[[], float]) -> int:
+    """Starts the command again and again, kills it 12 times at most, lets it end; returns how often it was killed."""
+    kills = 0
+    while True:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            child.communicate(timeout=moment() if kills < 12 else 120)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            kills += 1
+            assert kills <= 12, "it hangs"
+            continue
+        assert child.returncode == 0
+        return kills
+
+
 def test_killed_at_random_moments(world: World, tmp_path: Path) -> None:
     """SIGKILL, again and again: the plan is finished, nothing twice, nothing left behind."""
     (tmp_path / "c.toml").write_text(
@@ -341,21 +359,11 @@ def test_killed_at_random_moments(world: World, tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "_loopback.py"), str(tmp_path / "c.toml"), world.namespace]
     command += [str(world.ca), str(world.port), str(out), *domains]
     generator = random.Random(7)
-    kills = 0
-    for _ in range(60):
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            if kills < 12:
-                child.communicate(timeout=generator.uniform(0.5, 3.0))
-            else:
-                child.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGKILL)
-            child.communicate()
-            kills += 1
-            continue
-        assert child.returncode == 0
-        break
+    for longest_s in (3.0, 1.5, 0.8):
+        kills = kill_and_finish(command, lambda longest_s=longest_s: generator.uniform(0.3, longest_s))
+        if kills >= 5:
+            break
+        shutil.rmtree(out)  # a machine so quick that it was finished before: earlier kills
     rows = export_downloads(out)
     keys = Counter((r.vantage, r.iteration, r.domain, r.configuration) for r in rows)
     assert len(keys) == 2 * 4 * 3 and set(keys.values()) == {1}

@@ -17,6 +17,7 @@ import upshift
 from upshift import process
 from upshift.errors import LabError
 from upshift.progress import Progress
+from upshift.store import write_json
 from vantage.lab.plan import make_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology import Topology, find_topology, load_topology
@@ -47,6 +48,7 @@ def up(name: str | Path, *, attached: bool = False, progress: Progress | None = 
     path = find_topology(name)
     topology = load_topology(path)
     folder = lab_folder(topology.name)
+    wait_abandoned(folder)
     with folder.locked() as lock:
         if lock is None:
             raise LabError(
@@ -57,6 +59,8 @@ def up(name: str | Path, *, attached: bool = False, progress: Progress | None = 
             _clear_remains(folder)
             check_host()
             make_plan(topology, path.read_text(encoding="utf-8"), folder)
+            own = {"pid": os.getpid(), "started_ticks": process.start_time_ticks(os.getpid()), "attached": attached}
+            write_json(folder.owner, own)
             _start(folder, topology, lock, attached=attached, progress=progress)
         except BaseException:
             # The lock is ours or the ended holder's: nobody else can be building here.
@@ -64,6 +68,13 @@ def up(name: str | Path, *, attached: bool = False, progress: Progress | None = 
             folder.remove()
             raise
     return folder
+
+
+def wait_abandoned(folder: LabFolder) -> None:
+    """Waits, for a bounded time, until a lab whose owner was killed has ended."""
+    deadline = time.monotonic() + DOWN_TIMEOUT_S
+    while folder.alive() and folder.abandoned() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _clear_remains(folder: LabFolder) -> None:
@@ -231,4 +242,4 @@ def lab_of(name: str | Path) -> LabFolder:
 def usable(folder: LabFolder) -> bool:
     """Whether the lab is up, ready and healthy."""
     state = folder.read_state()
-    return folder.alive() and state is not None and state.get("status") == "ready"
+    return folder.alive() and not folder.abandoned() and state is not None and state.get("status") == "ready"

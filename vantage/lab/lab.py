@@ -151,6 +151,7 @@ def open_lab(topology: str | Path, *, progress: Progress | None = None) -> Itera
     """
     path = find_topology(topology)
     folder = control.lab_of(path)
+    control.wait_abandoned(folder)
     if control.usable(folder):
         if folder.topology.read_bytes() != path.read_bytes():
             raise LabError(

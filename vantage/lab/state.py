@@ -3,6 +3,7 @@
 STATE/lab/NAME.lock     held (flock) by the lab's holder and by `unshare`, its parent: the kernel lets go of it
                         when they end, however they end
 STATE/lab/NAME/         everything of one lab; removed by `down`, or by the next `up` when the lab is dead
+    owner.json          who brought it up, and whether it ends with them, written before the holder starts
     state.json          who the holder is and how the lab fares, written by the holder
     plan.json           what the holder builds
     lab.toml            the topology as it was read
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from upshift import process
 from upshift.errors import LabError
 
 LONGEST_SOCKET_PATH = 107
@@ -87,6 +89,10 @@ class LabFolder:
         return self.root / "lab.toml"
 
     @property
+    def owner(self) -> Path:
+        return self.root / "owner.json"
+
+    @property
     def state(self) -> Path:
         return self.root / "state.json"
 
@@ -108,10 +114,17 @@ class LabFolder:
 
     def read_state(self) -> dict[str, Any] | None:
         """The holder's last word, None where it has said nothing yet."""
-        with suppress(FileNotFoundError, json.JSONDecodeError):
-            found = json.loads(self.state.read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else None
-        return None
+        return _read(self.state)
+
+    def abandoned(self) -> bool:
+        """Whether whoever brought the lab up has gone, and the lab is about to follow.
+
+        An attached lab follows its owner at any time, every lab while it comes up: both end within moments.
+        """
+        owner, state = _read(self.owner), self.read_state()
+        if owner is None or process.start_time_ticks(int(owner["pid"])) == owner["started_ticks"]:
+            return False
+        return bool(owner["attached"]) or state is None or state.get("status") in ("starting", "failed")
 
     def alive(self) -> bool:
         """Whether a lab of this name is up, coming up or going down."""
@@ -152,6 +165,13 @@ class LabFolder:
         """Removes all files. Call it with the lock held."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.lock.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with suppress(FileNotFoundError, json.JSONDecodeError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def lab_folder(name: str) -> LabFolder:
