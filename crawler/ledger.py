@@ -101,6 +101,12 @@ class Ledger:
         """Closes the file."""
         self._db.close()
 
+    def discard(self) -> None:
+        """Closes the file and removes it: nothing has been done yet."""
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
     def _check(self, plan: dict[str, Any]) -> None:
         document = json.dumps({"schema": SCHEMA, **plan}, sort_keys=True)
         if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():

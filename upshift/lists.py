@@ -101,6 +101,13 @@ class TopList:
             ) from None
         if self.form is None:
             raise UsageError("the list is empty", where=str(self.path), remedy="give a top list")
+        if self.rows == self.broken.total():
+            why = f", line {self.faults[0].line}: {self.faults[0].reason}" if self.faults else ""
+            raise UsageError(
+                f"no row names a domain ({self.rows} rows{why})",
+                where=str(self.path),
+                remedy="give a top list: rank,domain, or one domain a line",
+            )
 
     def _row(self, line: int, raw: bytes) -> Listed | None:
         text = raw.decode("utf-8", "replace").removeprefix("\ufeff").strip()

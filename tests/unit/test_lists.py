@@ -77,7 +77,7 @@ def test_broken_rows_are_counted_and_named(tmp_path: Path) -> None:
         (b"", "the list is empty"),
         (b"\n\n", "the list is empty"),
         (b"a.example;b\tc,d.example,5\n", "is of no known list; give Tranco"),
-        (gzip.compress(b"1,a.example\n" * 1000)[:-12], "cut after line"),
+        (gzip.compress(b"1,a.example\n" * 1000, mtime=0)[:-12], "cut after line"),
         (zipped(b"1,a.example\n")[:-30], "the zip file is damaged or cut"),
     ],
 )
@@ -99,6 +99,9 @@ def test_a_zip_with_two_files_and_a_missing_file(tmp_path: Path) -> None:
         list(TopList(path))
     with pytest.raises(UsageError, match="there is no such file"):
         list(TopList(tmp_path / "none"))
+    path.write_bytes(b"no domain\n,,,\n")
+    with pytest.raises(UsageError, match=r"no row names a domain \(2 rows, line 1: "):
+        list(TopList(path))
 
 
 @given(st.binary(max_size=300))
