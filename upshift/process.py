@@ -68,6 +68,10 @@ def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     return {**os.environ, "PATH": _search_path(), **(extra or {})}
 
 
+def _missing(error: FileNotFoundError) -> PlaceError:
+    return PlaceError(f"the program {error.filename} is missing", remedy="upshift doctor says how to mend it")
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -95,15 +99,13 @@ def run(
             check=False,
         )
     except FileNotFoundError as error:
-        raise PlaceError(
-            f"the program {error.filename} is missing", remedy="upshift doctor says how to mend it"
-        ) from None
+        raise _missing(error) from None
     except subprocess.TimeoutExpired:
         raise PlaceError(f"{argv[0]} did not end within {timeout_s:g} s") from None
     return Completed(argv=tuple(argv), returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
-def follow(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+def follow(argv: Sequence[str]) -> int:
     """Runs a program to its end on our own terminal, and returns its exit code.
 
     Ctrl-C reaches the program as well as us; KeyboardInterrupt comes once it has ended.
@@ -112,11 +114,9 @@ def follow(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
         PlaceError: the program is missing.
     """
     try:
-        popen = subprocess.Popen([*PARENT_DEATH, *argv], stdin=subprocess.DEVNULL, env=_environment(env))
+        popen = subprocess.Popen([*PARENT_DEATH, *argv], stdin=subprocess.DEVNULL, env=_environment(None))
     except FileNotFoundError as error:
-        raise PlaceError(
-            f"the program {error.filename} is missing", remedy="upshift doctor says how to mend it"
-        ) from None
+        raise _missing(error) from None
     try:
         return popen.wait()
     except KeyboardInterrupt:
@@ -232,9 +232,7 @@ def start(
             start_new_session=outlive,
         )
     except FileNotFoundError as error:
-        raise PlaceError(
-            f"the program {error.filename} is missing", remedy="upshift doctor says how to mend it"
-        ) from None
+        raise _missing(error) from None
     finally:
         for handle in files:
             handle.close()
