@@ -101,7 +101,7 @@ class Ledger:
         """Closes the file."""
         self._db.close()
 
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """Closes the file and removes it: nothing has been done yet."""
         self.close()
         for suffix in ("", "-wal", "-shm"):
@@ -134,6 +134,8 @@ class Ledger:
     def fill(self, rows: Iterable[Listed], *, shard: tuple[int, int] = (1, 1), limit: int | None = None) -> Filled:
         """Writes the list into the ledger, all of it or nothing.
 
+        A broken list (UsageError) leaves no ledger, so that the mended one is not another crawl.
+
         Args:
             rows: the list, in order.
             shard: (number from 1, of how many).
@@ -160,6 +162,10 @@ class Ledger:
                         first.append((row.line, row.domain))
             self._db.execute("INSERT INTO about VALUES ('filled', ?)", (str(added),))
             self._db.execute("COMMIT")
+        except UsageError:
+            self._db.execute("ROLLBACK")
+            self._discard()
+            raise
         except BaseException:
             self._db.execute("ROLLBACK")
             raise

@@ -75,15 +75,6 @@ class Summary:
         return self.outcomes[Outcome.FOUND]
 
 
-def _fill(ledger: Ledger, rows: TopList, options: Options) -> Filled:
-    """Writes the list into the ledger; a broken list leaves no ledger, so that the mended one is not another crawl."""
-    try:
-        return ledger.fill(rows, shard=options.shard, limit=options.limit)
-    except UsageError:
-        ledger.discard()
-        raise
-
-
 def crawl(options: Options, progress: Progress) -> Summary:
     """Runs the crawl, or resumes it from its ledger, and writes the targets.
 
@@ -96,7 +87,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
     ledger = Ledger(options.ledger, options.plan())
     try:
         rows = TopList(options.source)
-        filled = None if ledger.filled else _fill(ledger, rows, options)
+        filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
         _visit_all(options, ledger, blocks, progress)
         _write_targets(options.out, ledger)
         domains, outcomes = ledger.counts()

@@ -74,7 +74,7 @@ class Ledger:
         self._db.close()
         self._claim.close()  # last: closing any descriptor of the file gives up SQLite's own locks (fcntl(2))
 
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """Closes the file and removes it: nothing has been done yet."""
         self.close()
         for suffix in ("", "-wal", "-shm"):
@@ -104,7 +104,10 @@ class Ledger:
         return self._about("filled") is not None
 
     def fill(self, subjects: Iterable[Subject]) -> int:
-        """Writes the subjects into the ledger, all of them or none; returns how many."""
+        """Writes the subjects into the ledger, all of them or none; returns how many.
+
+        A broken list (UsageError) leaves no ledger, so that the mended one is not another survey.
+        """
         rows = ((s.domain, s.rank, s.provider, s.server_ip, s.alt_svc) for s in subjects)
         self._db.execute("BEGIN")
         try:
@@ -115,6 +118,10 @@ class Ledger:
             added = cursor.rowcount
             self._db.execute("INSERT INTO about VALUES ('filled', ?)", (str(added),))
             self._db.execute("COMMIT")
+        except UsageError:
+            self._db.execute("ROLLBACK")
+            self._discard()
+            raise
         except BaseException:
             self._db.execute("ROLLBACK")
             raise

@@ -104,7 +104,7 @@ def survey(options: Options, start: Start, progress: Progress) -> Summary:
         subjects = None
         if not ledger.filled:
             subjects = read_subjects(options.source, limit=options.limit, shard=options.shard)
-            _fill(ledger, subjects)
+            ledger.fill(subjects)
         total, done = ledger.counts()
         if sum(done.values()) < total:
             allow_many_files(options.concurrency)
@@ -116,15 +116,6 @@ def survey(options: Options, start: Start, progress: Progress) -> Summary:
     if options.targets_out is not None:
         write_targets(options.source, options.targets_out, records)
     return Summary(subjects=subjects, complaints=blocks.complaints, records=records)
-
-
-def _fill(ledger: Ledger, subjects: Subjects) -> None:
-    """Writes the list into the ledger; a broken list leaves no ledger, so that the mended one is not another survey."""
-    try:
-        ledger.fill(subjects)
-    except UsageError:
-        ledger.discard()
-        raise
 
 
 async def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, start: Start, progress: Progress) -> None:

@@ -19,10 +19,9 @@ from survey.quic.negotiate import Negotiator
 from survey.quic.record import QuicRecord
 from survey.quic.visit import Limits, Visitor
 from survey.resolve import Resolver
-from survey.subjects import Subject, Subjects, read_subjects
+from survey.subjects import Subject, read_subjects
 from upshift import store
 from upshift.blocks import BlockLists
-from upshift.errors import UsageError
 from upshift.progress import Progress
 
 FLUSH_S = 0.2
@@ -101,7 +100,7 @@ def survey(options: Options, progress: Progress) -> Summary:
     dropped = 0
     try:
         if not ledger.filled:
-            _fill(ledger, subjects)
+            ledger.fill(subjects)
         total, before = ledger.counts()
         if sum(before.values()) < total:
             dropped = asyncio.run(_visit_all(options, ledger, blocks, progress))
@@ -121,15 +120,6 @@ def survey(options: Options, progress: Progress) -> Summary:
         complaints=blocks.complaints,
         dropped=dropped,
     )
-
-
-def _fill(ledger: Ledger, subjects: Subjects) -> None:
-    """Writes the list into the ledger; a broken list leaves no ledger, so that the mended one is not another survey."""
-    try:
-        ledger.fill(subjects)
-    except UsageError:
-        ledger.discard()
-        raise
 
 
 def read_records(ledger: Ledger) -> Iterator[QuicRecord]:
