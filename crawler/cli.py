@@ -55,6 +55,7 @@ def crawl(
     """
     from crawler.run import Options, crawl
     from crawler.visit import Limits
+    from upshift.blocks import block_list_paths
     from upshift.lists import parse_shard
     from upshift.progress import show
 
@@ -64,9 +65,6 @@ def crawl(
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
     if not contact.strip() or not contact.isprintable():
         raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
-    if opt_out is not None and not opt_out.exists():
-        opt_out.parent.mkdir(parents=True, exist_ok=True)
-        opt_out.touch()
     limits = Limits(
         min_size=min_size,
         max_size=max_size,
@@ -91,7 +89,7 @@ def crawl(
         nameserver=nameserver,
         nameserver_port=nameserver_port,
         ca_file=ca,
-        block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
+        block_lists=block_list_paths(block_list, opt_out),
     )
     with show(as_json=as_json) as progress:
         summary = crawl(options, progress)

@@ -61,6 +61,16 @@ def read_blocked(path: Path) -> Blocked:
     return Blocked(frozenset(domains), tuple(prefixes))
 
 
+def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -> list[Path]:
+    """What `--block-list` and `--opt-out` of a command name; the opt-out file is made where it is missing."""
+    if opt_out is None:
+        return [*(block_lists or [])]
+    if not opt_out.exists():
+        opt_out.parent.mkdir(parents=True, exist_ok=True)
+        opt_out.touch()
+    return [*(block_lists or []), opt_out]
+
+
 class BlockLists:
     """Several block lists, read again while we run: whoever opts out is left alone within seconds.
 

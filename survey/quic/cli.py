@@ -56,7 +56,7 @@ def quic(
     nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
     ca: Annotated[
         Path | None,
-        typer.Option(envvar="SSL_CERT_FILE", help="Certificates to trust (PEM). Default: Mozilla's, by certifi."),
+        typer.Option(help="Certificates to trust (PEM). Default: the system's, or those that SSL_CERT_FILE names."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
 ) -> None:
@@ -68,6 +68,7 @@ def quic(
     from survey.quic.figures import as_document, as_text, figures
     from survey.quic.scan import Options, survey
     from survey.quic.visit import Limits
+    from upshift.blocks import block_list_paths
     from upshift.lists import parse_shard
     from upshift.progress import show
 
@@ -75,9 +76,6 @@ def quic(
         raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
     if ca is not None and not ca.is_file():
         raise UsageError("there is no such file", where=str(ca), remedy="give certificates in PEM")
-    if opt_out is not None and not opt_out.exists():
-        opt_out.parent.mkdir(parents=True, exist_ok=True)
-        opt_out.touch()
     options = Options(
         source=source,
         out=out,
@@ -94,7 +92,7 @@ def quic(
         nameserver=nameserver,
         nameserver_port=nameserver_port,
         ca_file=ca or _trusted_here(),
-        block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
+        block_lists=block_list_paths(block_list, opt_out),
     )
     with show(as_json=as_json) as progress:
         summary = survey(options, progress)

@@ -80,12 +80,10 @@ def options(
     """
     from survey.fill import check_targets_out
     from survey.options.run import Options, survey
+    from upshift.blocks import block_list_paths
     from upshift.lists import parse_shard
     from upshift.progress import show
 
-    if opt_out is not None and not opt_out.exists():
-        opt_out.parent.mkdir(parents=True, exist_ok=True)
-        opt_out.touch()
     chosen = Options(
         source=source,
         out=out,
@@ -104,7 +102,7 @@ def options(
         probers=probers,
         nameserver=nameserver,
         nameserver_port=nameserver_port,
-        block_lists=[*(block_list or []), *([opt_out] if opt_out else [])],
+        block_lists=block_list_paths(block_list, opt_out),
     )
     check_targets_out(source, out, targets_out)  # before a namespace is made for it
     with show(as_json=as_json) as progress, place_for(isolation, nameserver) as start:
