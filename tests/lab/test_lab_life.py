@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mini_topology import MINI
 from upshift.errors import LabError
 from upshift.process import start_time_ticks
 from vantage.lab import control
@@ -20,30 +21,13 @@ from vantage.lab.state import lab_folder
 
 pytestmark = pytest.mark.lab
 
-MINI = """
-schema = 1
-name = "NAME"
-[[vantage]]
-name = "V"
-[[organisation]]
-name = "o"
-title = "O"
-asn = 3000001
-[[server]]
-name = "s"
-organisation = "o"
-domains = ["www.mini.example"]
-files = [{ path = "/a.bin", size = "10 kB" }]
-paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
-"""
-
 
 @pytest.fixture
 def mini(lab_host: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A topology with a name of its own; nothing of it is left when the test ends."""
     name = f"m{abs(hash(request.node.name)) % 10**6}"
     path = tmp_path / f"{name}.toml"
-    path.write_text(MINI.replace("NAME", name))
+    path.write_text(MINI.replace('name = "mini"', f'name = "{name}"'))
     yield path
     control.down(lab_folder(name))
     assert not remains(name), "something is left of this lab"
@@ -199,7 +183,7 @@ def test_a_server_that_cannot_start_is_named_with_its_last_words(mini: Path) -> 
 
 def test_labs_of_several_names_live_side_by_side(mini: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
-    other.write_text(MINI.replace("NAME", "other-lab"))
+    other.write_text(MINI.replace('name = "mini"', 'name = "other-lab"'))
     control.up(mini)
     second = control.up(other)
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mini_topology import MINI
 from upshift.errors import UsageError
 from vantage.lab import content, dns, sites, web
 from vantage.lab.access import read_access
@@ -14,25 +15,11 @@ from vantage.lab.addresses import address_plan
 from vantage.lab.site_kinds import KINDS, MB, SiteKind
 from vantage.lab.topology import Topology, load_topology
 
-HEAD = """
-schema = 1
-name = "mini"
-[[vantage]]
-name = "V"
-[[organisation]]
-name = "o"
-title = "O"
-asn = 3000001
-[[server]]
-name = "s"
-organisation = "o"
-domains = ["www.mini.example"]
-files = [{ path = "/a.bin", size = "10 kB" }]
-paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
+HEAD = f"""{MINI}
 [[server]]
 name = "t"
 organisation = "o"
-paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
+paths = {{ V = {{ rtt_ms = 2, rate_mbit = 50 }} }}
 """
 
 

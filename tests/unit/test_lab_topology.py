@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.mini_topology import MINI
 from upshift.domain import Provider
 from upshift.errors import UsageError
 from upshift.reach import LAB_PREFIXES, is_allowed
@@ -91,24 +92,6 @@ def modelled_s(size: int, path: PathSpec, window: int, *, limit: int) -> float:
         if sent + window >= segments or window * serial >= rtt:
             return time + (segments - sent) * serial
         sent, time, window = sent + window, time + rtt, window * 2
-
-
-MINI = """
-schema = 1
-name = "mini"
-[[vantage]]
-name = "V"
-[[organisation]]
-name = "o"
-title = "O"
-asn = 3000001
-[[server]]
-name = "s"
-organisation = "o"
-domains = ["www.mini.example"]
-files = [{ path = "/a.bin", size = "10 kB" }]
-paths = { V = { rtt_ms = 2, rate_mbit = 50 } }
-"""
 
 
 def load_text(text: str, folder: Path) -> Topology:
