@@ -65,6 +65,16 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CrawledTarget(Target):
+    """A row of the targets file, with what the crawl saw on the way."""
+
+    alt_svc: str | None = None
+    """The start page's Alt-Svc header: a QUIC candidate."""
+    cname_chain: str | None = None
+    """CNAMEs from the domain to its address, in order, with a space between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
     """What came of writing a list into the ledger."""
 
@@ -213,24 +223,22 @@ class Ledger:
         done = self._db.execute("SELECT outcome, count(*) FROM domains WHERE outcome IS NOT NULL GROUP BY outcome")
         return int(total), Counter({str(outcome): int(count) for outcome, count in done})
 
-    def found(self) -> Iterator[tuple[Target, str | None, str | None]]:
-        """Targets in the order of the list, each with its Alt-Svc header and its CNAME chain."""
+    def found(self) -> Iterator[CrawledTarget]:
+        """Targets in the order of the list, read lazily."""
         rows = self._db.execute(
             "SELECT domain, url, rank, size_bytes, size_is_lower_bound, server_ip, depth, crawled_at, alt_svc,"
             " cname_chain FROM domains WHERE outcome = 'found' ORDER BY id"
         )
         for domain, url, rank, size, lower, address, depth, crawled_at, alt_svc, chain in rows:
-            yield (
-                Target(
-                    domain=domain,
-                    url=url,
-                    rank=rank,
-                    size_bytes=size,
-                    size_is_lower_bound=bool(lower),
-                    server_ip=address,
-                    depth=depth,
-                    crawled_at=crawled_at,
-                ),
-                alt_svc,
-                chain,
+            yield CrawledTarget(
+                domain=domain,
+                url=url,
+                rank=rank,
+                size_bytes=size,
+                size_is_lower_bound=bool(lower),
+                server_ip=address,
+                depth=depth,
+                crawled_at=crawled_at,
+                alt_svc=alt_svc,
+                cname_chain=chain,
             )

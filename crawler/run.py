@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import upshift
-from crawler.ledger import Filled, Ledger
+from crawler.ledger import CrawledTarget, Filled, Ledger
 from crawler.manners import Pace
 from crawler.robots import AGENT
 from crawler.visit import Limits, Outcome
+from upshift import store
 from upshift.blocks import BlockLists
 from upshift.errors import UpshiftError, UsageError
 from upshift.lists import TopList
@@ -89,7 +90,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
         rows = TopList(options.source)
         filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
         _visit_all(options, ledger, blocks, progress)
-        _write_targets(options.out, ledger)
+        store.write_rows(options.out, "targets", ledger.found(), CrawledTarget)
         domains, outcomes = ledger.counts()
     finally:
         ledger.close()
@@ -201,18 +202,3 @@ def _allow_many_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _write_targets(out: Path, ledger: Ledger) -> None:
-    """The targets, with what the crawl saw on the way: Alt-Svc (QUIC candidates) and CNAME chain."""
-    import pyarrow as pa
-
-    from upshift import store
-
-    rows = list(ledger.found())
-    schema = store.row_schema("targets")
-    columns: dict[str, list[Any]] = {name: [getattr(target, name) for target, _, _ in rows] for name in schema.names}
-    columns["alt_svc"] = [alt_svc for _, alt_svc, _ in rows]
-    columns["cname_chain"] = [chain for _, _, chain in rows]
-    full = pa.schema([*schema, pa.field("alt_svc", pa.string()), pa.field("cname_chain", pa.string())])
-    store.write_table(out, "targets", pa.table(columns, schema=full))

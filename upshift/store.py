@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import itertools
 import json
 import os
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,13 +81,22 @@ def write_json(path: Path, document: object) -> None:
     write_text(path, json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def write_rows(path: Path, kind: str, rows: Sequence[object], row_type: type | None = None) -> None:
-    """Writes rows of one dataclass as one table; kinds of the spine's (`Target`, `Download`) need no `row_type`."""
+ROWS_AT_ONCE = 10_000
+
+
+def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | None = None) -> None:
+    """Writes rows of one dataclass as one table; kinds of the spine's (`Target`, `Download`) need no `row_type`.
+
+    `ROWS_AT_ONCE` rows are in memory at a time, so `rows` may be an iterator over a ledger of any length.
+    """
     import pyarrow as pa
 
     schema = schema_of(row_type or _ROW_TYPES[kind])
-    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
-    write_table(path, kind, pa.table(columns, schema=schema))
+    batches = (
+        pa.table({name: [getattr(row, name) for row in batch] for name in schema.names}, schema=schema)
+        for batch in _batches(rows)
+    )
+    _write(path, kind, schema, batches)
 
 
 def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
@@ -96,17 +106,31 @@ def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
     return [row_type(**row) for row in table.select(names).to_pylist()]
 
 
+def _batches(rows: Iterable[object]) -> Iterator[list[object]]:
+    iterator = iter(rows)
+    while batch := list(itertools.islice(iterator, ROWS_AT_ONCE)):
+        yield batch
+
+
 def write_table(path: Path, kind: str, table: pa.Table) -> None:
     """Writes a pyarrow table with the kind's version in its metadata."""
+    _write(path, kind, table.schema, [table])
+
+
+def _write(path: Path, kind: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     import pyarrow.parquet as pq
 
     metadata = {
-        **(table.schema.metadata or {}),
+        **(schema.metadata or {}),
         b"upshift.kind": kind.encode(),
         b"upshift.schema_version": str(SCHEMA_VERSIONS[kind]).encode(),
     }
-    with whole_file(path) as temporary:
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
+    with (
+        whole_file(path) as temporary,
+        pq.ParquetWriter(temporary, schema.with_metadata(metadata), compression="zstd") as writer,
+    ):
+        for table in tables:
+            writer.write_table(table)
 
 
 def read_table(path: Path, kind: str) -> pa.Table:

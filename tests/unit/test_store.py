@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,10 +19,61 @@ TARGETS = [
 ]
 
 
+@dataclass(eq=False, kw_only=True)
+class Row:
+    """A row that can be watched."""
+
+    domain: str
+    rank: int
+
+
 def test_rows_come_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "targets.parquet"
     store.write_rows(path, "targets", TARGETS)
     assert store.read_rows(path, "targets", Target) == TARGETS
+
+
+def test_rows_are_taken_batch_by_batch_and_come_back_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 10)
+    path = tmp_path / "targets.parquet"
+    alive: weakref.WeakSet[Row] = weakref.WeakSet()
+    most = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal most
+        for rank in range(1, 96):
+            row = Row(domain=f"{rank}.example", rank=rank)
+            alive.add(row)
+            most = max(most, len(alive))
+            yield row
+
+    store.write_rows(path, "targets", rows(), Row)
+    assert store.read_table(path, "targets").column("rank").to_pylist() == list(range(1, 96))
+    assert most <= 21, "more than the batch being made and the one being written were held"
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 20])
+def test_any_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 10)
+    path = tmp_path / "targets.parquet"
+    store.write_rows(path, "targets", TARGETS[:1] * count)
+    assert store.read_rows(path, "targets", Target) == TARGETS[:1] * count
+    assert store.kind_of(path) == "targets"
+
+
+def test_rows_that_break_off_leave_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 1)
+    path = tmp_path / "targets.parquet"
+    store.write_rows(path, "targets", TARGETS)
+
+    def rows() -> Iterator[Target]:
+        yield TARGETS[0]
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.write_rows(path, "targets", rows())
+    assert store.read_rows(path, "targets", Target) == TARGETS
+    assert [p.name for p in tmp_path.iterdir()] == ["targets.parquet"]
 
 
 def test_units_stand_in_the_schema() -> None:
