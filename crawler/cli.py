@@ -28,7 +28,9 @@ def crawl(
     depth: Annotated[int, typer.Option(min=0, help="Links from the start page.")] = 2,
     pages: Annotated[int, typer.Option(min=1, help="Pages per domain.")] = 8,
     probes: Annotated[int, typer.Option(min=1, help="Files per domain whose size is asked for.")] = 40,
-    domain_time: Annotated[float, typer.Option(min=1, help="Longest visit of a domain [s].")] = 600.0,
+    domain_time: Annotated[
+        float, typer.Option(min=1, help="Longest visit of a domain, less what it waits for its address's turn [s].")
+    ] = 600.0,
     shard: Annotated[str, typer.Option(help="Part of the list: i/n, by hash of the domain.")] = "1/1",
     limit: Annotated[int | None, typer.Option(min=1, help="Domains of the shard to crawl. Default: all.")] = None,
     workers: Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")] = 200,

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from upshift.errors import BlockedError, ReachError
@@ -40,50 +40,89 @@ def admit(blocks: BlockLists, host: str, address: str | None = None) -> None:
         raise RefusedError("address_refused", error.sentence()) from None
 
 
+MAX_CRAWL_DELAY_S = 60.0
+"""A site that asks for more is not crawled at all: its visit would take hours."""
+
+SIZE_GETS = 24
+"""GETs for a size at the same time in all: each may hold the minimum size in memory until it is stopped."""
+
+LANES_REMEMBERED = 4_096
+
+
 @dataclass(slots=True)
 class _Lane:
-    """One address: who may go next, and when."""
+    """One address or host: who may go next, and when."""
 
     slots: asyncio.Semaphore
     next_at: float = 0.0
     users: int = 0
 
 
-@dataclass(slots=True)
-class Pace:
-    """Rate and concurrency per server address, shared by all domains that the address serves."""
+class _Lanes:
+    """Lanes by name, with `places` in each; those that are long out of use are dropped: a list has a million names."""
 
-    rate_per_s: float
-    concurrency: int
-    _lanes: dict[str, _Lane] = field(default_factory=dict)
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._lanes: dict[str, _Lane] = {}
+        self._room = LANES_REMEMBERED
 
     @asynccontextmanager
-    async def turn(self, address: str, *, interval_s: float = 0.0) -> AsyncIterator[None]:
-        """Waits for this address's turn, and holds one of its places for the time of the block.
-
-        Args:
-            interval_s: least time between two requests that this caller asks for (Crawl-delay); the rate's own interval
-                holds anyway.
-        """
-        lane = self._lanes.get(address)
+    async def place(self, name: str) -> AsyncIterator[_Lane]:
+        """Waits for a place in the lane, and holds it for the time of the block."""
+        lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[address] = _Lane(asyncio.Semaphore(self.concurrency))
+            self._make_room()
+            lane = self._lanes[name] = _Lane(asyncio.Semaphore(self._places))
         lane.users += 1
         try:
             async with lane.slots:
-                loop = asyncio.get_running_loop()
-                start = max(loop.time(), lane.next_at)
-                lane.next_at = start + max(interval_s, 1 / self.rate_per_s)
-                await asyncio.sleep(start - loop.time())
-                yield
+                yield lane
         finally:
             lane.users -= 1
-            self._forget()
 
-    def _forget(self) -> None:
-        """Lanes that nobody uses and whose time has come are dropped: a list has a million addresses."""
-        if len(self._lanes) < 4_096:
+    def _make_room(self) -> None:
+        if len(self._lanes) < self._room:
             return
-        now = asyncio.get_running_loop().time()
-        for address in [a for a, lane in self._lanes.items() if not lane.users and lane.next_at <= now]:
-            del self._lanes[address]
+        past = asyncio.get_running_loop().time() - MAX_CRAWL_DELAY_S
+        self._lanes = {name: lane for name, lane in self._lanes.items() if lane.users or lane.next_at > past}
+        self._room = max(LANES_REMEMBERED, 2 * len(self._lanes))  # so that looking through them stays rare
+
+
+class Pace:
+    """Rate and concurrency per server address, and Crawl-delay per host, shared by all visits."""
+
+    def __init__(self, rate_per_s: float, concurrency: int) -> None:
+        self._interval_s = 1 / rate_per_s
+        self._addresses = _Lanes(concurrency)
+        self._hosts = _Lanes(1)
+        self._size_gets = asyncio.Semaphore(SIZE_GETS)
+
+    @asynccontextmanager
+    async def turn(self, address: str, *, size_get: bool = False) -> AsyncIterator[None]:
+        """Waits for this address's turn, and holds one of its places for the time of the block.
+
+        Args:
+            address: of the server.
+            size_get: the request is one of those of which there are `SIZE_GETS` at most.
+        """
+        async with self._addresses.place(address) as lane:
+            now = asyncio.get_running_loop().time()
+            start = max(now, lane.next_at)
+            lane.next_at = start + self._interval_s
+            await asyncio.sleep(start - now)
+            async with self._size_gets if size_get else nullcontext():
+                yield
+
+    @asynccontextmanager
+    async def gap(self, host: str, delay_s: float) -> AsyncIterator[None]:
+        """Waits until `delay_s` (Crawl-delay) after the end of the last request to this host; one request at a time.
+
+        It holds up nobody else: thousands of hosts may share the address.
+        """
+        async with self._hosts.place(host) as lane:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(lane.next_at + delay_s - loop.time())
+            try:
+                yield
+            finally:
+                lane.next_at = loop.time()

@@ -19,7 +19,7 @@ from crawler.visit import Limits, Outcome
 from upshift import store
 from upshift.blocks import BlockLists
 from upshift.errors import UpshiftError, UsageError
-from upshift.lists import TopList
+from upshift.lists import TopList, identity
 from upshift.progress import Progress
 
 OLDEST_SCRAPY = (2, 19)
@@ -53,9 +53,8 @@ class Options:
 
     def plan(self) -> dict[str, Any]:
         """What decides the results: a resumed crawl must have the same."""
-        status = self.source.stat()
         limits = asdict(self.limits) | {"shard": list(self.shard), "limit": self.limit}
-        return limits | {"list": f"{self.source.name}, {status.st_size} bytes"}
+        return limits | {"list": identity(self.source)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

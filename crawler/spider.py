@@ -22,6 +22,7 @@ from scrapy.exceptions import (
     ResponseDataLossError,
     StopDownload,
 )
+from twisted.web._newclient import ParseError
 
 from crawler.gate import ASK
 from crawler.ledger import Ledger, Result
@@ -29,9 +30,6 @@ from crawler.manners import Pace, RefusedError
 from crawler.names import Pins, Resolver
 from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
 from upshift.blocks import BlockLists
-
-SIZE_GETS = 24
-"""GETs for a size at the same time in all: each may hold the minimum size in memory until it is stopped."""
 
 
 class FileSpider(scrapy.Spider):
@@ -63,7 +61,6 @@ class FileSpider(scrapy.Spider):
         self._faults = faults
         self._on_done = on_done
         self._outcomes = ledger.counts()[1]
-        self._size_gets = asyncio.Semaphore(SIZE_GETS)
 
     @classmethod
     def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> FileSpider:
@@ -94,6 +91,7 @@ class FileSpider(scrapy.Spider):
                 resolver=self._resolver,
                 pins=Pins.current,
                 blocks=self.blocks,
+                pace=self._pace,
             )
             result: Result = await visit.run()
             self._ledger.finish(result)
@@ -101,21 +99,13 @@ class FileSpider(scrapy.Spider):
             self._on_done(self._outcomes)
 
     async def _fetch(self, ask: Ask) -> Reply:
-        """One request through Scrapy, at its address's pace."""
+        """One request through Scrapy."""
         request = scrapy.Request(
             ask.url,
             method="HEAD" if ask.want is Want.HEAD else "GET",
             meta={ASK: ask, "download_slot": ask.address, "download_timeout": self._timeout_s},
             dont_filter=True,
         )
-        interval = ask.robots.delay_s if ask.robots is not None else 0.0
-        async with self._pace.turn(ask.address, interval_s=interval):
-            if ask.want is not Want.SIZE:
-                return await self._download(request)
-            async with self._size_gets:
-                return await self._download(request)
-
-    async def _download(self, request: Any) -> Reply:
         try:
             response = await self.crawler.engine.download_async(request)
         except Exception as error:
@@ -165,6 +155,9 @@ def _cause(error: Exception) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     text = f"{type(error).__name__}: {error}"
+    reasons = getattr(error.__cause__, "reasons", ())  # Twisted's, which Scrapy's exception has only as text
+    if any(reason.check(ParseError) for reason in reasons):
+        return RefusedError(Outcome.PROTOCOL_ERROR, text)
     for kind, outcome in _CAUSES:
         if isinstance(error, kind):
             return RefusedError(outcome, text)

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urljoin, urlsplit
 
 from crawler.ledger import Result
 from crawler.links import extract, normal
-from crawler.manners import RefusedError, admit
+from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, admit
 from crawler.names import Pins, Resolver, registered_domain
 from crawler.robots import Robots, from_reply
 from upshift.blocks import BlockLists
 
 MAX_REDIRECTS = 5
-MAX_CRAWL_DELAY_S = 60.0
-"""A site that asks for more is not crawled at all: its visit would take hours."""
-
 MAX_DETAIL = 200
 
 
@@ -53,6 +51,10 @@ class Outcome(StrEnum):
     PROTOCOL_ERROR = "protocol_error"
     INTERNAL_ERROR = "internal_error"
     """A fault of ours, met on this domain; its detail belongs into an issue."""
+
+
+NO_HTTP = (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.TLS_ERROR, Outcome.PROTOCOL_ERROR)
+"""No page can be had from a host that answers like this."""
 
 
 class Want(StrEnum):
@@ -118,6 +120,7 @@ class Limits:
     """HEADs and GETs for sizes, per domain."""
     max_page_bytes: int = 2_000_000
     domain_s: float = 600.0
+    """Longest visit, without the time that it waits for the turn of its address."""
     start: str = "https://{domain}/"
 
 
@@ -139,6 +142,8 @@ class Visit:
     resolver: Resolver
     pins: Pins
     blocks: BlockLists
+    pace: Pace
+    _budget: asyncio.Timeout = field(init=False)
     _result: Result = field(init=False)
     _address: str = ""
     _hosts: dict[str, RefusedError | None] = field(default_factory=dict)
@@ -152,7 +157,7 @@ class Visit:
         """Visits the domain; whatever happens, there is a result."""
         self._result = Result(domain=self.domain, outcome=Outcome.NO_FILE)
         try:
-            async with asyncio.timeout(self.limits.domain_s):
+            async with asyncio.timeout(self.limits.domain_s) as self._budget:
                 await self._crawl()
         except RefusedError as error:
             self._result.outcome, self._result.detail = error.cause, error.detail[:MAX_DETAIL]
@@ -288,7 +293,7 @@ class Visit:
             except RefusedError as error:
                 if error.cause == Outcome.BLOCKED:
                     raise
-                if error.cause in (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.TLS_ERROR) and not self._robots:
+                if error.cause in NO_HTTP and not self._robots:
                     raise  # the start page would not come either: its cause says more than "no robots.txt"
                 return Robots(None)
             location = reply.headers.get("location")
@@ -309,15 +314,27 @@ class Visit:
             min_size=self.limits.min_size,
             max_page_bytes=self.limits.max_page_bytes,
         )
-        self._result.requests += 1
-        try:
-            reply = await self.fetch(ask)
-        finally:
-            self._result.received_bytes += ask.received
+        host, delay_s = urlsplit(url).hostname or "", robots.delay_s if robots is not None else 0.0
+        async with self.pace.gap(host, delay_s), self._turn(want):
+            self._result.requests += 1
+            try:
+                reply = await self.fetch(ask)
+            finally:
+                self._result.received_bytes += ask.received
         if reply.address != self._address:
             who = reply.address or "nobody knows who"
             raise RefusedError(Outcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
         return ask, reply
+
+    @asynccontextmanager
+    async def _turn(self, want: Want) -> AsyncIterator[None]:
+        """The address's turn. The budget stands still while we wait for it: that others are there is no fault of it."""
+        loop = asyncio.get_running_loop()
+        left_s = (self._budget.when() or loop.time()) - loop.time()
+        self._budget.reschedule(None)
+        async with self.pace.turn(self._address, size_get=want is Want.SIZE):
+            self._budget.reschedule(loop.time() + left_s)
+            yield
 
     async def _follow(self, url: str, want: Want) -> tuple[str, Ask, Reply]:
         """A request with its redirects, each hop admitted first."""

@@ -169,6 +169,12 @@ class TopList:
         return int(rank), fields[name_at]
 
 
+def identity(path: Path) -> str:
+    """Name and content of a list, for the plans of ledgers: a resumed crawl or survey must have the same list."""
+    with path.open("rb") as handle:
+        return f"{path.name}, sha256 {hashlib.file_digest(handle, 'sha256').hexdigest()}"
+
+
 def in_shard(domain: str, number: int, of: int) -> bool:
     """Whether a domain is in shard `number` (from 1) of `of`: by hash, so that each shard has all ranks."""
     digest = hashlib.sha256(domain.encode()).digest()

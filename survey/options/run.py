@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import resource
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from survey.subjects import Subject, Subjects, read_subjects
 from upshift import store
 from upshift.blocks import BlockLists
 from upshift.errors import UsageError
+from upshift.lists import identity
 from upshift.progress import Progress
 
 COLUMNS = ("ecn", "sack", "window_scaling")
@@ -62,11 +62,9 @@ class Options:
 
     def plan(self) -> dict[str, Any]:
         """What decides the results: a resumed survey must have the same."""
-        with self.source.open("rb") as handle:
-            content = hashlib.file_digest(handle, "sha256").hexdigest()
         return {
             "survey": KIND,
-            "list": f"{self.source.name}, sha256 {content}",
+            "list": identity(self.source),
             "ports": list(self.ports),
             "ipv6": self.ipv6,
             "shard": list(self.shard),

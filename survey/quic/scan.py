@@ -22,6 +22,7 @@ from survey.resolve import Resolver
 from survey.subjects import Subject, read_subjects
 from upshift import store
 from upshift.blocks import BlockLists
+from upshift.lists import identity
 from upshift.progress import Progress
 
 FLUSH_S = 0.2
@@ -68,8 +69,8 @@ class Options:
 
     def plan(self) -> dict[str, Any]:
         """What decides the results: a resumed survey must have the same."""
-        read = f"{self.source.name}, {self.source.stat().st_size} bytes"
-        return {"survey": KIND, "list": read, "shard": list(self.shard), "limit": self.limit, **asdict(self.limits)}
+        which = {"list": identity(self.source), "shard": list(self.shard), "limit": self.limit}
+        return {"survey": KIND, **which, **asdict(self.limits)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

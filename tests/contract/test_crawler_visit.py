@@ -28,6 +28,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawler import manners
 from crawler.links import extract
 from crawler.manners import Pace
 from crawler.names import registered_domain
@@ -232,6 +233,12 @@ def hangs(site: Site, host: str) -> None:
     site.close_connection = True
 
 
+def otherwise(site: Site, host: str) -> None:
+    """No web server."""
+    site.wfile.write(b"SSH-2.0-OpenSSH_9.2\r\n" if "1" in host else b"\x00\xff 220 hello\r\n\r\n")
+    site.close_connection = True
+
+
 def encoded(site: Site, host: str) -> None:
     if site.path == "/":
         site.page("/f.js")
@@ -243,7 +250,7 @@ KINDS: dict[str, Callable[[Site, str], None]] = {
     name: value for name, value in list(globals().items())
     if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("site", "host")
 }  # fmt: skip
-OWN_ROBOTS = {"robots", "closed", "fivexx", "slowly", "hangs", "leaving", "farrobots", "wwwfar"}
+OWN_ROBOTS = {"robots", "closed", "fivexx", "slowly", "hangs", "leaving", "farrobots", "wwwfar", "otherwise"}
 
 
 def address_of(name: str) -> str | None:
@@ -352,7 +359,7 @@ def targets(out: Path) -> dict[str, Target]:
 
 def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_path: Path) -> None:
     names = [f"{kind}.example" for kind in KINDS if kind not in ("www", "wwwfar")]
-    names += ["plain1.example", "missing.example", "inside.example", "blockedsite.example"]
+    names += ["plain1.example", "missing.example", "inside.example", "blockedsite.example", "otherwise1.example"]
     source, out, block = tmp_path / "list", tmp_path / "o.parquet", tmp_path / "block"
     source.write_text("".join(f"{n},{name}\r\n" for n, name in enumerate(names, 1)) + "99,plain.example\n,\n")
     block.write_text("# left alone\nblockedsite.example\n192.0.2.0/24\n")
@@ -383,6 +390,7 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
         "robots_unreachable": 1,
         "off_domain": 1,
         "http_status": 1,
+        "protocol_error": 2,
         "timeout": 1,
         "dns_error": 1,
         "address_refused": 1,
@@ -438,6 +446,41 @@ def test_one_pace_for_all_who_ask_for_an_address() -> None:
     assert abs(starts[0] - starts[1]) < 0.2  # addresses do not wait for each other
 
 
+def test_a_hosts_crawl_delay_holds_up_nobody_else_at_its_address() -> None:
+    async def requests() -> dict[str, list[float]]:
+        pace, begun = Pace(100.0, 1), defaultdict[str, list[float]](list)
+
+        async def visit(host: str, delay_s: float, count: int) -> None:
+            for _ in range(count):
+                async with pace.gap(host, delay_s), pace.turn(ADDRESSES[0]):
+                    begun[host].append(time.monotonic())
+
+        await asyncio.gather(visit("patient.example", 0.5, 3), *(visit(f"{n}.example", 0.0, 5) for n in range(4)))
+        return begun
+
+    begun = asyncio.run(requests())
+    patient = begun.pop("patient.example")
+    assert all(later - earlier >= 0.49 for earlier, later in itertools.pairwise(patient))
+    assert sum(map(len, begun.values())) == 20
+    assert max(map(max, begun.values())) < patient[-1]  # they were done before its third request
+
+
+def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manners, "LANES_REMEMBERED", 10)
+    monkeypatch.setattr(manners, "MAX_CRAWL_DELAY_S", 0.01)
+
+    async def visits() -> int:
+        pace = Pace(10_000.0, 1)
+        async with pace.gap("held.example", 0.0):
+            for n in range(200):
+                async with pace.gap(f"{n}.example", 0.0):
+                    await asyncio.sleep(0.001)
+            assert "held.example" in pace._hosts._lanes
+        return len(pace._hosts._lanes)
+
+    assert asyncio.run(visits()) < 100
+
+
 def test_interrupted_it_ends_with_130(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("\n".join(f"plain{n}.example" for n in range(100, 130)))
@@ -457,6 +500,15 @@ def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
     source.write_text("hangs.example\nplain.example\n")
     facts = world.crawl(source, out, "--domain-time", "1", "--timeout", "30", "--rate", "50")
     assert facts["outcomes"] == {"time_budget": 1, "found": 1}
+
+
+def test_waiting_for_a_busy_address_is_not_in_the_budget(world: World, tmp_path: Path) -> None:
+    source, out = tmp_path / "list", tmp_path / "o.parquet"
+    source.write_text("".join(f"wwwhost{n}.example\n" for n in range(10, 40)))  # all at one address
+    begun = time.monotonic()
+    facts = world.crawl(source, out, "--domain-time", "2", "--rate", "30", "--per-address", "1", "--workers", "30")
+    assert facts["outcomes"] == {"found": 30}
+    assert time.monotonic() - begun > 4, "the address was not busy for longer than a visit may last"
 
 
 def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Path) -> None:

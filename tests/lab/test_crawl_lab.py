@@ -46,7 +46,7 @@ OUTCOMES = {
     SiteKind.LOOP: "too_many_redirects",
     SiteKind.ERROR: "http_status",
     SiteKind.RESET: "connection_failed",
-    SiteKind.NONSENSE: "connection_failed",
+    SiteKind.NONSENSE: "protocol_error",
     SiteKind.HANG: "timeout",
     SiteKind.WRONG_CERTIFICATE: "tls_error",
     SiteKind.PRIVATE_ADDRESS: "address_refused",

@@ -6,11 +6,15 @@ import gzip
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import crawler.run
+import survey.options.run
+import survey.quic.scan
 from upshift.errors import UsageError
 from upshift.lists import TopList, domain_of
 
@@ -114,3 +118,21 @@ def test_noise_never_crashes(tmp_path_factory: pytest.TempPathFactory, noise: by
                 assert domain_of(row.domain) == row.domain
         except UsageError as error:
             assert str(path) in error.sentence()
+
+
+def test_another_list_of_the_same_name_and_length_is_another_list(tmp_path: Path) -> None:
+    """A crawl or survey that goes on from its ledger would mix two lists."""
+    source, out, ledger = tmp_path / "list", tmp_path / "out", tmp_path / "ledger"
+
+    def plans() -> list[dict[str, Any]]:
+        return [
+            crawler.run.Options(source=source, out=out, ledger=ledger, contact="me").plan(),
+            survey.options.run.Options(source=source, out=out, ledger=ledger).plan(),
+            survey.quic.scan.Options(source=source, out=out, ledger=ledger, contact="me").plan(),
+        ]
+
+    source.write_text("a.example\n")
+    before = plans()
+    assert plans() == before
+    source.write_text("b.example\n")
+    assert all(earlier != later for earlier, later in zip(before, plans(), strict=True))
