@@ -337,7 +337,10 @@ def test_pace_per_address_holds(world: World, tmp_path: Path) -> None:
     assert {(record.outcome, record.server_ip) for record in records} == {("ok", f"{NETWORK}.{FIRST}.230")}
 
 
-def test_wrong_settings_are_refused_here_and_made_right_in_a_namespace(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolation", ["netns", "host"])
+def test_wrong_settings_are_refused_here_made_right_elsewhere_and_put_back(
+    world: World, tmp_path: Path, isolation: str
+) -> None:
     source = write_list(tmp_path / "list.csv", ["s0-1", "s0-2"])
     world.client.run("sysctl", "-qw", "net.ipv4.tcp_ecn=2")
     try:
@@ -347,7 +350,7 @@ def test_wrong_settings_are_refused_here_and_made_right_in_a_namespace(world: Wo
         assert "would not ask for every option here (net.ipv4.tcp_ecn = 2); leave --isolation at netns" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
         environment = {**os.environ, "UPSHIFT_STATE_DIR": str(tmp_path / "state")}
-        command = world.command(source, "-o", tmp_path / "r.parquet", isolation="netns")
+        command = world.command(source, "-o", tmp_path / "r.parquet", isolation=isolation)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
         assert done.returncode == 0, done.stderr
         records = store.read_rows(tmp_path / "r.parquet", KIND, OptionsRecord)
