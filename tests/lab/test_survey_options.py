@@ -294,7 +294,7 @@ def finished(ledger: Path) -> int:
         return 0
     with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=10)) as db:
         try:
-            (count,) = db.execute("SELECT count(*) FROM subjects WHERE outcome IS NOT NULL").fetchone()
+            (count,) = db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()
         except sqlite3.OperationalError:  # not made yet
             return 0
     return int(count)

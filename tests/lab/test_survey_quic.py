@@ -440,7 +440,7 @@ def test_killed_and_resumed_every_domain_once(world: World) -> None:
         kills += 1
         now = len(world.log())
         with sqlite3.connect(ledger) as db:
-            done = [name for (name,) in db.execute("SELECT domain FROM subjects WHERE outcome IS NOT NULL")]
+            done = [name for (name,) in db.execute("SELECT domain FROM domains WHERE outcome IS NOT NULL")]
         finished.update({name: now for name in done if name not in finished})
     assert 0 < len(finished) < len(MANY)
     assert process.run(command, timeout_s=120).returncode == 0

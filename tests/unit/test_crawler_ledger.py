@@ -33,6 +33,8 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
     assert taken[0] == ("d1.example", 1)
     ledger.finish(Result(domain="d1.example", outcome="found", url="https://d1.example/f", size_bytes=5, depth=1))
     ledger.finish(Result(domain="d2.example", outcome="dns_error"))
+    with pytest.raises(UsageError, match="another crawl is at work on this ledger"):
+        Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     ledger.close()
     again = Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     assert again.filled
@@ -40,6 +42,7 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
     assert again.counts() == (2500, {"found": 1, "dns_error": 1})
     (target,) = again.found()
     assert (target.domain, target.rank, target.size_bytes, target.alt_svc) == ("d1.example", 1, 5, None)
+    again.close()
 
 
 def test_a_ledger_of_another_plan_or_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -48,8 +51,9 @@ def test_a_ledger_of_another_plan_or_no_ledger_is_refused(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="another crawl: min_size changed; give the options of the first start"):
         Ledger(path, {"min_size": 2})
     path.write_bytes(b"hello, this is no database at all" * 40)
-    with pytest.raises(UsageError, match="no ledger of a crawl"):
-        Ledger(path, {})
+    for no_ledger in (path, tmp_path):
+        with pytest.raises(UsageError, match="no ledger of a crawl"):
+            Ledger(no_ledger, {})
 
 
 def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
@@ -62,6 +66,7 @@ def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l.sqlite", {})
     filled = ledger.fill(TopList(source), shard=(2, 3), limit=100)
     assert (filled.added, [d for d, _ in ledger.take()]) == (100, shards[1][:100])
+    ledger.close()
 
 
 WORKER = """

@@ -1,0 +1,154 @@
+"""What the ledgers of a crawl and of the surveys share: one SQLite file, one plan, one process at work on it.
+
+A ledger is the only memory of its command: the list is written into it once, workers take rows from it, and a row is
+done when it says so in a committed transaction. After a kill at any moment, rows that had been begun are begun again,
+and no finished one is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from upshift.errors import UsageError
+
+SCHEMA = 1
+
+BATCH = 1_000
+"""Rows that are read at a time."""
+
+_ABOUT = "CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+
+
+class Ledger:
+    """An open ledger; a stage derives its own from it.
+
+    Class attributes of the derived class:
+        WHAT: whose ledger it is, for sentences: `crawl`, `survey`.
+        CREATE: makes the table `domains`, which has at least `id` (in the order of the list) and `outcome` (NULL until
+            the row is done).
+
+    Args:
+        path: the file; made where it is missing.
+        plan: all that decides the results, as JSON can hold it. A ledger of another plan is refused.
+
+    Raises:
+        UsageError: no ledger, one of another plan, or one that another process has open.
+    """
+
+    WHAT: str
+    CREATE: str
+
+    def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._taken_up_to = 0
+        try:
+            with ExitStack() as opened:
+                # The claim is closed last: closing any descriptor of the file gives up SQLite's own locks (fcntl(2)).
+                opened.enter_context(self._claimed())
+                self._db = opened.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+                self._check(dict(plan))
+                self._opened = opened.pop_all()
+        except (sqlite3.DatabaseError, IsADirectoryError, PermissionError) as error:
+            raise UsageError(
+                f"this is no ledger of a {self.WHAT} ({error})",
+                where=str(path),
+                remedy="name another file with --ledger",
+            ) from None
+
+    def _claimed(self) -> IO[bytes]:
+        """The file, opened and locked: two processes on one ledger would contact each domain twice."""
+        handle = self.path.open("ab")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.close()
+            raise UsageError(
+                f"another {self.WHAT} is at work on this ledger",
+                where=str(self.path),
+                remedy="wait until it ends, or name another file with --ledger",
+            ) from None
+        return handle
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._opened.close()
+
+    def _discard(self) -> None:
+        """Closes the file and removes it: nothing has been done yet."""
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def _check(self, plan: dict[str, Any]) -> None:
+        document = json.dumps({"schema": SCHEMA, **plan}, sort_keys=True)
+        if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            self._db.executescript(f"BEGIN; {_ABOUT} {self.CREATE} COMMIT;")
+        self._db.execute("INSERT OR IGNORE INTO about VALUES ('plan', ?)", (document,))
+        stored, wanted = json.loads(self._about("plan") or "{}"), json.loads(document)
+        changed = sorted(key for key in {*stored, *wanted} if stored.get(key) != wanted.get(key))
+        if changed:
+            raise UsageError(
+                f"this ledger is of another {self.WHAT}: {', '.join(changed)} changed",
+                where=str(self.path),
+                remedy="give the options of the first start, or another --ledger",
+            )
+
+    def _about(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    @property
+    def filled(self) -> bool:
+        """Whether the whole list is in the ledger."""
+        return self._about("filled") is not None
+
+    @contextmanager
+    def _filling(self) -> Iterator[None]:
+        """The block writes the list, all of it or nothing.
+
+        A broken list (UsageError) leaves no ledger, so that the mended one is not of another plan.
+        """
+        try:
+            with self._transaction():
+                yield
+                self._db.execute("INSERT INTO about VALUES ('filled', 'yes')")
+        except UsageError:
+            self._discard()
+            raise
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+    def _take(self, select: str) -> Iterator[tuple[Any, ...]]:
+        """Rows that are not done, in the order of the list, read lazily; each row once per open ledger.
+
+        Args:
+            select: a query with two parameters, an `id` to start after and a limit, whose first column is `id`.
+        """
+        while rows := self._db.execute(select, (self._taken_up_to, BATCH)).fetchall():
+            for number, *values in rows:
+                self._taken_up_to = number
+                yield tuple(values)
+
+    def counts(self) -> tuple[int, Counter[str]]:
+        """Rows in all, and how many ended in which outcome."""
+        (total,) = self._db.execute("SELECT count(*) FROM domains").fetchone()
+        done = self._db.execute("SELECT outcome, count(*) FROM domains WHERE outcome IS NOT NULL GROUP BY outcome")
+        return int(total), Counter({str(outcome): int(count) for outcome, count in done})
