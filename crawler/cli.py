@@ -9,6 +9,21 @@ from typing import Annotated
 import typer
 
 from upshift.errors import UsageError
+from upshift.list_arguments import (
+    AsJson,
+    BlockLists,
+    Certificates,
+    Contact,
+    LedgerFile,
+    Limit,
+    Nameserver,
+    NameserverPort,
+    OptOut,
+    Shard,
+    check_certificates,
+    check_contact,
+    ledger_beside,
+)
 
 
 def crawl(
@@ -17,12 +32,8 @@ def crawl(
         typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (Parquet).")],
-    contact: Annotated[
-        str, typer.Option(help="Mail or web address in the user agent, for owners of the sites. Required.")
-    ],
-    ledger: Annotated[
-        Path | None, typer.Option(help="State of the crawl (SQLite). Default: FILE with .ledger.sqlite.")
-    ] = None,
+    contact: Contact,
+    ledger: LedgerFile = None,
     min_size: Annotated[int, typer.Option(min=1, help="Least size of a file [bytes].")] = 1_000_000,
     max_size: Annotated[int, typer.Option(min=1, help="Largest size of a file [bytes].")] = 100_000_000,
     depth: Annotated[int, typer.Option(min=0, help="Links from the start page.")] = 2,
@@ -31,24 +42,19 @@ def crawl(
     domain_time: Annotated[
         float, typer.Option(min=1, help="Longest visit of a domain, less what it waits for its address's turn [s].")
     ] = 600.0,
-    shard: Annotated[str, typer.Option(help="Part of the list: i/n, by hash of the domain.")] = "1/1",
-    limit: Annotated[int | None, typer.Option(min=1, help="Domains of the shard to crawl. Default: all.")] = None,
+    shard: Shard = "1/1",
+    limit: Limit = None,
     workers: Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")] = 200,
     rate: Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")] = 2.0,
     per_address: Annotated[int, typer.Option(min=1, max=8, help="Requests under way per server address.")] = 1,
     timeout: Annotated[float, typer.Option(min=0.1, help="Longest request [s].")] = 15.0,
-    block_list: Annotated[
-        list[Path] | None,
-        typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
-    ] = None,
-    opt_out: Annotated[
-        Path | None, typer.Option(help="The same, for those who opt out while the crawl runs (made if missing).")
-    ] = None,
-    nameserver: Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")] = None,
-    nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
-    ca: Annotated[Path | None, typer.Option(help="Certificates to trust (PEM). Default: the system's.")] = None,
+    block_list: BlockLists = None,
+    opt_out: OptOut = None,
+    nameserver: Nameserver = None,
+    nameserver_port: NameserverPort = 53,
+    ca: Certificates = None,
     start: Annotated[str, typer.Option(help="Start page of a domain.")] = "https://{domain}/",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Top list -> one file of --min-size or more per domain, with its size.
 
@@ -65,8 +71,7 @@ def crawl(
         raise UsageError(f"{start!r} is no start page", where="--start", remedy="write https://{domain}/")
     if max_size < min_size:
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
-    if not contact.strip() or not contact.isprintable():
-        raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
+    check_certificates(ca)
     limits = Limits(
         min_size=min_size,
         max_size=max_size,
@@ -79,8 +84,8 @@ def crawl(
     options = Options(
         source=source,
         out=out,
-        ledger=ledger or out.with_name(out.name + ".ledger.sqlite"),
-        contact=contact.strip(),
+        ledger=ledger_beside(out, ledger),
+        contact=check_contact(contact),
         limits=limits,
         shard=parse_shard(shard),
         limit=limit,

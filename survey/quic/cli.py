@@ -9,21 +9,31 @@ from typing import Annotated
 
 import typer
 
-from upshift.errors import UsageError
+from upshift.list_arguments import (
+    AsJson,
+    BlockLists,
+    Certificates,
+    Contact,
+    LedgerFile,
+    Limit,
+    Nameserver,
+    NameserverPort,
+    OptOut,
+    Shard,
+    check_certificates,
+    check_contact,
+    ledger_beside,
+)
 
 
 def quic(
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (Parquet).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")],
-    contact: Annotated[
-        str, typer.Option(help="Mail or web address in the user agent, for owners of the servers. Required.")
-    ],
+    contact: Contact,
     targets_out: Annotated[
         Path | None, typer.Option(help="Write INPUT (targets) again, with quic filled in (Parquet).")
     ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="State of the survey (SQLite). Default: RESULTS with .ledger.sqlite.")
-    ] = None,
+    ledger: LedgerFile = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Probe domains, too, that offer h3 neither in DNS nor by Alt-Svc.")
     ] = False,
@@ -31,8 +41,8 @@ def quic(
         bool, typer.Option("--unpadded", help="Ask servers by a probe that is too small, too: they must not answer.")
     ] = False,
     ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records and probe over IPv6.")] = False,
-    shard: Annotated[str, typer.Option(help="Part of the input: i/n, by hash of the domain.")] = "1/1",
-    limit: Annotated[int | None, typer.Option(min=1, help="Domains of the shard to survey. Default: all.")] = None,
+    shard: Shard = "1/1",
+    limit: Limit = None,
     rate: Annotated[
         float, typer.Option(min=0.1, max=50_000, help="Probes and handshakes (and domains looked up) per second.")
     ] = 500,
@@ -45,20 +55,12 @@ def quic(
         float, typer.Option(min=0.1, max=60, help="Longest wait for a probe's answer, a handshake, a response [s].")
     ] = 3.0,
     probes: Annotated[int, typer.Option(min=1, max=10, help="Probes to a server that stays silent.")] = 2,
-    block_list: Annotated[
-        list[Path] | None,
-        typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
-    ] = None,
-    opt_out: Annotated[
-        Path | None, typer.Option(help="The same, for those who opt out while the survey runs (made if missing).")
-    ] = None,
-    nameserver: Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")] = None,
-    nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
-    ca: Annotated[
-        Path | None,
-        typer.Option(help="Certificates to trust (PEM). Default: the system's, or those that SSL_CERT_FILE names."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
+    block_list: BlockLists = None,
+    opt_out: OptOut = None,
+    nameserver: Nameserver = None,
+    nameserver_port: NameserverPort = 53,
+    ca: Certificates = None,
+    as_json: AsJson = False,
 ) -> None:
     """Find out which domains serve HTTP/3: offers, forced version negotiation, then a handshake and a HEAD.
 
@@ -72,16 +74,13 @@ def quic(
     from upshift.lists import parse_shard
     from upshift.progress import show
 
-    if not contact.strip() or not contact.isprintable():
-        raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
-    if ca is not None and not ca.is_file():
-        raise UsageError("there is no such file", where=str(ca), remedy="give certificates in PEM")
+    check_certificates(ca)
     options = Options(
         source=source,
         out=out,
-        ledger=ledger or out.with_name(out.name + ".ledger.sqlite"),
+        ledger=ledger_beside(out, ledger),
         targets_out=targets_out,
-        contact=contact.strip(),
+        contact=check_contact(contact),
         limits=Limits(timeout_s=timeout, probes=probes, everything=everything, unpadded=unpadded, ipv6=ipv6),
         shard=parse_shard(shard),
         limit=limit,

@@ -481,13 +481,17 @@ def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     assert asyncio.run(visits()) < 100
 
 
-def test_interrupted_it_ends_with_130(world: World, tmp_path: Path) -> None:
+def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("\n".join(f"plain{n}.example" for n in range(100, 130)))
     child = world.start(source, out, "--rate", "40", "--workers", "2")
     deadline = time.monotonic() + 60
     while len(world.log.requests) < 10 and time.monotonic() < deadline:
         time.sleep(0.05)
+    second = world.start(source, out)
+    _, refusal = second.communicate(timeout=30)
+    assert second.returncode == 2
+    assert "another crawl is at work on this ledger; wait until it ends, or name another file with --led" in refusal
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=30)
     assert child.returncode == 130, errors
@@ -583,6 +587,8 @@ def test_registered_domains_without_any_network() -> None:
         (["--max-size", "10"], "smaller than --min-size"),
         (["--start", "ftp://x"], "is no start page"),
         (["--contact", " "], "is no address"),
+        (["--ca", "none.pem"], "none.pem: there is no such file; give certificates in PEM"),
+        (["--ca", __file__], "there is no certificate in it; give certificates in PEM"),
     ],
 )
 def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -> None:

@@ -14,6 +14,17 @@ import typer
 from survey.options.cli import figures
 from survey.quic.cli import quic
 from upshift.errors import UsageError
+from upshift.list_arguments import (
+    AsJson,
+    BlockLists,
+    LedgerFile,
+    Limit,
+    Nameserver,
+    NameserverPort,
+    OptOut,
+    Shard,
+    ledger_beside,
+)
 
 if TYPE_CHECKING:
     from survey.options.probers import Start
@@ -37,16 +48,14 @@ def options(
         Path | None,
         typer.Option(help="Write INPUT (targets) again, with ecn, sack and window_scaling filled in (Parquet)."),
     ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="State of the survey (SQLite). Default: RESULTS with .ledger.sqlite.")
-    ] = None,
+    ledger: LedgerFile = None,
     port: Annotated[
         list[int] | None,
         typer.Option(min=1, max=65535, help="TCP port; may be repeated: the next one where none answers. [443, 80]"),
     ] = None,
     ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records and shake hands over IPv6.")] = False,
-    shard: Annotated[str, typer.Option(help="Part of the input: i/n, by hash of the domain.")] = "1/1",
-    limit: Annotated[int | None, typer.Option(min=1, help="Domains of the shard to survey. Default: all.")] = None,
+    shard: Shard = "1/1",
+    limit: Limit = None,
     rate: Annotated[float, typer.Option(min=0.1, max=200_000, help="Handshakes (and names asked) per second.")] = 1000,
     concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Handshakes at the same time.")] = 2000,
     per_address: Annotated[int, typer.Option(min=1, help="The same, for each server address.")] = 2,
@@ -55,15 +64,10 @@ def options(
     again_after: Annotated[
         float, typer.Option(min=0, help="Ask a server without any option again after this time [s]; 0: never.")
     ] = 3.0,
-    block_list: Annotated[
-        list[Path] | None,
-        typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
-    ] = None,
-    opt_out: Annotated[
-        Path | None, typer.Option(help="The same, for those who opt out while the survey runs (made if missing).")
-    ] = None,
-    nameserver: Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")] = None,
-    nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
+    block_list: BlockLists = None,
+    opt_out: OptOut = None,
+    nameserver: Nameserver = None,
+    nameserver_port: NameserverPort = 53,
     isolation: Annotated[
         str | None,
         typer.Option(
@@ -72,7 +76,7 @@ def options(
         ),
     ] = None,
     probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that shake hands.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Shake hands with every domain's server: ECN, SACK, window scaling, timestamps, SYNs sent again.
 
@@ -87,7 +91,7 @@ def options(
     chosen = Options(
         source=source,
         out=out,
-        ledger=ledger or out.with_name(out.name + ".ledger.sqlite"),
+        ledger=ledger_beside(out, ledger),
         targets_out=targets_out,
         ports=tuple(dict.fromkeys(port or (443, 80))),
         ipv6=ipv6,
