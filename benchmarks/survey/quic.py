@@ -16,9 +16,9 @@ from pathlib import Path
 
 import trustme
 
-from survey.pace import TokenBucket
 from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
+from upshift.pace import TokenBucket
 
 ADDRESS, PORT = "127.0.0.1", 443
 

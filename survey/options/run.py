@@ -15,13 +15,13 @@ from survey.ledger import Finished, Ledger
 from survey.options.probers import Probers, Start
 from survey.options.record import KIND, OptionsRecord
 from survey.options.visit import Visitor
-from survey.pace import AddressPace, TokenBucket
 from survey.resolve import Resolver
 from survey.subjects import Subject, Subjects, read_subjects
 from upshift import store
 from upshift.blocks import BlockLists
 from upshift.errors import UsageError
 from upshift.lists import identity
+from upshift.pace import Lanes, TokenBucket
 from upshift.progress import Progress
 
 COLUMNS = ("ecn", "sack", "window_scaling")
@@ -127,7 +127,7 @@ async def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, start
             blocks=blocks,
             names=TokenBucket(options.rate_per_s),
             handshakes=TokenBucket(options.rate_per_s),
-            pace=AddressPace(options.address_rate_per_s, options.per_address),
+            pace=Lanes(options.address_rate_per_s, options.per_address),
             sockets=asyncio.Semaphore(options.concurrency),
             ports=options.ports,
             ipv6=options.ipv6,

@@ -12,11 +12,11 @@ from functools import lru_cache
 from survey.options.probers import Handshake, Probers
 from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
 from survey.options.tcp_info import TcpInfo
-from survey.pace import AddressPace, TokenBucket
 from survey.resolve import Answer, ResolveError, Resolver
 from survey.subjects import Subject
 from upshift.blocks import BlockLists
 from upshift.errors import BlockedError, PlaceError, ReachError
+from upshift.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 
 
@@ -39,7 +39,7 @@ class Visitor:
     names: TokenBucket
     """The rate of DNS questions."""
     handshakes: TokenBucket
-    pace: AddressPace
+    pace: Lanes
     sockets: asyncio.Semaphore
     ports: Sequence[int] = (443, 80)
     """Tried in this order until hands are shaken."""

@@ -13,7 +13,6 @@ from typing import Any
 import upshift
 from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Finished, Ledger
-from survey.pace import AddressPace, TokenBucket
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Negotiator
 from survey.quic.record import QuicRecord
@@ -23,6 +22,7 @@ from survey.subjects import Subject, read_subjects
 from upshift import store
 from upshift.blocks import BlockLists
 from upshift.lists import identity
+from upshift.pace import Lanes, TokenBucket
 from upshift.progress import Progress
 
 FLUSH_S = 0.2
@@ -143,7 +143,7 @@ async def _visitor(options: Options, blocks: BlockLists) -> AsyncIterator[Visito
             negotiator=await stack.enter_async_context(Negotiator()),
             blocks=blocks,
             pace=TokenBucket(options.rate_per_s),
-            address_pace=AddressPace(options.address_rate_per_s, AT_ONCE_PER_ADDRESS),
+            address_pace=Lanes(options.address_rate_per_s, AT_ONCE_PER_ADDRESS),
             handshakes=asyncio.Semaphore(options.handshakes),
             limits=options.limits,
             user_agent=options.user_agent,

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from survey.pace import AddressPace, TokenBucket
 from survey.quic import alt_svc, candidates, parameters, wire
 from survey.quic.candidates import Endpoint, Source
 from survey.quic.cause import Cause
@@ -20,6 +19,7 @@ from survey.resolve import ResolveError, Resolver
 from survey.subjects import Subject
 from upshift.blocks import BlockLists
 from upshift.errors import BlockedError, ReachError
+from upshift.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)
@@ -57,7 +57,7 @@ class Visitor:
     blocks: BlockLists
     pace: TokenBucket
     """Of all probes and handshakes together."""
-    address_pace: AddressPace
+    address_pace: Lanes
     """Of handshakes with one address."""
     handshakes: asyncio.Semaphore
     """Under way at once with servers that answer: more would wait for our own processor, and their times tell of it."""

@@ -28,6 +28,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import upshift.pace
 from crawler import manners
 from crawler.links import extract
 from crawler.manners import Pace
@@ -466,7 +467,7 @@ def test_a_hosts_crawl_delay_holds_up_nobody_else_at_its_address() -> None:
 
 
 def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manners, "LANES_REMEMBERED", 10)
+    monkeypatch.setattr(upshift.pace, "LANES_KEPT", 10)
     monkeypatch.setattr(manners, "MAX_CRAWL_DELAY_S", 0.01)
 
     async def visits() -> int:
@@ -483,7 +484,7 @@ def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
-    source.write_text("\n".join(f"plain{n}.example" for n in range(100, 130)))
+    source.write_text("\n".join(f"plain{n}.example" for n in range(100, 400)))  # more than can be done meanwhile
     child = world.start(source, out, "--rate", "40", "--workers", "2")
     deadline = time.monotonic() + 60
     while len(world.log.requests) < 10 and time.monotonic() < deadline:

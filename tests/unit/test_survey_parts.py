@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from survey.ledger import Ledger
-from survey.pace import LANES_KEPT, AddressPace, TokenBucket
 from survey.subjects import Subject, read_subjects
 from upshift import store
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.pace import LANES_KEPT, Lanes, TokenBucket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -99,7 +99,7 @@ def test_the_bucket_never_gives_more_than_rate_and_burst(rate: float, burst: flo
 
 def test_addresses_have_places_and_a_rate() -> None:
     async def run() -> tuple[int, float, float]:
-        pace = AddressPace(200.0, 2)
+        pace = Lanes(200.0, 2)
         most = at_once = 0
 
         async def one(address: str) -> None:

@@ -1,4 +1,4 @@
-"""How fast a survey may go: a rate for all together, and places and a rate for each server address.
+"""How fast crawl and surveys may go: a rate for all together, and places, a rate and gaps for each address or host.
 
 Clock and sleep are handed in, so that tests need no time.
 """
@@ -6,6 +6,7 @@ Clock and sleep are handed in, so that tests need no time.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 LANES_KEPT = 4_096
-"""Addresses remembered before those that nobody uses are forgotten: a list has a million addresses."""
+"""Lanes remembered before those that nobody uses are forgotten: a list has a million addresses."""
 
 
 class TokenBucket:
@@ -60,41 +61,58 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class _Lane:
-    """One address: its places, its rate, and how many hold or want it."""
+    """One name: its places, its rate, and how many hold or want it."""
 
     places: asyncio.Semaphore
     bucket: TokenBucket
     users: int = 0
-    last_used: float = 0.0
+    last_used: float = -math.inf
 
 
-class AddressPace:
-    """Rate and concurrency per server address, shared by all domains that the address serves.
+class Lanes:
+    """Rate and concurrency per name (a server's address, a host), shared by all who use that name.
 
     Args:
-        rate_per_s: handshakes per second and address.
-        at_once: handshakes under way per address.
+        rate_per_s: turns per second and name; may be infinite.
+        at_once: turns under way per name.
+        longest_gap_s: the largest gap that will be asked for.
     """
 
     def __init__(
-        self, rate_per_s: float, at_once: int, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+        self,
+        rate_per_s: float,
+        at_once: int,
+        *,
+        longest_gap_s: float = 0.0,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._rate_per_s = rate_per_s
         self._at_once = at_once
+        self._kept_s = max(1 / rate_per_s, longest_gap_s)
         self._clock = clock
         self._sleep = sleep
         self._lanes: dict[str, _Lane] = {}
+        self._looked_through_at = -math.inf
 
     @asynccontextmanager
-    async def turn(self, address: str) -> AsyncIterator[None]:
-        """Waits for this address's turn, and holds one of its places for the time of the block."""
-        lane = self._lanes.get(address)
+    async def turn(self, name: str, *, gap_s: float = 0.0) -> AsyncIterator[None]:
+        """Waits for this name's turn, and holds one of its places for the time of the block.
+
+        Args:
+            name: address or host.
+            gap_s: least time since the end of the last block [s].
+        """
+        lane = self._lanes.get(name)
         if lane is None:
             bucket = TokenBucket(self._rate_per_s, burst=1.0, clock=self._clock, sleep=self._sleep)
-            lane = self._lanes[address] = _Lane(asyncio.Semaphore(self._at_once), bucket)
+            lane = self._lanes[name] = _Lane(asyncio.Semaphore(self._at_once), bucket)
         lane.users += 1
         try:
             async with lane.places:
+                rest_s = lane.last_used + gap_s - self._clock()
+                if rest_s > 0:
+                    await self._sleep(rest_s)
                 await lane.bucket.turn()
                 yield
         finally:
@@ -103,7 +121,9 @@ class AddressPace:
             self._forget()
 
     def _forget(self) -> None:
-        if len(self._lanes) < LANES_KEPT:
+        """Drops the lanes whose time is past; looks for them only as often as some can be new among these."""
+        stale = self._clock() - self._kept_s
+        if len(self._lanes) < LANES_KEPT or self._looked_through_at > stale:
             return
-        stale = self._clock() - 1 / self._rate_per_s
-        self._lanes = {a: lane for a, lane in self._lanes.items() if lane.users or lane.last_used > stale}
+        self._looked_through_at = self._clock()
+        self._lanes = {name: lane for name, lane in self._lanes.items() if lane.users or lane.last_used > stale}
