@@ -98,7 +98,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
         outcomes=outcomes,
         list_form=rows.form,
         broken_rows=rows.broken,
-        named_faults=[f"line {fault.line}: {fault.reason}: {fault.text!r}" for fault in rows.faults],
+        named_faults=list(map(str, rows.faults)),
         filled=filled,
         complaints=blocks.complaints,
     )

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import upshift.ledger
 from survey.subjects import Subject
 
+Record = TypeVar("Record")
+
+_OF_SUBJECT = ("domain", "rank", "provider")
+"""What a record has from its subject; the rest of it is the document."""
+
 Finished = tuple[str, str, Mapping[str, Any]]
 """(domain, outcome, what was found: a document that JSON can hold)."""
+
+
+def document_of(record: Any) -> dict[str, Any]:
+    """What was found, of a record that is a dataclass: all that its subject does not say."""
+    return {column.name: getattr(record, column.name) for column in fields(record) if column.name not in _OF_SUBJECT}
 
 
 class Ledger(upshift.ledger.Ledger):
@@ -70,3 +81,8 @@ class Ledger(upshift.ledger.Ledger):
         for domain, rank, provider, server_ip, alt_svc, outcome, document in rows:
             subject = Subject(domain=domain, rank=rank, provider=provider, server_ip=server_ip, alt_svc=alt_svc)
             yield subject, outcome, json.loads(document)
+
+    def records(self, record_type: Callable[..., Record]) -> Iterator[Record]:
+        """The results as records, in the order of the list."""
+        for subject, _, document in self.results():
+            yield record_type(**{name: getattr(subject, name) for name in _OF_SUBJECT}, **document)

@@ -57,6 +57,9 @@ class Fault:
     text: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}: {self.text!r}"
+
 
 class _RowError(ValueError):
     """Why a row cannot be used."""

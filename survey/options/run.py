@@ -6,12 +6,12 @@ import asyncio
 import resource
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from survey.fill import fill_targets
-from survey.ledger import Finished, Ledger
+from survey.ledger import Finished, Ledger, document_of
 from survey.options.probers import Probers, Start
 from survey.options.record import KIND, OptionsRecord
 from survey.options.visit import Visitor
@@ -32,9 +32,6 @@ TICK_S = 0.2
 
 VISITS_PER_SOCKET = 4
 """Domains under way per socket: most of them wait, for DNS or for the turn of their address."""
-
-_DOCUMENT = tuple(f.name for f in fields(OptionsRecord) if f.name not in ("domain", "rank", "provider"))
-"""Columns that the ledger keeps as a document; the others are the subject's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +104,7 @@ def survey(options: Options, start: Start, progress: Progress) -> Summary:
         if sum(done.values()) < total:
             allow_many_files(options.concurrency)
             asyncio.run(_visit_all(options, ledger, blocks, start, progress))
-        records = list(read_records(ledger))
+        records = list(ledger.records(OptionsRecord))
     finally:
         ledger.close()
     store.write_rows(options.out, KIND, records, OptionsRecord)
@@ -154,8 +151,7 @@ async def _work(visitor: Visitor, subjects: Iterator[Subject], done: list[Finish
     """Visits one subject after another, until none is left."""
     for subject in subjects:
         record = await visitor.visit(subject)
-        document = {name: getattr(record, name) for name in _DOCUMENT}
-        done.append((subject.domain, record.failure or record.outcome, document))
+        done.append((subject.domain, record.failure or record.outcome, document_of(record)))
 
 
 async def _tick(ledger: Ledger, done: list[Finished], progress: Progress) -> None:
@@ -187,12 +183,6 @@ def allow_many_files(sockets: int) -> None:
         raise UsageError(
             f"this process may open {hard} files only", where="--concurrency", remedy=f"lower it to {max(1, hard - 64)}"
         )
-
-
-def read_records(ledger: Ledger) -> Iterator[OptionsRecord]:
-    """What the ledger holds, in the order of the list."""
-    for subject, _, document in ledger.results():
-        yield OptionsRecord(domain=subject.domain, rank=subject.rank, provider=subject.provider, **document)
 
 
 def write_targets(source: Path, out: Path, records: Sequence[OptionsRecord]) -> None:

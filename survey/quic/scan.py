@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import upshift
 from survey.fill import check_targets_out, fill_targets
-from survey.ledger import Finished, Ledger
+from survey.ledger import Finished, Ledger, document_of
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Negotiator
 from survey.quic.record import QuicRecord
@@ -32,9 +32,6 @@ AT_ONCE_PER_ADDRESS = 4
 """Handshakes under way with one address."""
 
 KIND = "survey_quic"
-
-_DOCUMENT = tuple(f.name for f in fields(QuicRecord) if f.name not in ("domain", "rank", "provider"))
-"""Columns that the ledger keeps as a document; the others are the subject's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +102,7 @@ def survey(options: Options, progress: Progress) -> Summary:
         total, before = ledger.counts()
         if sum(before.values()) < total:
             dropped = asyncio.run(_visit_all(options, ledger, blocks, progress))
-        records = list(read_records(ledger))
+        records = list(ledger.records(QuicRecord))
     finally:
         ledger.close()
     store.write_rows(options.out, KIND, records, QuicRecord)
@@ -116,17 +113,11 @@ def survey(options: Options, progress: Progress) -> Summary:
         )
     return Summary(
         records=records,
-        faults=[f"line {fault.line}: {fault.reason}: {fault.text!r}" for fault in subjects.faults],
+        faults=list(map(str, subjects.faults)),
         passed_over=dict(subjects.broken) | ({"duplicates": subjects.duplicates} if subjects.duplicates else {}),
         complaints=blocks.complaints,
         dropped=dropped,
     )
-
-
-def read_records(ledger: Ledger) -> Iterator[QuicRecord]:
-    """What the ledger holds, in the order of the list."""
-    for subject, _, document in ledger.results():
-        yield QuicRecord(domain=subject.domain, rank=subject.rank, provider=subject.provider, **document)
 
 
 def supports(cause: str) -> bool | None:
@@ -178,7 +169,7 @@ async def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progr
             for subject in own:
                 await looked_up.turn()
                 record = await visitor.visit(subject)
-                waiting.append((subject.domain, record.cause, {name: getattr(record, name) for name in _DOCUMENT}))
+                waiting.append((subject.domain, record.cause, document_of(record)))
 
         flusher = asyncio.create_task(flush_often())
         try:

@@ -131,7 +131,7 @@ def _tell(summary: Summary, out: Path, *, as_json: bool) -> None:
         typer.echo(complaint, err=True)
     if summary.subjects is not None:
         for fault in summary.subjects.faults:
-            typer.echo(f"line {fault.line}: {fault.reason}: {fault.text!r}", err=True)
+            typer.echo(str(fault), err=True)
         for reason, number in summary.subjects.broken.items():
             typer.echo(f"rows passed over: {number:,} {reason}", err=True)
         if summary.subjects.duplicates:
