@@ -8,22 +8,8 @@ from typing import Annotated
 
 import typer
 
+from upshift import list_arguments as arguments
 from upshift.errors import UsageError
-from upshift.list_arguments import (
-    AsJson,
-    BlockLists,
-    Certificates,
-    Contact,
-    LedgerFile,
-    Limit,
-    Nameserver,
-    NameserverPort,
-    OptOut,
-    Shard,
-    check_certificates,
-    check_contact,
-    ledger_beside,
-)
 
 
 def crawl(
@@ -32,8 +18,8 @@ def crawl(
         typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (Parquet).")],
-    contact: Contact,
-    ledger: LedgerFile = None,
+    contact: arguments.Contact,
+    ledger: arguments.LedgerFile = None,
     min_size: Annotated[int, typer.Option(min=1, help="Least size of a file [bytes].")] = 1_000_000,
     max_size: Annotated[int, typer.Option(min=1, help="Largest size of a file [bytes].")] = 100_000_000,
     depth: Annotated[int, typer.Option(min=0, help="Links from the start page.")] = 2,
@@ -42,19 +28,19 @@ def crawl(
     domain_time: Annotated[
         float, typer.Option(min=1, help="Longest visit of a domain, less what it waits for its address's turn [s].")
     ] = 600.0,
-    shard: Shard = "1/1",
-    limit: Limit = None,
+    shard: arguments.Shard = "1/1",
+    limit: arguments.Limit = None,
     workers: Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")] = 200,
     rate: Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")] = 2.0,
     per_address: Annotated[int, typer.Option(min=1, max=8, help="Requests under way per server address.")] = 1,
     timeout: Annotated[float, typer.Option(min=0.1, help="Longest request [s].")] = 15.0,
-    block_list: BlockLists = None,
-    opt_out: OptOut = None,
-    nameserver: Nameserver = None,
-    nameserver_port: NameserverPort = 53,
-    ca: Certificates = None,
+    block_list: arguments.BlockLists = None,
+    opt_out: arguments.OptOut = None,
+    nameserver: arguments.Nameserver = None,
+    nameserver_port: arguments.NameserverPort = 53,
+    ca: arguments.Certificates = None,
     start: Annotated[str, typer.Option(help="Start page of a domain.")] = "https://{domain}/",
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Top list -> one file of --min-size or more per domain, with its size.
 
@@ -71,7 +57,7 @@ def crawl(
         raise UsageError(f"{start!r} is no start page", where="--start", remedy="write https://{domain}/")
     if max_size < min_size:
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
-    check_certificates(ca)
+    arguments.check_certificates(ca)
     limits = Limits(
         min_size=min_size,
         max_size=max_size,
@@ -84,8 +70,8 @@ def crawl(
     options = Options(
         source=source,
         out=out,
-        ledger=ledger_beside(out, ledger),
-        contact=check_contact(contact),
+        ledger=arguments.ledger_beside(out, ledger),
+        contact=arguments.check_contact(contact),
         limits=limits,
         shard=parse_shard(shard),
         limit=limit,

@@ -9,31 +9,17 @@ from typing import Annotated
 
 import typer
 
-from upshift.list_arguments import (
-    AsJson,
-    BlockLists,
-    Certificates,
-    Contact,
-    LedgerFile,
-    Limit,
-    Nameserver,
-    NameserverPort,
-    OptOut,
-    Shard,
-    check_certificates,
-    check_contact,
-    ledger_beside,
-)
+from upshift import list_arguments as arguments
 
 
 def quic(
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (Parquet).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")],
-    contact: Contact,
+    contact: arguments.Contact,
     targets_out: Annotated[
         Path | None, typer.Option(help="Write INPUT (targets) again, with quic filled in (Parquet).")
     ] = None,
-    ledger: LedgerFile = None,
+    ledger: arguments.LedgerFile = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Probe domains, too, that offer h3 neither in DNS nor by Alt-Svc.")
     ] = False,
@@ -41,8 +27,8 @@ def quic(
         bool, typer.Option("--unpadded", help="Ask servers by a probe that is too small, too: they must not answer.")
     ] = False,
     ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records and probe over IPv6.")] = False,
-    shard: Shard = "1/1",
-    limit: Limit = None,
+    shard: arguments.Shard = "1/1",
+    limit: arguments.Limit = None,
     rate: Annotated[
         float, typer.Option(min=0.1, max=50_000, help="Probes and handshakes (and domains looked up) per second.")
     ] = 500,
@@ -55,12 +41,12 @@ def quic(
         float, typer.Option(min=0.1, max=60, help="Longest wait for a probe's answer, a handshake, a response [s].")
     ] = 3.0,
     probes: Annotated[int, typer.Option(min=1, max=10, help="Probes to a server that stays silent.")] = 2,
-    block_list: BlockLists = None,
-    opt_out: OptOut = None,
-    nameserver: Nameserver = None,
-    nameserver_port: NameserverPort = 53,
-    ca: Certificates = None,
-    as_json: AsJson = False,
+    block_list: arguments.BlockLists = None,
+    opt_out: arguments.OptOut = None,
+    nameserver: arguments.Nameserver = None,
+    nameserver_port: arguments.NameserverPort = 53,
+    ca: arguments.Certificates = None,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Find out which domains serve HTTP/3: offers, forced version negotiation, then a handshake and a HEAD.
 
@@ -74,13 +60,13 @@ def quic(
     from upshift.lists import parse_shard
     from upshift.progress import show
 
-    check_certificates(ca)
+    arguments.check_certificates(ca)
     options = Options(
         source=source,
         out=out,
-        ledger=ledger_beside(out, ledger),
+        ledger=arguments.ledger_beside(out, ledger),
         targets_out=targets_out,
-        contact=check_contact(contact),
+        contact=arguments.check_contact(contact),
         limits=Limits(timeout_s=timeout, probes=probes, everything=everything, unpadded=unpadded, ipv6=ipv6),
         shard=parse_shard(shard),
         limit=limit,

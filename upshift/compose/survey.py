@@ -13,18 +13,8 @@ import typer
 
 from survey.options.cli import figures
 from survey.quic.cli import quic
+from upshift import list_arguments as arguments
 from upshift.errors import UsageError
-from upshift.list_arguments import (
-    AsJson,
-    BlockLists,
-    LedgerFile,
-    Limit,
-    Nameserver,
-    NameserverPort,
-    OptOut,
-    Shard,
-    ledger_beside,
-)
 
 if TYPE_CHECKING:
     from survey.options.probers import Start
@@ -48,14 +38,14 @@ def options(
         Path | None,
         typer.Option(help="Write INPUT (targets) again, with ecn, sack and window_scaling filled in (Parquet)."),
     ] = None,
-    ledger: LedgerFile = None,
+    ledger: arguments.LedgerFile = None,
     port: Annotated[
         list[int] | None,
         typer.Option(min=1, max=65535, help="TCP port; may be repeated: the next one where none answers. [443, 80]"),
     ] = None,
     ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records and shake hands over IPv6.")] = False,
-    shard: Shard = "1/1",
-    limit: Limit = None,
+    shard: arguments.Shard = "1/1",
+    limit: arguments.Limit = None,
     rate: Annotated[float, typer.Option(min=0.1, max=200_000, help="Handshakes (and names asked) per second.")] = 1000,
     concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Handshakes at the same time.")] = 2000,
     per_address: Annotated[int, typer.Option(min=1, help="The same, for each server address.")] = 2,
@@ -64,10 +54,10 @@ def options(
     again_after: Annotated[
         float, typer.Option(min=0, help="Ask a server without any option again after this time [s]; 0: never.")
     ] = 3.0,
-    block_list: BlockLists = None,
-    opt_out: OptOut = None,
-    nameserver: Nameserver = None,
-    nameserver_port: NameserverPort = 53,
+    block_list: arguments.BlockLists = None,
+    opt_out: arguments.OptOut = None,
+    nameserver: arguments.Nameserver = None,
+    nameserver_port: arguments.NameserverPort = 53,
     isolation: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +66,7 @@ def options(
         ),
     ] = None,
     probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that shake hands.")] = 1,
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Shake hands with every domain's server: ECN, SACK, window scaling, timestamps, SYNs sent again.
 
@@ -91,7 +81,7 @@ def options(
     chosen = Options(
         source=source,
         out=out,
-        ledger=ledger_beside(out, ledger),
+        ledger=arguments.ledger_beside(out, ledger),
         targets_out=targets_out,
         ports=tuple(dict.fromkeys(port or (443, 80))),
         ipv6=ipv6,
