@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from downloader.campaign import Campaign, from_document
 from downloader.export import export_downloads
 from downloader.journal import Journal
 from downloader.run import RunSummary, run_campaign
+from tests.lab import _loopback as loopback
 from upshift import process, store
 from upshift.domain import Download, Failure, Outcome
 from upshift.errors import PlaceError, UsageError
@@ -37,18 +37,6 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 SIZE = 200_000
-
-
-def _load(name: str) -> Any:
-    spec = spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-loopback = _load("_loopback")
 
 
 class Silent:

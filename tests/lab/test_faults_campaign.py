@@ -9,29 +9,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections import Counter
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import _fault_world as campaigns
 from upshift.domain import Failure, Outcome
 
 pytestmark = pytest.mark.lab
 
-
-def _load(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-campaigns = _load("_fault_world")
 
 OUTSIDE = "203.0.113.1"
 """TEST-NET-3 (RFC 5737): nobody's address, and outside the lab's prefixes."""

@@ -12,25 +12,16 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import _fault_world as campaigns
+
 pytestmark = pytest.mark.lab
 
 
-def _load(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-campaigns = _load("_fault_world")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own needs root here")
 
 HEAD = 'name = "c"\nlab = "small"\ntargets = "lab"\n'

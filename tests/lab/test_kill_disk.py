@@ -9,30 +9,18 @@ import os
 import re
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import _fault_world as faults
+
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root here"),
 ]
-
-
-def _load(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-faults = _load("_fault_world")
 
 
 @pytest.fixture

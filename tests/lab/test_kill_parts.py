@@ -9,32 +9,19 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from downloader.journal import Journal
+from tests.lab import _fault_world as faults
 from upshift.domain import Failure
 
 pytestmark = pytest.mark.lab
 
 PLANNED = 3 * 2 * 3  # iterations, targets, configurations
-
-
-def _load(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-faults = _load("_fault_world")
 
 
 @pytest.fixture

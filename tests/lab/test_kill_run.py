@@ -13,16 +13,15 @@ import random
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from downloader.journal import Journal
+from tests.lab import _fault_world as faults
 from upshift import store
 from upshift.domain import Download
 
@@ -36,18 +35,6 @@ COUNTERS = re.compile(
     r"|nf_conntrack_count|kernel\.sched_domain|fs\.binfmt_misc|fs\.quota|\.neigh\.|kernel\.unprivileged|vm\.stat"
 )
 """Sysctls that count or change by themselves."""
-
-
-def _load(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-faults = _load("_fault_world")
 
 
 class Host:
