@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.topologies import server, topology
 from upshift import store
 from upshift.domain import Download
 from upshift.errors import PlaceError
@@ -82,21 +83,7 @@ FILES = {
     "analysis/kpis/bytes_per_packet.py": KPI,
 }
 
-TOPOLOGY = """schema = 1
-name = "one-file"
-[[vantage]]
-name = "V"
-[[organisation]]
-name = "o"
-title = "O"
-asn = 3000001
-[[server]]
-name = "s"
-organisation = "o"
-domains = ["www.one.example"]
-files = [{ path = "/a.bin", size = "300 kB" }]
-paths = { V = { rtt_ms = 10, rate_mbit = 50 } }
-"""
+TOPOLOGY = topology("one-file", server("s", "www.one.example", size="300 kB", path="rtt_ms = 10, rate_mbit = 50"))
 
 CAMPAIGN = """name = "one-file"
 lab = "./one.toml"

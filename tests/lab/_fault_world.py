@@ -1,4 +1,4 @@
-"""What the tests of faults and kills share: tiny topologies and campaigns, the command line, what a campaign left.
+"""What the tests of faults and kills share: campaigns, the command line, what a campaign left.
 
 Every program that is started here, and all that it starts in turn, carries `MARK` in its environment, so that these
 tests find their own processes and namespaces among those of everybody else on the machine.
@@ -41,22 +41,6 @@ client = "quiche"
 
 PROGRESS = re.compile(r"[\w -]+: \d+/\d+[^\n]*/s[^\n]*")
 """A line of the plain progress display."""
-
-
-def server(name: str, domain: str, *, more: str = "", vantages: Sequence[str] = ("V",), size: str = "100 kB") -> str:
-    """A [[server]] of a topology, on a short and fast path."""
-    paths = ", ".join(f"{vantage} = {{ rtt_ms = 6, rate_mbit = 50 }}" for vantage in vantages)
-    return (
-        f'\n[[server]]\nname = "{name}"\norganisation = "o"\ndomains = ["{domain}"]\n'
-        f'files = [{{ path = "/a.bin", size = "{size}" }}]\n{more}\npaths = {{ {paths} }}\n'
-    )
-
-
-def topology(name: str, *servers: str, vantages: Sequence[str] = ("V",)) -> str:
-    """The text of a topology file."""
-    head = f'schema = 1\nname = "{name}"\nseed = 3\n'
-    head += "".join(f'[[vantage]]\nname = "{vantage}"\n' for vantage in vantages)
-    return head + '[[organisation]]\nname = "o"\ntitle = "O"\nasn = 3000001\n' + "".join(servers)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab import _fault_world as campaigns
+from tests.topologies import server, topology
 from upshift.domain import Failure, Outcome
 
 pytestmark = pytest.mark.lab
@@ -58,11 +59,10 @@ def world(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def finished(world: Any) -> Path:
     """A campaign with every fault, in a lab that is up, so that its DNS can be given a record that leads outside."""
     servers = [
-        campaigns.server(f"bad-{n}", domain, more=f'fault = "{kind}"')
-        for n, (domain, (kind, *_)) in enumerate(FAULTS.items())
+        server(f"bad-{n}", domain, more=f'fault = "{kind}"') for n, (domain, (kind, *_)) in enumerate(FAULTS.items())
     ]
-    servers += [campaigns.server(f"good-{n}", domain) for n, domain in enumerate(GOOD)]
-    lab = world.write("faulty.toml", campaigns.topology("faulty", *servers))
+    servers += [server(f"good-{n}", domain) for n, domain in enumerate(GOOD)]
+    lab = world.write("faulty.toml", topology("faulty", *servers, seed=3))
     assert world.upshift("lab", "up", lab).returncode == 0
     _lead_outside(world)
     table = [f"{domain},https://{domain}/a.bin,other" for domain in (*FAULTS, *GOOD, "nodns.example")]

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.lab import _fault_world as campaigns
+from tests.topologies import server, topology
 
 pytestmark = pytest.mark.lab
 
@@ -82,8 +83,8 @@ TABLES = {
 @pytest.fixture(scope="module")
 def world(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = campaigns.World(tmp_path_factory.mktemp("input"))
-    servers = [campaigns.server("s1", "www.one.example"), campaigns.server("s2", "www.two.example")]
-    made.write("tiny.toml", campaigns.topology("tiny", *servers))
+    servers = [server("s1", "www.one.example"), server("s2", "www.two.example")]
+    made.write("tiny.toml", topology("tiny", *servers, seed=3))
     yield made
     made.clean()
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab import _fault_world as faults
+from tests.topologies import server, topology
 
 pytestmark = [
     pytest.mark.lab,
@@ -26,8 +27,8 @@ pytestmark = [
 @pytest.fixture
 def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made = faults.World(tmp_path)
-    servers = [faults.server("s1", "www.one.example"), faults.server("s2", "www.two.example")]
-    made.write("disk.toml", faults.topology("disk", *servers))
+    servers = [server("s1", "www.one.example"), server("s2", "www.two.example")]
+    made.write("disk.toml", topology("disk", *servers, seed=3))
     made.campaign(tmp_path / "disk.toml", more="iterations = 3")
     yield made
     made.clean()

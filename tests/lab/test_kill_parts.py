@@ -17,6 +17,7 @@ import pytest
 
 from downloader.journal import Journal
 from tests.lab import _fault_world as faults
+from tests.topologies import server, topology
 from upshift.domain import Failure
 
 pytestmark = pytest.mark.lab
@@ -27,8 +28,8 @@ PLANNED = 3 * 2 * 3  # iterations, targets, configurations
 @pytest.fixture
 def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made = faults.World(tmp_path)
-    servers = [faults.server("s1", "www.one.example", size="1 MB"), faults.server("s2", "t.example", size="1 MB")]
-    made.write("parts.toml", faults.topology("parts", *servers))
+    servers = [server("s1", "www.one.example", size="1 MB"), server("s2", "t.example", size="1 MB")]
+    made.write("parts.toml", topology("parts", *servers, seed=3))
     made.campaign(tmp_path / "parts.toml", more="iterations = 3")
     yield made
     made.clean()

@@ -22,6 +22,7 @@ import pytest
 
 from downloader.journal import Journal
 from tests.lab import _fault_world as faults
+from tests.topologies import server, topology
 from upshift import store
 from upshift.domain import Download
 
@@ -92,8 +93,8 @@ class Host:
 def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made = faults.World(tmp_path)
     pair = ("V", "W")
-    servers = [faults.server("s1", "www.one.example", vantages=pair), faults.server("s2", "t.example", vantages=pair)]
-    made.write("pair.toml", faults.topology("pair", *servers, vantages=pair))
+    servers = [server("s1", "www.one.example", vantages=pair), server("s2", "t.example", vantages=pair)]
+    made.write("pair.toml", topology("pair", *servers, vantages=pair, seed=3))
     made.campaign(tmp_path / "pair.toml", more="iterations = 8")
     yield made
     for pid in made.processes():  # only after a failure

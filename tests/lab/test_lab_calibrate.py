@@ -12,34 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.topologies import server, topology
 from upshift.progress import show
 from vantage.lab.calibrate import Calibration, Check
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
-TOPOLOGY = """
-schema = 1
-name = "calibrated"
-[[vantage]]
-name = "V"
-[[organisation]]
-name = "o"
-title = "O"
-asn = 3000001
-[[server]]
-name = "s"
-organisation = "o"
-domains = ["www.mini.example"]
-files = [{ path = "/a.bin", size = "10 kB" }]
-paths = { V = { rtt_ms = 8, rate_mbit = 12, queue = 30000 } }
-[[server]]
-name = "lossy"
-organisation = "o"
-domains = ["www.lossy.example"]
-files = [{ path = "/a.bin", size = "10 kB" }]
-paths = { V = { rtt_ms = 8, rate_mbit = 12, loss_percent = 2 } }
-"""
+PATH = "rtt_ms = 8, rate_mbit = 12"
+TOPOLOGY = topology(
+    "calibrated",
+    server("s", "www.mini.example", size="10 kB", path=f"{PATH}, queue = 30000"),
+    server("lossy", "www.lossy.example", size="10 kB", path=f"{PATH}, loss_percent = 2"),
+)
 
 
 @pytest.fixture(scope="module")

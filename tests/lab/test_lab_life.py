@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mini_topology import MINI
+from tests.topologies import MINI
 from upshift.errors import LabError
 from upshift.process import start_time_ticks
 from vantage.lab import control

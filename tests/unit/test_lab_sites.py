@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mini_topology import MINI
+from tests.topologies import MINI
 from upshift.errors import UsageError
 from vantage.lab import content, dns, sites, web
 from vantage.lab.access import read_access

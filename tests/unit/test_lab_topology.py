@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.mini_topology import MINI
+from tests.topologies import MINI
 from upshift.domain import Provider
 from upshift.errors import UsageError
 from upshift.reach import LAB_PREFIXES, is_allowed
