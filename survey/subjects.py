@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from upshift import store
-from upshift.errors import UsageError
+from upshift.errors import UsageError, unreadable
 from upshift.lists import Fault, TopList, in_shard
 
 
@@ -87,8 +87,7 @@ def is_parquet(path: Path) -> bool:
         with path.open("rb") as handle:
             return handle.read(4) == b"PAR1"
     except OSError as error:
-        said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
-        raise UsageError(said, where=str(path), remedy="give a top list or a targets file") from None
+        raise UsageError(unreadable(error), where=str(path), remedy="give a top list or a targets file") from None
 
 
 def _of_targets(path: Path) -> Iterator[Subject]:

@@ -73,3 +73,8 @@ class NoisyHostError(UpshiftError):
     """The host is too busy for a verdict."""
 
     exit_code = 3
+
+
+def unreadable(error: OSError) -> str:
+    """Why a file cannot be opened or read, as `what` of a UsageError."""
+    return "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, unreadable
 
 Contact = Annotated[str, typer.Option(help="Mail or web address in the user agent, for those who are asked. Required.")]
 
@@ -57,7 +57,6 @@ def check_certificates(file: Path | None) -> None:
     try:
         found = b"-----BEGIN CERTIFICATE-----" in file.read_bytes()
     except OSError as error:
-        said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
-        raise UsageError(said, where=str(file), remedy="give certificates in PEM") from None
+        raise UsageError(unreadable(error), where=str(file), remedy="give certificates in PEM") from None
     if not found:
         raise UsageError("there is no certificate in it", where=str(file), remedy="give certificates in PEM")

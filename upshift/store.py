@@ -44,6 +44,9 @@ _ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "sup
 DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
 """The columns that name a download; `kpis` has them too."""
 
+ROWS_AT_ONCE = 10_000
+"""Rows of a dataclass that are in memory while they are written."""
+
 _UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_bytes": "B"}
 
 
@@ -81,13 +84,10 @@ def write_json(path: Path, document: object) -> None:
     write_text(path, json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-ROWS_AT_ONCE = 10_000
-
-
 def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | None = None) -> None:
     """Writes rows of one dataclass as one table; kinds of the spine's (`Target`, `Download`) need no `row_type`.
 
-    `ROWS_AT_ONCE` rows are in memory at a time, so `rows` may be an iterator over a ledger of any length.
+    They are taken `ROWS_AT_ONCE` at a time, so `rows` may be an iterator over a ledger of any length.
     """
     import pyarrow as pa
 
@@ -99,17 +99,17 @@ def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | N
     _write(path, kind, schema, batches)
 
 
+def _batches(rows: Iterable[object]) -> Iterator[list[object]]:
+    iterator = iter(rows)
+    while batch := list(itertools.islice(iterator, ROWS_AT_ONCE)):
+        yield batch
+
+
 def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
     """Rows of a table as dataclass values; columns that the dataclass lacks are ignored."""
     table = read_table(path, kind)
     names = [f.name for f in dataclasses.fields(row_type) if f.name in table.column_names]  # type: ignore[arg-type]
     return [row_type(**row) for row in table.select(names).to_pylist()]
-
-
-def _batches(rows: Iterable[object]) -> Iterator[list[object]]:
-    iterator = iter(rows)
-    while batch := list(itertools.islice(iterator, ROWS_AT_ONCE)):
-        yield batch
 
 
 def write_table(path: Path, kind: str, table: pa.Table) -> None:
