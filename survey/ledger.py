@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 import upshift.ledger
@@ -21,7 +22,12 @@ Finished = tuple[str, str, Mapping[str, Any]]
 
 def document_of(record: Any) -> dict[str, Any]:
     """What was found, of a record that is a dataclass: all that its subject does not say."""
-    return {column.name: getattr(record, column.name) for column in fields(record) if column.name not in _OF_SUBJECT}
+    return {name: getattr(record, name) for name in _found_columns(record.__class__)}
+
+
+@cache  # it is asked for thousands of times a second
+def _found_columns(record_type: Any) -> tuple[str, ...]:
+    return tuple(column.name for column in fields(record_type) if column.name not in _OF_SUBJECT)
 
 
 class Ledger(upshift.ledger.Ledger):
