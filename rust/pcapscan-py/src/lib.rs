@@ -1,9 +1,9 @@
 //! Python module `upshift_native._native`: the capture engine for Python.
 
-use pcapscan::connection::Connection;
-use pcapscan::engine::Skipped;
-use pcapscan::record::{Fields, Value, visit};
-use pcapscan::{Engine, Rules, Settings, scan as scan_file};
+use pcapscan::{
+    BIN_NS, Connection, Engine, Fields, Rules, Settings, Skipped, TrueClass, Value,
+    scan as scan_file, visit,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -122,7 +122,7 @@ fn series_dict<'py>(
     let from_client = |direction: u8| usize::from(direction) == connection.client;
     let dict = PyDict::new(py);
     dict.set_item("start_ns", series.start_ns())?;
-    dict.set_item("bin_ns", pcapscan::series::BIN_NS)?;
+    dict.set_item("bin_ns", BIN_NS)?;
     let bins = |side: usize| series.bins.iter().map(|bin| bin[side]).collect::<Vec<_>>();
     dict.set_item("client_bytes", bins(connection.client))?;
     dict.set_item("server_bytes", bins(connection.client ^ 1))?;
@@ -141,7 +141,7 @@ fn series_dict<'py>(
                 at,
                 from_client(direction),
                 end,
-                pcapscan::truth::TrueClass::ALL[usize::from(class)].name(),
+                TrueClass::ALL[usize::from(class)].name(),
             )
         })
         .collect();

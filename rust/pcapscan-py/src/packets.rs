@@ -1,9 +1,7 @@
 //! One row per packet: as CSV straight to a file descriptor or path, or as columns for Arrow.
 
 use crate::{CaptureError, parse_rules};
-use pcapscan::capture::Capture;
-use pcapscan::rows::{Columns, CsvWriter};
-use pcapscan::{Engine, Settings};
+use pcapscan::{Capture, Columns, CsvWriter, Engine, ScanError, Settings};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -12,7 +10,7 @@ use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
 
-fn capture_error(error: &pcapscan::ScanError) -> PyErr {
+fn capture_error(error: &ScanError) -> PyErr {
     CaptureError::new_err(error.to_string())
 }
 

@@ -1,8 +1,6 @@
 //! Scans a capture and prints what a benchmark wants to know; `--csv` writes one row per packet instead.
 
-use pcapscan::capture::Capture;
-use pcapscan::rows::CsvWriter;
-use pcapscan::{Engine, Settings};
+use pcapscan::{Capture, CsvWriter, Engine, Settings};
 use std::env;
 use std::path::PathBuf;
 

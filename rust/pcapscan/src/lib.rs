@@ -8,28 +8,34 @@
     reason = "TSval, TSecr, AccECN and the like are the words of RFCs, not code"
 )]
 
-pub mod capture;
-pub mod connection;
-pub mod engine;
-pub mod error;
+mod capture;
+mod connection;
+mod engine;
+mod error;
 mod holes;
-pub mod ip;
-pub mod link;
-pub mod lookup;
-pub mod plain;
-pub mod quic;
-pub mod record;
-pub mod rows;
-pub mod rtt;
-pub mod seq;
-pub mod series;
-pub mod side;
-pub mod tcp;
+mod ip;
+mod link;
+mod lookup;
+mod plain;
+mod quic;
+mod record;
+mod rows;
+mod rtt;
+mod seq;
+mod series;
+mod side;
+mod tcp;
 #[doc(hidden)]
 pub mod testing;
-pub mod truth;
-pub mod wireshark;
+mod truth;
+mod wireshark;
 
-pub use engine::{Engine, PacketRow, Settings, Sink, scan};
+pub use capture::Capture;
+pub use connection::Connection;
+pub use engine::{Engine, PacketRow, Settings, Sink, Skipped, scan};
 pub use error::ScanError;
+pub use record::{Fields, Value, visit};
+pub use rows::{Columns, CsvWriter};
+pub use series::BIN_NS;
+pub use truth::TrueClass;
 pub use wireshark::Rules;

@@ -1,9 +1,6 @@
-//! The short way through the engine (`pcapscan::plain`) and the full one leave the same records and rows behind.
+//! The short way through the engine (`src/plain.rs`) and the full one leave the same records and rows behind.
 
-use pcapscan::capture::Capture;
-use pcapscan::record::{Value, visit};
-use pcapscan::rows::CsvWriter;
-use pcapscan::{Engine, Rules, Settings};
+use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
 use std::path::{Path, PathBuf};
 
 type Records = Vec<Vec<(&'static str, Value)>>;

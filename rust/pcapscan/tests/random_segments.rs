@@ -1,11 +1,8 @@
 //! Random segments near each other in sequence space: the short way and the full one agree there too, nothing panics,
 //! and shifting all sequence numbers across the wrap changes nothing.
 
-use pcapscan::capture::Capture;
-use pcapscan::record::{Value, visit};
-use pcapscan::rows::CsvWriter;
 use pcapscan::testing::{Packet, Writer};
-use pcapscan::{Engine, Rules, Settings};
+use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
 use std::io::Cursor;
 
 /// `SplitMix64`: the tests need no more, and stay the same for ever.

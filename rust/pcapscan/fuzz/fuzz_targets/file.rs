@@ -2,10 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pcapscan::capture::Capture;
-use pcapscan::record::{Value, visit};
-use pcapscan::rows::CsvWriter;
-use pcapscan::{Engine, Rules, Settings};
+use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
 use std::io::{Cursor, Read};
 
 fn scan(data: &[u8], settings: Settings) -> Option<(Vec<u8>, Vec<(&'static str, Value)>)> {

@@ -2,11 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pcapscan::capture::Capture;
-use pcapscan::record::{Value, visit};
-use pcapscan::rows::CsvWriter;
 use pcapscan::testing::{Packet, Writer};
-use pcapscan::{Engine, Rules, Settings};
+use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
 use std::io::Cursor;
 
 fn scan(bytes: &[u8], settings: Settings) -> (Vec<u8>, Vec<(&'static str, Value)>) {
