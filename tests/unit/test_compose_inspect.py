@@ -15,7 +15,7 @@ from analysis.connection import Connection
 from analysis.kpis import ALL as KPIS
 from downloader.apply import complete_levels
 from upshift import store
-from upshift.compose import inspect
+from upshift.compose.inspect import matching, proof, rows
 from upshift.domain import Download
 
 START = 1_700_000_000.0
@@ -55,33 +55,33 @@ def connection(**changes: Any) -> Connection:
 
 def test_the_nearest_connection_of_a_used_port_is_taken() -> None:
     early, late = connection(first_ns=int((START - 0.4) * 1e9)), connection(first_ns=int((START + 0.01) * 1e9))
-    assert inspect.find_connection(download(), [early, late]) is late
+    assert matching.find_connection(download(), [early, late]) is late
     far = connection(first_ns=int((START + 5) * 1e9))
-    assert inspect.find_connection(download(), [far]) is None
-    assert inspect.find_connection(download(), [connection(client_port=1)]) is None
-    assert inspect.find_connection(download(local_port=None), [late]) is None
+    assert matching.find_connection(download(), [far]) is None
+    assert matching.find_connection(download(), [connection(client_port=1)]) is None
+    assert matching.find_connection(download(local_port=None), [late]) is None
 
 
 def test_a_treatment_as_asked_is_proven() -> None:
-    assert inspect.judge_treatment(download(), connection()) == (True, None)
+    assert proof.judge_treatment(download(), connection()) == (True, None)
 
 
 def test_a_treatment_that_the_wire_contradicts_is_told() -> None:
     asked = download(levels=json.dumps(complete_levels({"ecn": "on"})))
-    ok, detail = inspect.judge_treatment(asked, connection())
+    ok, detail = proof.judge_treatment(asked, connection())
     assert ok is False
     assert detail is not None and detail.startswith("ecn=on: ")
 
 
 def test_without_a_capture_nothing_is_proven() -> None:
-    assert inspect.judge_treatment(download(), None) == (None, "no connection of the capture fits this download")
-    assert inspect.judge_treatment(download(capture=None), None) == (None, "there is no capture")
-    assert inspect.judge_treatment(download(), connection(syn_ns=None))[0] is None
+    assert proof.judge_treatment(download(), None) == (None, "no connection of the capture fits this download")
+    assert proof.judge_treatment(download(capture=None), None) == (None, "there is no capture")
+    assert proof.judge_treatment(download(), connection(syn_ns=None))[0] is None
 
 
 def test_a_void_download_stays_void() -> None:
     void = download(treatment_ok=False, treatment_detail="void: late")
-    assert inspect.judge_treatment(void, connection()) == (False, "void: late")
+    assert proof.judge_treatment(void, connection()) == (False, "void: late")
 
 
 @pytest.mark.parametrize(
@@ -90,29 +90,29 @@ def test_a_void_download_stays_void() -> None:
 )
 def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None, expected: bool | None) -> None:
     asked = download(transport="quic", transport_detail=detail, alpn=alpn)
-    assert inspect.judge_treatment(asked, None)[0] is expected
+    assert proof.judge_treatment(asked, None)[0] is expected
 
 
 def test_client_and_capture_must_agree() -> None:
-    assert inspect.story(download(), connection()) is None
+    assert proof.story(download(), connection()) is None
     late = connection(response_last_ns=int((START + 0.98) * 1e9))
-    assert "client and capture differ" in (inspect.story(download(), late) or "")
+    assert "client and capture differ" in (proof.story(download(), late) or "")
     short = connection(server_payload_bytes=999)
-    assert "999 bytes" in (inspect.story(download(), short) or "")
-    assert inspect.story(download(), connection(truncated=True, server_payload_bytes=1)) is None
+    assert "999 bytes" in (proof.story(download(), short) or "")
+    assert proof.story(download(), connection(truncated=True, server_payload_bytes=1)) is None
 
 
 def test_kpis_are_written_with_units(tmp_path: Path) -> None:
-    row = inspect.kpi_row(download(), connection())
-    inspect.write_kpis(tmp_path / "kpis.parquet", [row])
+    row = rows.kpi_row(download(), connection())
+    rows.write_kpis(tmp_path / "kpis.parquet", [row])
     table = store.read_table(tmp_path / "kpis.parquet", "kpis")
     assert table.column_names == [*store.DOWNLOAD_KEY, *KPIS]
     assert table.schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
-    inspect.write_kpis(tmp_path / "empty.parquet", [])
+    rows.write_kpis(tmp_path / "empty.parquet", [])
     assert store.read_table(tmp_path / "empty.parquet", "kpis").num_rows == 0
 
 
 def test_quic_goodput_comes_from_the_body() -> None:
     quic = connection(protocol="quic", syn_ns=None)
-    row = inspect.kpi_row(download(transport="quic", body_bytes=1_000_000), quic)
+    row = rows.kpi_row(download(transport="quic", body_bytes=1_000_000), quic)
     assert row["goodput"] == pytest.approx(8 / (1.1 - 1e-6), rel=1e-6)

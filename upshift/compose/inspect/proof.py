@@ -1,0 +1,98 @@
+"""Did the wire carry what was asked, and do client and capture tell one story? Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from analysis.connection import Connection
+from downloader.factors import ALL as FACTORS
+from upshift.domain import Download, Handshake, Outcome, Transport
+
+STORY_SLACK_S = 0.005
+STORY_SLACK_SHARE = 0.01
+"""Client and capture may differ by the larger of the two (design, measuring rule 6)."""
+
+QUIC_V1 = "0x00000001"
+
+
+def handshake_of(connection: Connection) -> Handshake | None:
+    """What SYN and SYN-ACK carried, None for QUIC or where the SYN was not captured."""
+    if connection.protocol != Transport.TCP or connection.syn_ns is None:
+        return None
+    answered = connection.syn_ack_ns is not None
+    return Handshake(
+        syn_ecn=bool(connection.ecn_requested),
+        synack_ecn=connection.ecn_accepted if answered else None,
+        syn_sack=bool(connection.client_sack_permitted),
+        synack_sack=bool(connection.server_sack_permitted) if answered else None,
+        syn_window_scale=connection.client_window_scale,
+        synack_window_scale=connection.server_window_scale if answered else None,
+        synack_seen=answered,
+        syn_timestamps=bool(connection.client_timestamps),
+        synack_timestamps=bool(connection.server_timestamps) if answered else None,
+        syn_mss=connection.client_mss,
+        synack_mss=connection.server_mss if answered else None,
+        syn_window=connection.client_syn_window or 0,
+        syn_count=connection.client_syn_packets,
+        later_syn_without_ecn=bool(connection.ecn_fallback),
+    )
+
+
+def judge_treatment(download: Download, connection: Connection | None) -> tuple[bool | None, str | None]:
+    """Whether the wire carried what was asked, and why not: (None, reason) where nothing can tell.
+
+    For QUIC the client's own account counts, as transport parameters are encrypted in the capture.
+    """
+    if download.treatment_ok is False:
+        return False, download.treatment_detail
+    if download.transport == Transport.QUIC:
+        return _judge_quic(download)
+    if connection is None:
+        return None, "no connection of the capture fits this download" if download.capture else "there is no capture"
+    handshake = handshake_of(connection)
+    if handshake is None:
+        return None, "the SYN is not in the capture"
+    levels: Mapping[str, str] = json.loads(download.levels)
+    reasons = [
+        f"{name}={level}: {reason}"
+        for name, level in levels.items()
+        if (reason := FACTORS[name].proof(level, handshake)) is not None
+    ]
+    if download.outcome == Outcome.OK and (told := story(download, connection)) is not None:
+        reasons.append(told)
+    return not reasons, "; ".join(reasons) or None
+
+
+def _judge_quic(download: Download) -> tuple[bool | None, str | None]:
+    if download.transport_detail is None or download.connect_s is None:
+        return None, "the client gave no account of a connection"
+    version = json.loads(download.transport_detail).get("version")
+    if version != QUIC_V1 or download.alpn != "h3":
+        return False, f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was asked"
+    return True, None
+
+
+def story(download: Download, connection: Connection) -> str | None:
+    """Where client and capture contradict each other, None where they tell the same story.
+
+    The last data byte reaches the kernel, and the capture, before the client can have read it; so only a client that is
+    earlier, or later by more than the slack, is wrong.
+    """
+    if connection.truncated or (download.capture_dropped or 0) > 0 or download.last_byte_s is None:
+        return None
+    if connection.response_last_ns is None:
+        return "client and capture differ: the client has a body, the capture has no data from the server"
+    seen_s = connection.response_last_ns / 1e9 - download.started_at
+    slack_s = max(STORY_SLACK_S, STORY_SLACK_SHARE * download.last_byte_s)
+    if abs(seen_s - download.last_byte_s) > slack_s:
+        return (
+            f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
+            f"{seen_s:.4f} s by the capture"
+        )
+    if connection.server_payload_bytes < download.body_bytes:
+        return (
+            f"client and capture differ: a body of {download.body_bytes} bytes, "
+            f"{connection.server_payload_bytes} bytes of payload in the capture"
+        )
+    return None
