@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import upshift_native
 
-from analysis.connection import Connection
+from analysis.connection import Connection, Side
 from analysis.kpi import Value
 from analysis.kpis import ALL as KPIS
 from upshift import store
@@ -225,6 +225,8 @@ def document(path: Path, connection: Connection) -> str:
     """The JSON document of one connection: `capture`, `kpis`, `record` (see docs/design/kpi-engine.md for the keys)."""
     record: dict[str, Any] = {name: getattr(connection, name) for name in Connection.__slots__}
     series = record.pop("series")
+    for side in ("client", "server"):
+        record[side] = {name: getattr(record[side], name) for name in Side.__slots__}
     parts: dict[str, Any] = {"capture": str(path), "connection": connection.number, "kpis": kpi_values(connection)}
     parts["record"] = record
     if series is not None:

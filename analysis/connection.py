@@ -1,7 +1,7 @@
 """The record of one connection as the Rust engine gives it: what every KPI is a pure function of.
 
-Times `*_ns` are ns, absolute ones since 1970-01-01 UTC by the capture's clock; sizes are bytes. `client_*` describes
-packets that the client sent, `server_*` those that the server sent. None is "not in the capture" or "does not apply".
+Times `*_ns` are ns, absolute ones since 1970-01-01 UTC by the capture's clock; sizes are bytes. None is "not in the
+capture" or "does not apply".
 `docs/design/kpi-engine.md` has the rules behind the numbers.
 """
 
@@ -11,6 +11,112 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What one side of a connection sent."""
+
+    packets: int
+    ip_bytes: int
+    """IPv4 total length, IPv6 payload length + 40."""
+    payload_bytes: int
+    """TCP or UDP payload, with what was sent again."""
+    data_packets: int
+    """Packets with payload."""
+    largest_payload: int
+    first_data_ns: int | None
+    last_data_ns: int | None
+    ect0_packets: int
+    """IP header says ECT(0)."""
+    ect1_packets: int
+    """IP header says ECT(1)."""
+    ce_packets: int
+    """IP header says Congestion Experienced."""
+    ece_packets: int
+    """Segments with ECE, SYNs apart; no congestion signal once accurate ECN is negotiated."""
+    cwr_packets: int
+    """Segments with CWR, SYNs apart; likewise."""
+    ae_packets: int
+    """Segments with AE, SYNs apart."""
+    acc_ecn_option: bool
+    """A segment had an AccECN option (RFC 9768, section 3.2.3)."""
+    syn_packets: int
+    fin_packets: int
+    rst_packets: int
+    mss: int | None
+    """MSS option of the first SYN."""
+    window_scale: int | None
+    """Window scale shift of the first SYN, 0 to 14."""
+    syn_window: int | None
+    """Window of the first SYN, which is never scaled."""
+    sack_permitted: bool | None
+    """SACK permitted in the first SYN."""
+    timestamps: bool | None
+    """Timestamps in the first SYN."""
+    largest_window: int
+    """Largest window that this side announced, as the wire means it: scaled where both SYNs have the option."""
+    sack_blocks: int
+    """SACK blocks, without D-SACK blocks."""
+    dsack_blocks: int
+    """D-SACK blocks (RFC 2883)."""
+    ws_retransmission: int
+    """Segments by Wireshark's class, the most specific one each (see `ws_class`)."""
+    ws_fast_retransmission: int
+    ws_spurious_retransmission: int
+    ws_out_of_order: int
+    ws_keep_alive: int
+    ws_keep_alive_ack: int
+    ws_dup_ack: int
+    ws_zero_window_probe: int
+    ws_zero_window_probe_ack: int
+    ws_zero_window: int
+    """Segments with `tcp.analysis.zero_window`: a count, no class; so are the four below."""
+    ws_window_full: int
+    ws_window_update: int
+    ws_lost_segment: int
+    ws_acked_unseen: int
+    true_new: int
+    """Segments by what really happened (see `true_class`)."""
+    true_retransmission: int
+    true_reordered: int
+    true_duplicate: int
+    true_keep_alive: int
+    true_out_of_window: int
+    retransmitted_bytes: int
+    """Payload that was sent again."""
+    retransmitted_ip_bytes: int
+    """IP bytes of packets that only brought what was sent before, and such payload of others."""
+    missing_bytes: int
+    """Gaps that nothing filled until the capture ended."""
+    truth_by_ip_id: int
+    """Verdicts on segments behind others by evidence: IP-ID order, TSval order, bytes seen before, time."""
+    truth_by_tsval: int
+    truth_by_seen: int
+    truth_by_time: int
+    rtt_ts_count: int
+    """Round trips from this side: its ACK of data with a new TSval, to the first data that echoes it."""
+    rtt_ts_min_ns: int | None
+    rtt_ts_mean_ns: float | None
+    rtt_ts_p50_ns: float | None
+    """Percentiles are within 0.5 %."""
+    rtt_ts_p95_ns: float | None
+    rtt_ts_p99_ns: float | None
+    rtt_ts_max_ns: int | None
+    rtt_ack_count: int
+    """Times from this side's segments to the ACKs that end at them; none of segments sent again or held up by a gap."""
+    rtt_ack_min_ns: int | None
+    rtt_ack_mean_ns: float | None
+    rtt_ack_p50_ns: float | None
+    rtt_ack_max_ns: int | None
+    flight_count: int
+    """Data packets of this side whose TSecr bounds what it had in flight."""
+    flight_lower_max: int | None
+    flight_upper_max: int | None
+    flight_lower_mean: float | None
+    flight_upper_mean: float | None
+    window_limited_share: float | None
+    """Share of those whose upper bound came within two of the largest segments of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,177 +209,10 @@ class Connection:
     response_first_bytes: int
     """Payload of its first packet."""
 
-    client_packets: int
-    client_ip_bytes: int
-    """IPv4 total length, IPv6 payload length + 40."""
-    client_payload_bytes: int
-    """TCP or UDP payload, with what was sent again."""
-    client_data_packets: int
-    """Packets with payload."""
-    client_largest_payload: int
-    client_first_data_ns: int | None
-    client_last_data_ns: int | None
-    client_ect0_packets: int
-    """IP header says ECT(0)."""
-    client_ect1_packets: int
-    """IP header says ECT(1)."""
-    client_ce_packets: int
-    """IP header says Congestion Experienced."""
-    client_ece_packets: int
-    """Segments with ECE, SYNs apart; no congestion signal once accurate ECN is negotiated."""
-    client_cwr_packets: int
-    """Segments with CWR, SYNs apart; likewise."""
-    client_ae_packets: int
-    """Segments with AE, SYNs apart."""
-    client_acc_ecn_option: bool
-    """A segment had an AccECN option (RFC 9768, section 3.2.3)."""
-    client_syn_packets: int
-    client_fin_packets: int
-    client_rst_packets: int
-    client_mss: int | None
-    """MSS option of the first SYN."""
-    client_window_scale: int | None
-    """Window scale shift of the first SYN, 0 to 14."""
-    client_syn_window: int | None
-    """Window of the first SYN, which is never scaled."""
-    client_sack_permitted: bool | None
-    """SACK permitted in the first SYN."""
-    client_timestamps: bool | None
-    """Timestamps in the first SYN."""
-    client_largest_window: int
-    """Largest window that this side announced, as the wire means it: scaled where both SYNs have the option."""
-    client_sack_blocks: int
-    """SACK blocks, without D-SACK blocks."""
-    client_dsack_blocks: int
-    """D-SACK blocks (RFC 2883)."""
-    client_ws_retransmission: int
-    """Segments by Wireshark's class, the most specific one each (see `ws_class`)."""
-    client_ws_fast_retransmission: int
-    client_ws_spurious_retransmission: int
-    client_ws_out_of_order: int
-    client_ws_keep_alive: int
-    client_ws_keep_alive_ack: int
-    client_ws_dup_ack: int
-    client_ws_zero_window_probe: int
-    client_ws_zero_window_probe_ack: int
-    client_ws_zero_window: int
-    """Segments with `tcp.analysis.zero_window`: a count, no class; so are the four below."""
-    client_ws_window_full: int
-    client_ws_window_update: int
-    client_ws_lost_segment: int
-    client_ws_acked_unseen: int
-    client_true_new: int
-    """Segments by what really happened (see `true_class`)."""
-    client_true_retransmission: int
-    client_true_reordered: int
-    client_true_duplicate: int
-    client_true_keep_alive: int
-    client_true_out_of_window: int
-    client_retransmitted_bytes: int
-    """Payload that was sent again."""
-    client_retransmitted_ip_bytes: int
-    """IP bytes of packets that only brought what was sent before, and such payload of others."""
-    client_missing_bytes: int
-    """Gaps that nothing filled until the capture ended."""
-    client_truth_by_ip_id: int
-    """Verdicts on segments behind others by evidence: IP-ID order, TSval order, bytes seen before, time."""
-    client_truth_by_tsval: int
-    client_truth_by_seen: int
-    client_truth_by_time: int
-    client_rtt_ts_count: int
-    """Round trips from this side: its ACK of data with a new TSval, to the first data that echoes it."""
-    client_rtt_ts_min_ns: int | None
-    client_rtt_ts_mean_ns: float | None
-    client_rtt_ts_p50_ns: float | None
-    """Percentiles are within 0.5 %."""
-    client_rtt_ts_p95_ns: float | None
-    client_rtt_ts_p99_ns: float | None
-    client_rtt_ts_max_ns: int | None
-    client_rtt_ack_count: int
-    """Times from this side's segments to the ACKs that end at them; none of segments sent again or held up by a gap."""
-    client_rtt_ack_min_ns: int | None
-    client_rtt_ack_mean_ns: float | None
-    client_rtt_ack_p50_ns: float | None
-    client_rtt_ack_max_ns: int | None
-    client_flight_count: int
-    """Data packets of this side whose TSecr bounds what it had in flight."""
-    client_flight_lower_max: int | None
-    client_flight_upper_max: int | None
-    client_flight_lower_mean: float | None
-    client_flight_upper_mean: float | None
-    client_window_limited_share: float | None
-    """Share of those whose upper bound came within two of the largest segments of the window."""
-
-    server_packets: int
-    server_ip_bytes: int
-    server_payload_bytes: int
-    server_data_packets: int
-    server_largest_payload: int
-    server_first_data_ns: int | None
-    server_last_data_ns: int | None
-    server_ect0_packets: int
-    server_ect1_packets: int
-    server_ce_packets: int
-    server_ece_packets: int
-    server_cwr_packets: int
-    server_ae_packets: int
-    server_acc_ecn_option: bool
-    server_syn_packets: int
-    server_fin_packets: int
-    server_rst_packets: int
-    server_mss: int | None
-    server_window_scale: int | None
-    server_syn_window: int | None
-    server_sack_permitted: bool | None
-    server_timestamps: bool | None
-    server_largest_window: int
-    server_sack_blocks: int
-    server_dsack_blocks: int
-    server_ws_retransmission: int
-    server_ws_fast_retransmission: int
-    server_ws_spurious_retransmission: int
-    server_ws_out_of_order: int
-    server_ws_keep_alive: int
-    server_ws_keep_alive_ack: int
-    server_ws_dup_ack: int
-    server_ws_zero_window_probe: int
-    server_ws_zero_window_probe_ack: int
-    server_ws_zero_window: int
-    server_ws_window_full: int
-    server_ws_window_update: int
-    server_ws_lost_segment: int
-    server_ws_acked_unseen: int
-    server_true_new: int
-    server_true_retransmission: int
-    server_true_reordered: int
-    server_true_duplicate: int
-    server_true_keep_alive: int
-    server_true_out_of_window: int
-    server_retransmitted_bytes: int
-    server_retransmitted_ip_bytes: int
-    server_missing_bytes: int
-    server_truth_by_ip_id: int
-    server_truth_by_tsval: int
-    server_truth_by_seen: int
-    server_truth_by_time: int
-    server_rtt_ts_count: int
-    server_rtt_ts_min_ns: int | None
-    server_rtt_ts_mean_ns: float | None
-    server_rtt_ts_p50_ns: float | None
-    server_rtt_ts_p95_ns: float | None
-    server_rtt_ts_p99_ns: float | None
-    server_rtt_ts_max_ns: int | None
-    server_rtt_ack_count: int
-    server_rtt_ack_min_ns: int | None
-    server_rtt_ack_mean_ns: float | None
-    server_rtt_ack_p50_ns: float | None
-    server_rtt_ack_max_ns: int | None
-    server_flight_count: int
-    server_flight_lower_max: int | None
-    server_flight_upper_max: int | None
-    server_flight_lower_mean: float | None
-    server_flight_upper_mean: float | None
-    server_window_limited_share: float | None
+    client: Side
+    """What the client sent."""
+    server: Side
+    """What the server sent."""
 
     body_bytes: int | None = None
     """Bytes of the body by the client's account: the engine never knows them, whoever joins a download adds them."""
@@ -288,17 +227,18 @@ class Connection:
         the time of a small capture.
         """
         setters = _setters()
-        connection = object.__new__(cls)
-        setters["body_bytes"](connection, None)
-        setters["series"](connection, None)
+        made = (object.__new__(cls), object.__new__(Side), object.__new__(Side))
+        for name, value in (("client", made[1]), ("server", made[2]), ("body_bytes", None), ("series", None)):
+            setters[name][1](made[0], value)
         try:
             for name, value in record.items():
-                setters[name](connection, value)
+                owner, put = setters[name]
+                put(made[owner], value)
         except KeyError as error:
             raise TypeError(f"a record has the unknown field {error}") from None
-        if len(record) + ("series" not in record) + ("body_bytes" not in record) != len(setters):
+        if len(record) + 3 + ("series" not in record) != len(setters):
             raise TypeError(f"a record has {len(record)} fields, not all that a connection has")
-        return connection
+        return made[0]
 
     @property
     def duration_s(self) -> float:
@@ -307,6 +247,9 @@ class Connection:
 
 
 @functools.cache
-def _setters() -> dict[str, Callable[[Connection, Any], None]]:
-    """What sets each slot."""
-    return {name: vars(Connection)[name].__set__ for name in Connection.__slots__}
+def _setters() -> dict[str, tuple[int, Callable[[Any, Any], None]]]:
+    """Field of a record -> whose it is (0 the connection's, 1 the client's, 2 the server's), and what sets it."""
+    setters = {name: (0, vars(Connection)[name].__set__) for name in Connection.__slots__}
+    for owner, prefix in ((1, "client_"), (2, "server_")):
+        setters |= {prefix + name: (owner, vars(Side)[name].__set__) for name in Side.__slots__}
+    return setters

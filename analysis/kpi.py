@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Callable
@@ -21,6 +22,8 @@ class Kpi:
     """Column of `kpis.parquet` and key in JSON."""
     unit: str
     """Unit, `` where it has none; `1` for shares."""
+    meaning: str
+    """What it measures, in one paragraph."""
     source: str
     """Where the definition comes from."""
     compute: Callable[[Connection], Value]
@@ -36,6 +39,25 @@ class Kpi:
                 f"KPI {self.name}: its function must be annotated to return float, int, str or bool, or None"
             )
         return typing.cast(type, kinds[0])
+
+
+def kpi(*, source: str, unit: str = "", tcp_only: bool = False) -> Callable[[Callable[[Connection], Value]], Kpi]:
+    """Makes a KPI of a function: its name is the column, its docstring the meaning. `tcp_only`: None for QUIC."""
+
+    def make(compute: Callable[[Connection], Value]) -> Kpi:
+        @functools.wraps(compute)
+        def of_tcp(connection: Connection) -> Value:
+            return None if connection.protocol == "quic" else compute(connection)
+
+        return Kpi(
+            name=compute.__name__,
+            unit=unit,
+            meaning=" ".join((compute.__doc__ or "").split()),
+            source=source,
+            compute=of_tcp if tcp_only else compute,
+        )
+
+    return make
 
 
 def milliseconds(duration_ns: float | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 from analysis.kpis import ALL
@@ -12,11 +11,10 @@ BEGIN, END = "<!-- kpis -->\n", "<!-- /kpis -->"
 
 
 def table() -> str:
-    """One line per KPI: name, unit, definition, source."""
-    lines = ["| KPI | unit | definition | source |", "|---|---|---|---|"]
+    """One line per KPI: name, unit, meaning, source."""
+    lines = ["| KPI | unit | meaning | source |", "|---|---|---|---|"]
     for kpi in ALL.values():
-        doc = " ".join((importlib.import_module(kpi.compute.__module__).__doc__ or "").split())
-        lines.append(f"| `{kpi.name}` | {kpi.unit} | {doc} | {kpi.source} |")
+        lines.append(f"| `{kpi.name}` | {kpi.unit} | {kpi.meaning} | {kpi.source} |")
     return "\n".join(lines) + "\n"
 
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from downloader import clients
-from downloader.campaign import Campaign, Order
-from upshift import paper
+from downloader.campaign import WARMUP, Campaign, Order
 from upshift.domain import Configuration, Target, Transport
 
 
@@ -53,7 +52,7 @@ def make_plan(
                     number=len(runs),
                     iteration=iteration,
                     target=common[(start + step) % len(common)],
-                    configurations=(paper.WARMUP.name, *next(orders)),
+                    configurations=(WARMUP, *next(orders)),
                 )
             )
     return tuple(runs)

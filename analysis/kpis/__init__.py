@@ -1,4 +1,4 @@
-"""One file per KPI: a pure function of a connection's record, with its unit and source."""
+"""The KPIs, one file per family: each is a pure function of a connection's record, with its unit and source."""
 
 from analysis.kpi import Kpi
 from upshift.registry import Registry

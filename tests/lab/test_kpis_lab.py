@@ -337,7 +337,7 @@ def assert_accurate(capture: Path, *, marked: bool) -> None:
     for name, bits in (("ece", "tcp[13] & 0x40 != 0"), ("cwr", "tcp[13] & 0x80 != 0"), ("ae", "tcp[12] & 1 != 0")):
         only = f"{bits} and tcp[tcpflags] & tcp-syn == 0"
         lines = process.run(["tcpdump", "-nn", "-r", str(capture), only]).check(doing="reading").stdout.splitlines()
-        assert record[f"client_{name}_packets"] + record[f"server_{name}_packets"] == len(lines)
+        assert sum(record[side][f"{name}_packets"] for side in ("client", "server")) == len(lines)
     assert not marked or values["ce_packets"] > 0
 
 

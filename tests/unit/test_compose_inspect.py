@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analysis.connection import Connection
+from analysis.connection import Connection, Side
 from analysis.kpis import ALL as KPIS
 from downloader.apply import complete_levels
 from upshift import store
@@ -41,14 +41,17 @@ def download(**changes: Any) -> Download:
     return Download(**blank(Download, **(known | changes)))
 
 
+def side(**changes: Any) -> Side:
+    return Side(**blank(Side, **({"timestamps": True, "mss": 1460, "payload_bytes": 5000} | changes)))
+
+
 def connection(**changes: Any) -> Connection:
     known = {
         "protocol": "tcp", "server_ip": "198.18.0.9", "server_port": 443, "client_port": 40000,
         "first_ns": int(START * 1e9) + 1000, "last_ns": int(START * 1e9) + 1_100_000_000, "syn_ns": int(START * 1e9),
-        "syn_ack_ns": int(START * 1e9) + 10_000_000, "client_timestamps": True, "server_timestamps": True,
-        "client_mss": 1460, "server_mss": 1460, "client_syn_window": 64240, "client_syn_packets": 1,
+        "syn_ack_ns": int(START * 1e9) + 10_000_000,
         "ecn_requested": False, "ecn_accepted": False, "response_last_ns": int((START + 0.999) * 1e9),
-        "server_payload_bytes": 5000,
+        "client": side(timestamps=True, mss=1460, syn_window=64240, syn_packets=1), "server": side(),
     }  # fmt: skip
     return Connection(**blank(Connection, **(known | changes)))
 
@@ -97,9 +100,9 @@ def test_client_and_capture_must_agree() -> None:
     assert proof.story(download(), connection()) is None
     late = connection(response_last_ns=int((START + 0.98) * 1e9))
     assert "client and capture differ" in (proof.story(download(), late) or "")
-    short = connection(server_payload_bytes=999)
+    short = connection(server=side(payload_bytes=999))
     assert "999 bytes" in (proof.story(download(), short) or "")
-    assert proof.story(download(), connection(truncated=True, server_payload_bytes=1)) is None
+    assert proof.story(download(), connection(truncated=True, server=side(payload_bytes=1))) is None
 
 
 def test_kpis_are_written_with_units(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_one_json_document_per_connection(capture: Path) -> None:
     (document,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert set(document) == {"capture", "connection", "kpis", "record", "series"}
     assert document["kpis"]["true_retransmissions"] == 1
-    assert sum(document["series"]["server_bytes"]) == document["record"]["server_ip_bytes"]
+    assert sum(document["series"]["server_bytes"]) == document["record"]["server"]["ip_bytes"]
     assert len(document["series"]["sequence"]) == 41
 
 

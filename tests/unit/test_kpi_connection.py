@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 upshift_native = pytest.importorskip("upshift_native")
 
 from analysis.captures import find_captures, kpi_values, scan_capture, schema  # noqa: E402
-from analysis.connection import Connection  # noqa: E402
+from analysis.connection import Connection, Side  # noqa: E402
 from analysis.kpi import Value  # noqa: E402
 from analysis.kpis import ALL  # noqa: E402
 from upshift.errors import UsageError  # noqa: E402
@@ -18,7 +19,8 @@ from upshift.errors import UsageError  # noqa: E402
 
 def test_every_kpi_has_a_source_and_a_typed_column() -> None:
     assert {kpi.kind for kpi in ALL.values()} <= {float, int, str, bool}
-    assert all(kpi.source for kpi in ALL.values())
+    assert all(kpi.source and kpi.meaning.endswith(".") for kpi in ALL.values())
+    assert not any("design, section" in kpi.source for kpi in ALL.values()), "there is no such document"
     assert {kpi.name for kpi in ALL.values()} <= set(schema().names)
 
 
@@ -37,10 +39,14 @@ def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
     record = struct.pack("<IIII", 1, 2, len(syn), len(syn)) + syn
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101) + record)
     fields = upshift_native.scan(path).connections[0]
-    assert set(fields) == set(Connection.__slots__) - {"body_bytes", "series"}
+    sides = {f"{side}_{name}" for side in ("client", "server") for name in Side.__slots__}
+    assert set(fields) == set(Connection.__slots__) - {"body_bytes", "series", "client", "server"} | sides
     assert fields["syn_ns"] == 1_000_002_000
     assert (fields["client_port"], fields["server_port"]) == (40000, 443)
-    assert Connection.from_record(fields) == Connection(**fields)
+    connection = Connection.from_record(fields)
+    assert (connection.client.packets, connection.server.packets, connection.number) == (1, 0, 0)
+    assert connection.client == Side(**{name: fields[f"client_{name}"] for name in Side.__slots__})
+    assert connection == dataclasses.replace(connection), "every slot is set"
     assert Connection.from_record(fields | {"series": {"bin_ns": 1}}).series == {"bin_ns": 1}
     with pytest.raises(TypeError, match="unknown field 'colour'"):
         Connection.from_record(fields | {"colour": "red"})
@@ -68,13 +74,13 @@ def test_a_directory_without_captures_is_one_sentence(tmp_path: Path) -> None:
 def test_published_definitions(shared_data: Path) -> None:
     connection = scan_capture(shared_data / "captures" / "ndpi_rtsp_sll.pcap").connections[0]
     values: dict[str, Value] = kpi_values(connection)
-    assert values["mean_throughput"] == connection.server_ip_bytes * 8 / connection.duration_s / 1e6
+    assert values["mean_throughput"] == connection.server.ip_bytes * 8 / connection.duration_s / 1e6
     marked = (
-        connection.server_ws_retransmission
-        + connection.server_ws_fast_retransmission
-        + connection.server_ws_spurious_retransmission
+        connection.server.ws_retransmission
+        + connection.server.ws_fast_retransmission
+        + connection.server.ws_spurious_retransmission
     )
-    assert values["retransmission_rate_packets"] == marked / connection.server_packets
+    assert values["retransmission_rate_packets"] == marked / connection.server.packets
 
 
 def test_the_documentation_lists_every_kpi() -> None:

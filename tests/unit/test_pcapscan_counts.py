@@ -44,8 +44,8 @@ def test_packets_and_bytes_are_tcptraces(shared_data: Path, tmp_path: Path, name
     ours = {}
     for c in tcp:
         client, server = (c.client_ip, str(c.client_port)), (c.server_ip, str(c.server_port))
-        ours[client, server] = (c.client_packets, c.client_data_packets, c.client_payload_bytes)
-        ours[server, client] = (c.server_packets, c.server_data_packets, c.server_payload_bytes)
+        ours[client, server] = (c.client.packets, c.client.data_packets, c.client.payload_bytes)
+        ours[server, client] = (c.server.packets, c.server.data_packets, c.server.payload_bytes)
     assert len(ours) == 2 * len(tcp), "a port was used twice, and tcptrace divides such connections by other rules"
     assert ours == theirs
     assert sum(count for _, _, count in ours.values()) > 100_000
@@ -70,7 +70,7 @@ def test_mean_throughput_is_that_of_tsharks_ip_bytes(shared_data: Path, tmp_path
     # Both number connections in the order of their first packets.
     for stream, connection in zip(times_ns, tcp, strict=True):
         seen = ip_bytes[stream, connection.server_ip, str(connection.server_port)]
-        assert connection.server_ip_bytes == seen
+        assert connection.server.ip_bytes == seen
         elapsed_ns = max(times_ns[stream]) - min(times_ns[stream])
         throughput = kpi_values(connection)["mean_throughput"]
         assert throughput == (pytest.approx(seen * 8 / elapsed_ns * 1e3, rel=1e-9) if elapsed_ns else None)

@@ -61,7 +61,7 @@ def test_byte_orders_and_time_units(tmp_path: Path, order: str) -> None:
     for resolution in (6, 9, 0x80 | 32):
         found = scan(tmp_path / "c", pcapng(blocks, links=[(101, resolution)], order=order))[0]
         assert abs(found.last_ns - expected[0].last_ns) <= 1
-        assert found.server_ip_bytes == expected[0].server_ip_bytes
+        assert found.server.ip_bytes == expected[0].server.ip_bytes
 
 
 def test_interfaces_have_their_own_link_type_and_clock(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_ipv6_with_extension_headers(tmp_path: Path) -> None:
     packet = struct.pack(">IHBB", 0x60000000, len(chain) + len(tcp), 0, 64) + ends + chain + tcp
     connection = scan(tmp_path / "c", pcap([(1, packet)]))[0]
     assert connection.client_ip == "fd00:198:18::1"
-    assert (connection.client_ip_bytes, connection.client_payload_bytes) == (len(packet), 10)
+    assert (connection.client.ip_bytes, connection.client.payload_bytes) == (len(packet), 10)
 
 
 def test_tso_length_and_merged_packets(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_tso_length_and_merged_packets(tmp_path: Path) -> None:
     content = [*frames(segments), (10**18 + big.time_ns, packet[:2] + b"\x00\x00" + packet[4:])]
     connection = scan(tmp_path / "c", pcap(content))[0]
     assert connection.gro
-    assert connection.server_largest_payload == 9000
+    assert connection.server.largest_payload == 9000
     assert not scan(tmp_path / "c", pcap(frames(segments)))[0].gro
 
 
@@ -124,7 +124,7 @@ def test_port_reuse_and_repeated_syns(tmp_path: Path) -> None:
     again = Segment(time_ns=10**9, from_client=True, seq=syn.seq, ack=0, flags=syn.flags, options=syn.options)
     other = [Segment(**{**fields(s), "time_ns": s.time_ns + 2 * 10**9}) for s in download(base=500_000)]
     connections = scan(tmp_path / "c", pcap(frames([syn, again, *download()[1:], *other])))
-    assert [c.client_syn_packets for c in connections] == [2, 1]
+    assert [c.client.syn_packets for c in connections] == [2, 1]
 
 
 def fields(segment: Segment) -> dict[str, object]:
@@ -145,7 +145,7 @@ def test_a_capture_cut_anywhere_keeps_what_came_before(tmp_path: Path, cut: int)
     assert capture.packets == complete
     assert capture.truncated == (cut not in ends) == bool(capture.warnings)
     assert all(c.truncated == capture.truncated for c in capture.connections)
-    assert sum(c.client_packets + c.server_packets for c in capture.connections) == complete
+    assert sum(c.client.packets + c.server.packets for c in capture.connections) == complete
 
 
 @NOISY
@@ -167,8 +167,8 @@ def test_swapped_addresses_change_the_addresses_only(tmp_path: Path, seed: int) 
     one, other = scan(tmp_path / "c", pcap(straight))[0], scan(tmp_path / "c", pcap(swapped))[0]
     assert (one.client_ip, one.server_ip) == (other.server_ip, other.client_ip)
     assert kpi_values(one) == kpi_values(other)
-    assert one.server_true_retransmission == 5
-    assert one.server_retransmitted_bytes == 5000
+    assert one.server.true_retransmission == 5
+    assert one.server.retransmitted_bytes == 5000
 
 
 def test_time_that_goes_back_is_counted(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_the_truth_behind_508_retransmissions(shared_data: Path, tmp_path: Path)
 def test_retransmitted_bytes_are_the_senders(shared_data: Path) -> None:
     captures = shared_data / "captures"
     received, sent = (
-        [c.server_retransmitted_bytes for c in scan_capture(captures / f"lab_m500.{side}.pcap.zst").connections]
+        [c.server.retransmitted_bytes for c in scan_capture(captures / f"lab_m500.{side}.pcap.zst").connections]
         for side in ("rcv", "snd")
     )
     assert received == sent
@@ -138,9 +138,9 @@ def test_retransmitted_bytes_are_the_senders(shared_data: Path) -> None:
 
 def test_ecn_counts_of_the_lab_capture(shared_data: Path) -> None:
     connections = scan_capture(shared_data / "captures" / "lab_m500.rcv.pcap.zst").connections
-    assert sum(c.server_ce_packets for c in connections) == 186
-    assert sum(c.client_ece_packets for c in connections) == 2312
-    assert sum(c.server_cwr_packets + c.client_cwr_packets for c in connections) == 537
+    assert sum(c.server.ce_packets for c in connections) == 186
+    assert sum(c.client.ece_packets for c in connections) == 2312
+    assert sum(c.server.cwr_packets + c.client.cwr_packets for c in connections) == 537
 
 
 @pytest.mark.parametrize("snap_length", [54, 58, 60, 66])

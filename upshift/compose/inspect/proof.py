@@ -24,17 +24,17 @@ def handshake_of(connection: Connection) -> Handshake | None:
     return Handshake(
         syn_ecn=bool(connection.ecn_requested),
         synack_ecn=connection.ecn_accepted if answered else None,
-        syn_sack=bool(connection.client_sack_permitted),
-        synack_sack=bool(connection.server_sack_permitted) if answered else None,
-        syn_window_scale=connection.client_window_scale,
-        synack_window_scale=connection.server_window_scale if answered else None,
+        syn_sack=bool(connection.client.sack_permitted),
+        synack_sack=bool(connection.server.sack_permitted) if answered else None,
+        syn_window_scale=connection.client.window_scale,
+        synack_window_scale=connection.server.window_scale if answered else None,
         synack_seen=answered,
-        syn_timestamps=bool(connection.client_timestamps),
-        synack_timestamps=bool(connection.server_timestamps) if answered else None,
-        syn_mss=connection.client_mss,
-        synack_mss=connection.server_mss if answered else None,
-        syn_window=connection.client_syn_window or 0,
-        syn_count=connection.client_syn_packets,
+        syn_timestamps=bool(connection.client.timestamps),
+        synack_timestamps=bool(connection.server.timestamps) if answered else None,
+        syn_mss=connection.client.mss,
+        synack_mss=connection.server.mss if answered else None,
+        syn_window=connection.client.syn_window or 0,
+        syn_count=connection.client.syn_packets,
         later_syn_without_ecn=bool(connection.ecn_fallback),
     )
 
@@ -90,9 +90,9 @@ def story(download: Download, connection: Connection) -> str | None:
             f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
             f"{seen_s:.4f} s by the capture"
         )
-    if connection.server_payload_bytes < download.body_bytes:
+    if connection.server.payload_bytes < download.body_bytes:
         return (
             f"client and capture differ: a body of {download.body_bytes} bytes, "
-            f"{connection.server_payload_bytes} bytes of payload in the capture"
+            f"{connection.server.payload_bytes} bytes of payload in the capture"
         )
     return None
