@@ -6,10 +6,11 @@
 //!
 //! The modules [`config`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`] and [`router`] are
 //! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
-//! clock. [`tun`], [`netlink`], [`host`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
+//! clock. [`tun`], [`netlink`], [`host`], [`awake`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
 //! the kernel.
 
 pub mod answer;
+pub mod awake;
 pub mod config;
 pub mod control;
 pub mod engine;

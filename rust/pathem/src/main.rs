@@ -1,7 +1,8 @@
 //! The command line of pathem.
 
 use clap::Parser;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use pathem::awake::{self, Awake};
 use pathem::engine::Engine;
 use pathem::packet_log::PacketLog;
 use pathem::world::World;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 #[command(version)]
 struct Arguments {
     /// Configuration, JSON, schema 1 (docs/design/pathem.md)
-    #[arg(long, value_name = "FILE", required_unless_present = "selftest_loss")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["selftest_loss", "spin"])]
     config: Option<PathBuf>,
     /// Unix socket to create for control: one JSON object per line in and out
     #[arg(long, value_name = "SOCKET")]
@@ -34,6 +35,12 @@ struct Arguments {
     /// Do not ask for real-time scheduling or a lower nice value
     #[arg(long)]
     no_realtime: bool,
+    /// Do not keep the CPUs awake, though packets may then be 0.1 to 0.5 ms late
+    #[arg(long)]
+    let_cpus_sleep: bool,
+    /// Only keep the CPUs awake, by an idle-priority thread on each, until standard input ends
+    #[arg(long, exclusive = true)]
+    spin: bool,
     /// Print the indices below N that probability P (0 to 1) loses, as a JSON array, and exit
     #[arg(long, num_args = 3, value_names = ["SEED", "P", "N"], exclusive = true)]
     selftest_loss: Option<Vec<String>>,
@@ -43,6 +50,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.selftest_loss {
         Some(values) => selftest_loss(values).map_err(|error| (2, error)),
+        None if arguments.spin => awake::spin().map_err(|error| (1, error.to_string())),
         None => run(&arguments),
     };
     match outcome {
@@ -67,13 +75,20 @@ fn run(arguments: &Arguments) -> Result<(), (u8, String)> {
         .unwrap_or_else(|| std::path::Path::new(""));
     let config = config::load(file).map_err(|error| (2, error.0))?;
     let system = |error| (1, error);
-    let mut world = World::open(&config, host::ask(!arguments.no_realtime)).map_err(system)?;
+    let awake = if arguments.let_cpus_sleep {
+        Awake::let_sleep()
+    } else {
+        Awake::keep()
+    };
+    let scheduling = host::ask(!arguments.no_realtime);
+    let mut world = World::open(&config, scheduling, awake).map_err(system)?;
     if let Some(path) = &arguments.packet_log {
         let log = PacketLog::create(path)
             .map_err(|error| (1, format!("packet log {}: {error}", path.display())))?;
         world.log = Some(log);
     }
     let scheduling = world.scheduling;
+    let awake = world.awake.status().to_string();
     let engine = Engine::new(world, arguments.control.as_deref()).map_err(system)?;
     if let Some(mut ready) = ready {
         ready
@@ -81,7 +96,7 @@ fn run(arguments: &Arguments) -> Result<(), (u8, String)> {
             .map_err(|error| (1, format!("--ready-fd: {error}")))?;
     }
     eprintln!(
-        "pathem: ready, {} nodes, {} pairs, {}",
+        "pathem: ready, {} nodes, {} pairs, {}, {awake}",
         config.nodes.len(),
         config.pairs.len(),
         match (scheduling.fifo_priority, scheduling.nice) {
@@ -94,9 +109,10 @@ fn run(arguments: &Arguments) -> Result<(), (u8, String)> {
 }
 
 fn take_descriptor(number: RawFd) -> Result<File, String> {
-    // SAFETY: only asked whether it is open.
+    // SAFETY: only borrowed for a call that fails where it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    fcntl(borrowed, FcntlArg::F_GETFD).map_err(|error| {
+    // Not for the program that spins: whoever waits for the descriptor's end would wait for that.
+    fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(|error| {
         format!("--ready-fd {number} is not an open descriptor ({error}); pass it on when starting pathem")
     })?;
     // SAFETY: it is open, the caller gave it to us, and nothing else here uses it.

@@ -113,6 +113,7 @@ fn head(world: &World) -> Value {
             "flows_evicted": router.flows.evicted(),
             "cpu_ns": cpu_ns(),
             "scheduling": world.scheduling,
+            "cpus_awake": world.awake.status(),
             "wakeup": world.wakeups,
             "iteration": world.iterations,
             "packet_log": world.log.as_ref().map(PacketLog::status),

@@ -1,5 +1,6 @@
 //! The running network: the router with its devices, log and event-loop statistics.
 
+use crate::awake::Awake;
 use crate::config::Config;
 use crate::host::{Scheduling, monotonic_ns};
 use crate::packet_log::PacketLog;
@@ -24,6 +25,8 @@ pub struct World {
     pub iterations: Stalls,
     /// What the host granted.
     pub scheduling: Scheduling,
+    /// Keeps the CPUs awake.
+    pub awake: Awake,
     /// Start, ns of the monotonic clock.
     pub started_ns: u64,
     /// Taken off every delay, ns.
@@ -50,7 +53,7 @@ impl World {
     ///
     /// # Errors
     /// What failed, in words.
-    pub fn open(config: &Config, scheduling: Scheduling) -> Result<Self, String> {
+    pub fn open(config: &Config, scheduling: Scheduling, awake: Awake) -> Result<Self, String> {
         let mut ports = Vec::with_capacity(config.nodes.len());
         for node in &config.nodes {
             ports.push(Port {
@@ -68,6 +71,7 @@ impl World {
             wakeups: Stalls::default(),
             iterations: Stalls::default(),
             scheduling,
+            awake,
             started_ns: monotonic_ns(),
             compensation_ns: config.compensation_ns,
             stopping: false,

@@ -1,0 +1,331 @@
+//! Keeping the CPUs awake: packets leave late where a CPU has to wake up first.
+//!
+//! An idle CPU of some virtual machines wakes 0.1 to 0.5 ms after the timer or packet that it should serve. Two means
+//! are known. PM `QoS` (`/dev/cpu_dma_latency`; the kernel's `pm_qos_interface.rst`) keeps idle CPUs in
+//! states with a wake-up latency below the number that an open descriptor holds, and forgets it when that is closed. A
+//! thread of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and makes room for any other.
+//! Both end with the process that holds them, however it ends.
+
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::{Pid, setsid};
+use serde::Serialize;
+use std::fmt::{self, Display};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Where the kernel takes the largest wake-up latency that somebody can bear, 4 bytes, us.
+pub const DEVICE: &str = "/dev/cpu_dma_latency";
+
+/// The device is a misc device (Documentation/admin-guide/devices.txt) with a minor number of the kernel's choice.
+const MISC_MAJOR: u64 = 10;
+const LOWEST_GROUP_PRIORITY: &str = "19";
+const READY: &str = "spinning";
+
+/// How the CPUs are kept awake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// An open `/dev/cpu_dma_latency`.
+    CpuDmaLatency,
+    /// A `SCHED_IDLE` thread per CPU.
+    Spinners,
+    /// Not at all.
+    None,
+}
+
+/// Why a means is not used.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The user wants the CPUs to sleep.
+    NotWanted,
+    /// The device is missing, or must not be opened or written.
+    Device(io::Error),
+    /// Something else is in the device's place.
+    NotTheDevice,
+    /// The cgroup may use this many CPUs' time only: threads that spin would use it up.
+    Quota(f64),
+    /// A thread could not be started, tied to its CPU, or given the class `SCHED_IDLE`.
+    Thread(io::Error),
+    /// The program that spins could not be started.
+    Start(io::Error),
+    /// The program that spins ended with these words.
+    Ended(String),
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWanted => f.write_str("they are let sleep as asked"),
+            Self::Device(error) => write!(f, "{DEVICE} cannot be used: {error}"),
+            Self::NotTheDevice => write!(f, "{DEVICE} is not the kernel's device"),
+            Self::Quota(cpus) => write!(
+                f,
+                "spinning would use up the CPU time of this cgroup, which is limited to {cpus} CPUs"
+            ),
+            Self::Thread(error) => write!(f, "an idle-priority thread was refused: {error}"),
+            Self::Start(error) => write!(f, "the spinning program cannot be started: {error}"),
+            Self::Ended(words) => f.write_str(words),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// What became of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// What keeps the CPUs awake.
+    pub method: Method,
+    /// Why nothing better does; null for the device.
+    pub reason: Option<String>,
+}
+
+impl Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.method {
+            Method::CpuDmaLatency => "CPUs kept awake by cpu_dma_latency",
+            Method::Spinners => "CPUs kept awake by idle-priority threads",
+            Method::None => "CPUs not kept awake",
+        })?;
+        self.reason
+            .as_ref()
+            .map_or(Ok(()), |reason| write!(f, " ({reason})"))
+    }
+}
+
+/// Keeps the CPUs awake while it lives.
+pub struct Awake {
+    status: Status,
+    held: Held,
+}
+
+enum Held {
+    Device(#[expect(dead_code, reason = "it is only held open")] File),
+    Spinners(Child),
+    Nothing,
+}
+
+impl Awake {
+    /// By the device, else by threads, else not.
+    #[must_use]
+    pub fn keep() -> Self {
+        let device = match hold_device(Path::new(DEVICE)) {
+            Ok(file) => return Self::new(Method::CpuDmaLatency, None, Held::Device(file)),
+            Err(refusal) => refusal,
+        };
+        match start_spinners() {
+            Ok(child) => {
+                let reason = Some(device.to_string());
+                Self::new(Method::Spinners, reason, Held::Spinners(child))
+            }
+            Err(refusal) => {
+                let reason = Some(format!("{device}; {refusal}"));
+                Self::new(Method::None, reason, Held::Nothing)
+            }
+        }
+    }
+
+    /// Leaves the CPUs alone.
+    #[must_use]
+    pub fn let_sleep() -> Self {
+        let reason = Some(Refusal::NotWanted.to_string());
+        Self::new(Method::None, reason, Held::Nothing)
+    }
+
+    fn new(method: Method, reason: Option<String>, held: Held) -> Self {
+        let status = Status { method, reason };
+        Self { status, held }
+    }
+
+    /// What became of it.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        if let Held::Spinners(child) = &mut self.held {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Opens the device and asks for 0 us. Nothing is written to anything else that stands in its place.
+fn hold_device(path: &Path) -> Result<File, Refusal> {
+    let metadata = fs::metadata(path).map_err(Refusal::Device)?;
+    if !metadata.file_type().is_char_device()
+        || nix::sys::stat::major(metadata.rdev()) != MISC_MAJOR
+    {
+        return Err(Refusal::NotTheDevice);
+    }
+    let opened = File::options().read(true).write(true).open(path);
+    let mut file = opened.map_err(Refusal::Device)?;
+    file.write_all(&0i32.to_ne_bytes())
+        .map_err(Refusal::Device)?;
+    // The device tells the smallest of all requests: ours.
+    let mut present = [0xff; 4];
+    match file.read_exact(&mut present) {
+        Ok(()) if i32::from_ne_bytes(present) == 0 => Ok(file),
+        Ok(()) => Err(Refusal::NotTheDevice),
+        Err(error) => Err(Refusal::Device(error)),
+    }
+}
+
+/// Starts this program again, to spin until its standard input ends.
+///
+/// A process of its own, since the session decides about priority where the kernel groups tasks by session (sched(7),
+/// autogroup): there a thread that spins in our session would take CPU time from the others in the name of all of us.
+fn start_spinners() -> Result<Child, Refusal> {
+    let mut child = std::env::current_exe()
+        .and_then(|program| {
+            Command::new(program)
+                .arg("--spin")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+        })
+        .map_err(Refusal::Start)?;
+    let mut said = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut said);
+    }
+    if said.trim_end() == READY {
+        return Ok(child);
+    }
+    let mut words = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut words);
+    }
+    let _ = child.wait();
+    let words = words.trim_end();
+    let words = words.strip_prefix("pathem: ").unwrap_or(words);
+    Err(Refusal::Ended(words.to_owned()))
+}
+
+/// Spins on each CPU, says so on standard output, and returns when standard input ends.
+///
+/// # Errors
+/// Why the CPUs are not kept awake.
+pub fn spin() -> Result<(), Refusal> {
+    let own = Pid::from_raw(0);
+    let allowed = sched_getaffinity(own).map_err(|error| Refusal::Thread(error.into()))?;
+    let cpus: Vec<usize> = (0..CpuSet::count())
+        .filter(|&cpu| allowed.is_set(cpu).unwrap_or(false))
+        .collect();
+    if let Some(quota) = quota().filter(|&quota| quota < cpus.len() as f64) {
+        return Err(Refusal::Quota(quota));
+    }
+    lower_group();
+    let (report, reports) = mpsc::channel();
+    for &cpu in &cpus {
+        let report = report.clone();
+        std::thread::Builder::new()
+            .name(format!("spin{cpu}"))
+            .spawn(move || {
+                let prepared = prepare(cpu);
+                let is_ready = prepared.is_ok();
+                let _ = report.send(prepared);
+                if is_ready {
+                    loop {
+                        std::hint::spin_loop();
+                    }
+                }
+            })
+            .map_err(Refusal::Thread)?;
+    }
+    drop(report);
+    for prepared in reports.iter().take(cpus.len()) {
+        prepared.map_err(|error| Refusal::Thread(error.into()))?;
+    }
+    println!("{READY}");
+    let mut chunk = [0; 64];
+    while matches!(io::stdin().read(&mut chunk), Ok(1..)) {}
+    Ok(())
+}
+
+/// Ties the calling thread to a CPU, and lets every other thread go first.
+fn prepare(cpu: usize) -> nix::Result<()> {
+    let own = Pid::from_raw(0);
+    let mut one = CpuSet::new();
+    one.set(cpu)?;
+    sched_setaffinity(own, &one)?;
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: pid 0 is the calling thread, and the parameter outlives the call.
+    Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) })
+        .map(drop)
+}
+
+/// A session of our own with the lowest priority, for kernels that group tasks by session.
+///
+/// The leader of a process group, as an interactive shell makes one, cannot have a session of its own; the shell's is
+/// left alone.
+fn lower_group() {
+    if setsid().is_err() {
+        return;
+    }
+    // The kernel takes ten changes per second from all ordinary users together.
+    for _ in 0..5 {
+        match fs::write("/proc/self/autogroup", LOWEST_GROUP_PRIORITY) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(110));
+            }
+            _ => return,
+        }
+    }
+}
+
+/// The fewest CPUs whose time our cgroup, or one that holds it, may use (cgroup v2, `cpu.max`).
+fn quota() -> Option<f64> {
+    let listed = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = listed.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let folder = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    let limits = folder
+        .ancestors()
+        .take_while(|folder| folder.starts_with("/sys/fs/cgroup"))
+        .filter_map(|folder| parse_quota(&fs::read_to_string(folder.join("cpu.max")).ok()?));
+    limits.min_by(f64::total_cmp)
+}
+
+/// CPUs in the text of a `cpu.max`: quota and period in us; none for `max`.
+fn parse_quota(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace();
+    let quota: f64 = words.next()?.parse().ok()?;
+    let period: f64 = words.next()?.parse().ok()?;
+    Some(quota / period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_in_cpus() {
+        assert_eq!(parse_quota("150000 100000\n"), Some(1.5));
+        assert_eq!(parse_quota("max 100000\n"), None);
+        assert_eq!(parse_quota(""), None);
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_the_device_is_left_alone() {
+        let file = std::env::temp_dir().join(format!("pathem-awake-{}", std::process::id()));
+        fs::write(&file, b"mine").expect("file");
+        assert!(matches!(hold_device(&file), Err(Refusal::NotTheDevice)));
+        assert_eq!(fs::read(&file).expect("file"), b"mine");
+        fs::remove_file(&file).expect("removed");
+        assert!(matches!(hold_device(&file), Err(Refusal::Device(_))));
+        assert!(matches!(
+            hold_device(Path::new("/dev/null")),
+            Err(Refusal::NotTheDevice)
+        ));
+    }
+}

@@ -1,0 +1,58 @@
+//! The program that keeps the CPUs awake where the device cannot.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SCHED_IDLE: &str = "5";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start() -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pathem"))
+        .arg("--spin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("pathem");
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("stdout");
+    BufReader::new(stdout).read_line(&mut line).expect("ready");
+    assert_eq!(line, "spinning\n");
+    child
+}
+
+/// Fields of each task of a process from the third one on (proc(5), /proc/PID/stat).
+fn tasks(pid: u32) -> Vec<Vec<String>> {
+    let listed = fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
+    let stat = |path: std::path::PathBuf| fs::read_to_string(path.join("stat")).expect("stat");
+    listed
+        .map(|entry| stat(entry.expect("task").path()))
+        .map(|text| text.rsplit(')').next().expect("fields").to_owned())
+        .map(|fields| fields.split_whitespace().map(str::to_owned).collect())
+        .collect()
+}
+
+#[test]
+fn spins_once_per_cpu_behind_everything_else_until_its_input_ends() {
+    let mut child = start();
+    let cpus = std::thread::available_parallelism().expect("CPUs").get();
+    let policies = tasks(child.id());
+    let idle = policies.iter().filter(|fields| fields[38] == SCHED_IDLE);
+    assert_eq!(idle.count(), cpus);
+    assert_eq!(policies.len(), cpus + 1, "and one that waits for the end");
+    if let Ok(group) = fs::read_to_string(format!("/proc/{}/autogroup", child.id())) {
+        assert!(group.trim_end().ends_with("nice 19"), "{group}");
+    }
+    drop(child.stdin.take());
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait().expect("status") {
+            assert!(status.success());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    panic!("it goes on when nobody holds its input");
+}
