@@ -34,7 +34,7 @@ def main() -> int:
             loss=None,
             ecn_threshold_bytes=None,
         )
-        sender, address = lab.place(server.name), lab.plan["addresses"][vantage]["ipv4"]
+        sender, address = lab.place(server.name), lab.plan.addresses[vantage].ipv4
         before = after = emulator.ask("snapshot")
         started = time.monotonic()
         carried = 0

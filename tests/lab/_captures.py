@@ -115,7 +115,7 @@ def packets(capture: Path) -> list[dict[str, str]]:
 
 def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str, folder: Path) -> Taken:
     """A download from MUC, captured at both ends; up to three times where the host disturbed the lab."""
-    address = lab.plan["addresses"][server][family]
+    address = getattr(lab.plan.addresses[server], family)
     path = next(entry for entry in lab.truth()["paths"] if entry["server"] == server)
     ends = [(lab.place("MUC"), folder / f"{name}.pcap"), (lab.place(server), folder / f"{name}.server.pcap")]
     try:
@@ -154,7 +154,7 @@ def curl(lab: Lab, domain: str, family: str) -> list[str]:
 def quic(lab: Lab, program: Sequence[str], domain: str, server: str, family: str) -> list[str]:
     """Prints the document of our clients."""
     (target,) = [target for target in lab.targets() if target.domain == domain]
-    address = lab.plan["addresses"][server][family]
+    address = getattr(lab.plan.addresses[server], family)
     return [*program, "--url", target.url, "--address", address, "--ca", str(lab.ca_file)]
 
 

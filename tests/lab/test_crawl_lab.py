@@ -137,7 +137,7 @@ def test_every_planted_file_is_found_and_nothing_else(crawled: Crawled) -> None:
 
 
 def test_each_target_is_at_the_address_of_its_server(crawled: Crawled) -> None:
-    addresses = {name: own["ipv4"] for name, own in crawled.lab.plan["addresses"].items()}
+    addresses = {name: own.ipv4 for name, own in crawled.lab.plan.addresses.items()}
     server_of = {domain: site.server for site in crawled.lab.topology.site for domain in site.domains}
     for domain, target in crawled.targets.items():
         assert target.server_ip == addresses[str(server_of[domain])]

@@ -82,7 +82,7 @@ def quic6(small_lab: Lab, folder: Path) -> Taken:
 def spinning_server(lab: Lab) -> Iterator[None]:
     """aioquic's HTTP/3 server on hoster-1, whose own web server leaves UDP port 443 alone."""
     keys = lab.folder.root / "certificates"
-    arguments = [lab.plan["addresses"]["hoster-1"]["ipv4"], *(str(keys / f"hoster-1.{end}") for end in ("pem", "key"))]
+    arguments = [lab.plan.addresses["hoster-1"].ipv4, *(str(keys / f"hoster-1.{end}") for end in ("pem", "key"))]
     place = lab.place("hoster-1")
     with place.start([sys.executable, str(HERE / "_h3_server.py"), *arguments, str(BODY)], stdout=True) as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"

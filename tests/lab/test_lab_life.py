@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from upshift.errors import LabError
 from upshift.process import start_time_ticks
 from vantage.lab import control
 from vantage.lab.lab import open_lab
-from vantage.lab.state import lab_folder
+from vantage.lab.plan import LabPlan, ProgramPlan, write_plan
+from vantage.lab.state import LabFolder, lab_folder
+from vantage.lab.topology import Topology
 
 pytestmark = pytest.mark.lab
 
@@ -203,7 +206,7 @@ def test_a_missing_program_and_a_missing_device_are_sentences(
     def without_caddy(program: str, *, package: str) -> str:
         return real("no-such-caddy" if program == "caddy" else program, package=package)
 
-    monkeypatch.setattr("vantage.lab.plan.require", without_caddy)
+    monkeypatch.setattr("vantage.lab.server_kind.require", without_caddy)
     with pytest.raises(Exception, match=r"the program no-such-caddy is missing; install it .*apt-get install caddy"):
         control.up(mini)
     monkeypatch.setattr("vantage.lab.control.TUN", tmp_path / "tun")
@@ -214,14 +217,18 @@ def test_a_missing_program_and_a_missing_device_are_sentences(
 def test_a_taken_port_is_a_sentence(mini: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = control.make_plan
 
-    def crowded(*arguments: object) -> object:
-        plan = real(*arguments)  # type: ignore[arg-type]
+    def crowded(topology: Topology, text: str, folder: LabFolder) -> LabPlan:
+        plan = real(topology, text, folder)
         code = "import socket, time; s = socket.socket(socket.AF_INET6); s.bind(('::', 443)); time.sleep(60)"
         taker = [sys.executable, "-I", "-S", "-c", code]
-        (server,) = [program for program in plan["programs"] if program["name"] == "s"]
-        server["argv"] = ["sh", "-c", 'sleep 2; exec "$@"', "late", *server["argv"]]  # the other one is first
-        plan["programs"].append({"name": "taker", "node": "s", "argv": taker, "env": {}, "tcp": [], "udp": []})
-        arguments[2].plan.write_text(json.dumps(plan))  # type: ignore[attr-defined]
+        late = ("sh", "-c", 'sleep 2; exec "$@"', "late")  # the other one is first
+        programs = [
+            replace(program, argv=(*late, *program.argv)) if program.name == "s" else program
+            for program in plan.programs
+        ]
+        programs.append(ProgramPlan(name="taker", node="s", argv=tuple(taker)))
+        plan = replace(plan, programs=tuple(programs))
+        write_plan(plan, folder.plan)
         return plan
 
     monkeypatch.setattr(control, "make_plan", crowded)

@@ -70,9 +70,9 @@ def test_dns_answers_every_kind(small_lab: Lab, muc: LabPlace) -> None:
     def ask(kind: str, name: str) -> str:
         return muc.run(["kdig", f"@{muc.nameservers[0]}", "+short", kind, name]).stdout
 
-    own = small_lab.plan["addresses"]["cloudflare-1"]
-    assert ask("A", "www.near.example").split() == [own["ipv4"]]
-    assert ask("AAAA", "www.near.example").split() == [own["ipv6"]]
+    own = small_lab.plan.addresses["cloudflare-1"]
+    assert ask("A", "www.near.example").split() == [own.ipv4]
+    assert ask("AAAA", "www.near.example").split() == [own.ipv6]
     assert "alpn=h3,h2" in ask("HTTPS", "www.near.example")
     assert "alpn=h2 " in ask("HTTPS", "www.plain.example")
     chain = ask("A", "www.edge.example").split()
@@ -118,7 +118,7 @@ def test_no_address_outside_the_lab_has_a_route(small_lab: Lab) -> None:
         "    with socket.socket(family) as s:\n"
         "        print(s.connect_ex((address, 443)))\n"
     )
-    for node in small_lab.plan["addresses"]:
+    for node in small_lab.plan.addresses:
         place = small_lab.place(node)
         codes = place.run([sys.executable, "-I", "-c", connect]).stdout.split()
         assert codes == [str(errno.ENETUNREACH)] * 2

@@ -79,7 +79,7 @@ def test_from_the_list_to_providers(anrw: Lab, tmp_path: Path) -> None:
 
 def test_servers_negotiate_the_options_that_they_have(anrw: Lab, muc: LabPlace) -> None:
     muc.apply([Sysctl(name="net.ipv4.tcp_ecn", value="1")])
-    address = {server.name: anrw.plan["addresses"][server.name]["ipv4"] for server in anrw.topology.server}
+    address = {server.name: anrw.plan.addresses[server.name].ipv4 for server in anrw.topology.server}
     said = muc.run([sys.executable, "-I", "-c", TCP_INFO_OPTIONS, *address.values()]).check(doing="looking").stdout
     found = json.loads(said)
     every = {"timestamps", "sack", "window_scaling", "ecn"}

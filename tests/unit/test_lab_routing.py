@@ -20,7 +20,7 @@ from vantage.lab import routing
 from vantage.lab.addresses import address_plan
 from vantage.lab.cli import app as lab_app
 from vantage.lab.files import LabFiles, write_files
-from vantage.lab.topology import find_topology, load_topology, shipped
+from vantage.lab.topology_file import find_topology, load_topology, shipped
 
 
 @pytest.fixture(params=shipped())

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.topologies import MINI
 from upshift.errors import UsageError
-from vantage.lab import content, dns, sites, web
+from vantage.lab import content, dns, sites
 from vantage.lab.access import read_access
 from vantage.lab.addresses import address_plan
+from vantage.lab.planner import server_setups
+from vantage.lab.roles import speaks_quic
+from vantage.lab.servers import caddy
 from vantage.lab.site_kinds import KINDS, MB, SiteKind
-from vantage.lab.topology import Topology, load_topology
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import Topology
+from vantage.lab.topology_file import load_topology
 
 HEAD = f"""{MINI}
 [[server]]
@@ -103,11 +109,11 @@ def test_every_kind_has_its_hosts_names_and_files(tmp_path: Path) -> None:
     assert {"https://plain-1.example/docs/report.pdf", "https://www.www-2.example/file.iso"} <= files
 
 
-def test_a_server_of_rough_sites_is_our_own_program(tmp_path: Path) -> None:
+def test_a_server_of_sites_that_caddy_cannot_serve_is_our_own_program(tmp_path: Path) -> None:
     topology = load(site(kind="unsized", domain="a.example", server="t"), tmp_path)
-    measured, rough = topology.server
-    assert (sites.is_rough(topology, measured), sites.is_rough(topology, rough)) == (False, True)
-    assert (sites.speaks_quic(topology, measured), sites.speaks_quic(topology, rough)) == (True, False)
+    measured, own = topology.server
+    assert (sites.need_site_server(topology, measured), sites.need_site_server(topology, own)) == (False, True)
+    assert (speaks_quic(topology, measured), speaks_quic(topology, own)) == (True, False)
     assert "HTTPS" not in "".join(
         line for line in dns.zone(topology, address_plan(topology)).splitlines(True) if "a.ex" in line
     )
@@ -116,11 +122,12 @@ def test_a_server_of_rough_sites_is_our_own_program(tmp_path: Path) -> None:
 def test_measured_files_are_served_as_without_sites(tmp_path: Path) -> None:
     topology = load(site(kind="no_head", domain="a.example", server="s"), tmp_path)
     server = topology.server[0]
-    paths = {"content": Path("/c"), "certificates": Path("/k"), "data": Path("/d")}
-    before = web.server_configuration(server, **paths)["apps"]["http"]["servers"]["https"]
-    hosts = sites.hosts_of(topology, server)
-    served = web.Sites(hosts=hosts, content=Path("/s"), log=Path("/l"))
-    after = web.server_configuration(server, **paths, sites=served)["apps"]["http"]["servers"]["https"]
+    [(_, setup)] = server_setups(topology, server, address_plan(topology), LabFolder(Path("/lab")))
+    assert [host.name for host in setup.hosts] == ["a.example"]
+    made = (replace(setup, hosts=[]), setup)
+    before, after = (
+        caddy.server_configuration(each, data=Path("/d"))["apps"]["http"]["servers"]["https"] for each in made
+    )
     assert after["routes"][: len(before["routes"]) - 1] == before["routes"][:-1]
     assert after["logs"] == {"logger_names": {"a.example": "sites"}, "skip_unmapped_hosts": True}
     assert "logs" not in before

@@ -13,17 +13,13 @@ from tests.topologies import MINI
 from upshift.domain import Provider
 from upshift.errors import UsageError
 from upshift.reach import LAB_PREFIXES, is_allowed
-from vantage.lab import content, dns, pathem, sites, web
+from vantage.lab import content, dns, pathem, sites
 from vantage.lab.addresses import address_plan, prefixes
-from vantage.lab.topology import (
-    MINIMUM_QUEUE_BYTES,
-    PathSpec,
-    Topology,
-    find_topology,
-    load_topology,
-    parse_size,
-    shipped,
-)
+from vantage.lab.planner import server_setups
+from vantage.lab.servers import caddy
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Topology, parse_size
+from vantage.lab.topology_file import find_topology, load_topology, shipped
 
 
 @pytest.fixture(params=shipped())
@@ -218,11 +214,10 @@ def test_contents_are_the_same_everywhere(topology: Topology) -> None:
 
 def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
     for server in topology.server:
-        hosts = sites.hosts_of(topology, server)
-        served = web.Sites(hosts=hosts, content=Path("/s"), log=Path("/l")) if hosts else None
-        made = web.server_configuration(
-            server, content=Path("/c"), certificates=Path("/k"), data=Path("/d"), sites=served
-        )
+        kind, setup = server_setups(topology, server, address_plan(topology), LabFolder(Path("/lab")))[0]
+        if kind is not caddy.CADDY:
+            continue
+        made = caddy.server_configuration(setup, data=Path("/d"))
         assert made["admin"]["disabled"] is True
         assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == server.quic
         assert all(entry["automatic_https"]["disable"] for entry in made["apps"]["http"]["servers"].values())

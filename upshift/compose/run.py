@@ -69,7 +69,7 @@ def _lab_places(
 ) -> tuple[Mapping[str, Place], Sequence[Target], Mapping[str, Any]]:
     """The campaign's vantage points in its lab, its targets, and what is programmed there."""
     from vantage.lab.lab import open_lab
-    from vantage.lab.topology import load_topology
+    from vantage.lab.topology_file import load_topology
 
     try:
         load_topology(topology)

@@ -120,7 +120,7 @@ class Calibration:
 
     def round_trip(self, vantage: str, server: Server) -> Check:
         """Median of echo requests."""
-        address = self._lab.plan["addresses"][server.name]["ipv4"]
+        address = self._lab.plan.addresses[server.name].ipv4
         count = 15 if self._quick else 41
         before = self._emulator.ask("snapshot")
         answer = probe(self._lab.place(vantage), "ping", address, "--count", str(count))
@@ -146,7 +146,7 @@ class Calibration:
         pairs = [[server.name, vantage]]
         # At most a quarter of the queue at once, so that it neither runs empty nor drops whole bursts.
         burst = max(1, min(16, path.queue_bytes // MTU // 4))
-        address = self._lab.plan["addresses"][vantage]["ipv4"]
+        address = self._lab.plan.addresses[vantage].ipv4
         begin = self._emulator.ask("snapshot", pairs=pairs)
         with start_probe(here, "count", str(PORT), "--windows", str(windows), "--device", DEVICE) as counter:
             wait_ready(counter)
@@ -184,7 +184,7 @@ class Calibration:
         """The packets lost of one connection are those that the seed says (`pathem --selftest-loss`)."""
         path = server.paths[vantage]
         here, there = self._lab.place(vantage), self._lab.place(server.name)
-        local, remote = (self._lab.plan["addresses"][name]["ipv4"] for name in (vantage, server.name))
+        local, remote = (self._lab.plan.addresses[name].ipv4 for name in (vantage, server.name))
         self._emulator.ask("forget_flows", a=local, b=remote)
         count = LOSS_PACKETS // (3 if self._quick else 1)
         rate = min(20.0, path.rate_mbit / 2)
@@ -193,7 +193,7 @@ class Calibration:
             probe(there, "blast", local, str(PORT), "--rate-mbit", str(rate), "--count", str(count), "--seconds", "60")
             came = set(read_answer(collector)["numbers"])
         seed = self._lab.topology.seed_of("loss", server.name, vantage)
-        argv = [self._lab.plan["emulator"][0], "--selftest-loss", str(seed), str(path.loss_percent / 100), str(count)]
+        argv = [self._lab.plan.emulator[0], "--selftest-loss", str(seed), str(path.loss_percent / 100), str(count)]
         wanted = set(json.loads(process.run(argv).check(doing="computing losses").stdout))
         lost = set(range(count)) - came
         return Check(

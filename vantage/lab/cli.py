@@ -19,7 +19,7 @@ from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import command_into
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
-from vantage.lab.topology import load_topology, shipped
+from vantage.lab.topology_file import load_topology, shipped
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
 
@@ -67,7 +67,7 @@ def execute(
     """Run a program in a node of the lab; its exit code is ours."""
     folder = control.choose(lab)
     state = folder.read_state()
-    known = read_plan(folder)["addresses"]
+    known = read_plan(folder.plan).addresses
     if node not in known:
         raise LabError(f"the lab {folder.name} has no node {node!r}", remedy=f"it has: {', '.join(known)}")
     if state is None or "pid" not in state:
@@ -153,5 +153,6 @@ def describe(folder: LabFolder) -> dict[str, object]:
         "ca_file": str(folder.ca),
     }
     if alive and folder.plan.exists():
-        described["addresses"] = read_plan(folder)["addresses"]
+        own = read_plan(folder.plan).addresses
+        described["addresses"] = {name: asdict(addresses) for name, addresses in own.items()}
     return described

@@ -18,9 +18,10 @@ from upshift import process
 from upshift.errors import LabError
 from upshift.progress import Progress
 from upshift.store import write_json
-from vantage.lab.plan import make_plan
+from vantage.lab.planner import make_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
-from vantage.lab.topology import Topology, find_topology, load_topology
+from vantage.lab.topology import Topology
+from vantage.lab.topology_file import find_topology, load_topology
 
 DOWN_TIMEOUT_S = 15.0
 TUN = Path("/dev/net/tun")

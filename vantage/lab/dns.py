@@ -8,6 +8,8 @@ from pathlib import Path
 
 from vantage.lab import sites
 from vantage.lab.addresses import Addresses
+from vantage.lab.roles import roles
+from vantage.lab.server_kind import Role
 from vantage.lab.topology import DNS_NODE, Server, Topology
 
 TTL_S = 30
@@ -24,9 +26,7 @@ def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
         f"ns.lab. IN AAAA {own.ipv6}",
     ]
     for server in topology.server:
-        quic = sites.speaks_quic(topology, server) or server.pretends_quic
-        # Servers that are programs of ours have no HTTPS record.
-        alpn = None if server.fault or sites.is_rough(topology, server) else "h3,h2" if quic else "h2"
+        alpn = https_alpn(topology, server)
         lines += _aliases(server)
         for name in server.cnames[-1:] or server.domains:
             lines += _records(name, server, addresses[server.name], alpn)
@@ -37,6 +37,14 @@ def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def https_alpn(topology: Topology, server: Server) -> str:
+    """What the HTTPS record of the server's names lists; empty where they have no such record."""
+    filled = roles(topology, server)
+    listed = filled[Role.WEB].https_alpn
+    quic = Role.QUIC in filled or server.pretends_quic
+    return ",".join(("h3", *listed) if quic and listed else listed)
+
+
 def _aliases(server: Server) -> list[str]:
     """The chain from each domain to the name with the addresses."""
     aliases = server.cnames
@@ -44,13 +52,13 @@ def _aliases(server: Server) -> list[str]:
     return lines + [f"{name}. IN CNAME {after}." for name, after in itertools.pairwise(aliases)]
 
 
-def _records(name: str, server: Server, addresses: Addresses, alpn: str | None) -> list[str]:
+def _records(name: str, server: Server, addresses: Addresses, alpn: str) -> list[str]:
     lines = [f"{name}. IN A {addresses.ipv4}"]
     hints = f"ipv4hint={addresses.ipv4}"
     if server.ipv6:
         lines.append(f"{name}. IN AAAA {addresses.ipv6}")
         hints += f" ipv6hint={addresses.ipv6}"
-    if alpn is not None:
+    if alpn:
         lines.append(f"{name}. IN HTTPS 1 . alpn={alpn} {hints}")
     return lines
 

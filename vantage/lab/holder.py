@@ -29,6 +29,7 @@ from upshift.errors import LabError, UpshiftError
 from upshift.reach import ENVIRONMENT_VARIABLE
 from vantage.lab import mounts
 from vantage.lab.namespaces import NETNS, answers, udp_bound
+from vantage.lab.plan import ProgramPlan, read_plan
 from vantage.lab.state import LabFolder
 
 READY_TIMEOUT_S = 45.0
@@ -40,18 +41,18 @@ class Holder:
 
     def __init__(self, folder: LabFolder, owner: int, *, attached: bool) -> None:
         self.folder = folder
-        self.plan: dict[str, Any] = json.loads(folder.plan.read_text(encoding="utf-8"))
+        self.plan = read_plan(folder.plan)
         self.children: dict[str, process.Child] = {}
         self._owner: int | None = owner
         self._attached = attached
-        self._total = 5 + len(self.plan["programs"])
+        self._total = 5 + len(self.plan.programs)
         self._done = 0
         self._dead: list[str] = []
         # /proc is the host's, so this is our number there.
         outer = int(Path("/proc/self").readlink().name)
         self._state: dict[str, Any] = {
             "schema": 1,
-            "name": self.plan["name"],
+            "name": self.plan.name,
             "pid": outer,
             "started_ticks": process.start_time_ticks(outer),
             "mount_namespace": Path("/proc/self/ns/mnt").stat().st_ino,
@@ -82,27 +83,27 @@ class Holder:
         """Brings everything up. Raises UpshiftError with a sentence for the user."""
         self.save("starting")
         mounts.private_netns_folder()
-        mounts.cover_resolv_conf(Path(self.plan["resolv_conf"]))
-        nodes = self.plan["nodes"]
-        _batch([f"netns add {node['name']}" for node in nodes], "making the network namespaces")
+        mounts.cover_resolv_conf(self.plan.resolv_conf)
+        nodes = self.plan.nodes
+        _batch([f"netns add {node.name}" for node in nodes], "making the network namespaces")
         self.step("namespaces")
         for node in nodes:
-            settings = [f"{name}={value}" for name, value in node["sysctls"].items()]
-            self._in_node(node["name"], ["sysctl", "-qw", *settings], "setting up")
-            self._in_node(node["name"], ["ip", "link", "set", "lo", "up"], "bringing loopback up in")
+            settings = [f"{name}={value}" for name, value in node.sysctls.items()]
+            self._in_node(node.name, ["sysctl", "-qw", *settings], "setting up")
+            self._in_node(node.name, ["ip", "link", "set", "lo", "up"], "bringing loopback up in")
         self.step("settings")
         self._start_emulator()
         self.step("path emulator")
         for node in nodes:
-            _batch(node["ip_batch"], f"setting up the routes of {node['name']}", "-n", node["name"])
+            _batch(node.ip_batch, f"setting up the routes of {node.name}", "-n", node.name)
         self.step("routes")
-        for program in self.plan["programs"]:
-            self._start(program["name"], program["node"], program["argv"], program["env"])
+        for program in self.plan.programs:
+            self._start(program.name, program.node, program.argv, program.env)
         self.step("servers")
         deadline = time.monotonic() + READY_TIMEOUT_S
-        for program in self.plan["programs"]:
+        for program in self.plan.programs:
             self._await(program, deadline)
-            self.step(program["name"])
+            self.step(program.name)
 
     def _in_node(self, node: str, argv: Sequence[str], doing: str) -> None:
         process.run(["nsenter", f"--net={NETNS}/{node}", *argv]).check(doing=f"{doing} node {node}")
@@ -113,7 +114,7 @@ class Holder:
         self.children[name] = process.start(argv, prefix=prefix, stdout=log, stderr=log, env=env)
 
     def _start_emulator(self) -> None:
-        self._start("pathem", None, self.plan["emulator"], {})
+        self._start("pathem", None, self.plan.emulator, {})
         deadline = time.monotonic() + READY_TIMEOUT_S
         # The socket appears last, when all devices exist.
         while not self.folder.socket.is_socket():
@@ -136,16 +137,15 @@ class Holder:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
         return f"; its last words ({log}): " + " | ".join(lines) if lines else ""
 
-    def _await(self, program: Mapping[str, Any], deadline: float) -> None:
-        node = program["node"]
-        for address, port in program["tcp"]:
-            while not answers(node, address, port):
-                self._check_child(program["name"], deadline)
-        for port in program["udp"]:
-            while not udp_bound(node, port):
-                self._check_child(program["name"], deadline)
+    def _await(self, program: ProgramPlan, deadline: float) -> None:
+        for address, port in program.tcp:
+            while not answers(program.node, address, port):
+                self._check_child(program.name, deadline)
+        for port in program.udp:
+            while not udp_bound(program.node, port):
+                self._check_child(program.name, deadline)
         # What answered may be another program that has taken the port.
-        self._check_child(program["name"], deadline)
+        self._check_child(program.name, deadline)
 
     def supervise(self) -> NoReturn:
         """Watches for ever; a signal ends it."""

@@ -14,10 +14,12 @@ from vantage.lab import control
 from vantage.lab.access import Access, read_access
 from vantage.lab.pathem import Emulator
 from vantage.lab.place import LabPlace
-from vantage.lab.plan import read_plan
+from vantage.lab.plan import LabPlan, read_plan
+from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, speaks_quic
 from vantage.lab.sites import Planted, planted
 from vantage.lab.state import LabFolder
-from vantage.lab.topology import MTU, Server, Topology, find_topology, load_topology
+from vantage.lab.topology import MTU, Server, Topology
+from vantage.lab.topology_file import find_topology, load_topology
 
 
 class Lab:
@@ -34,7 +36,7 @@ class Lab:
             )
         self.folder = folder
         self.topology: Topology = load_topology(folder.topology)
-        self.plan: Mapping[str, Any] = read_plan(folder)
+        self.plan: LabPlan = read_plan(folder.plan)
         self.state: Mapping[str, Any] = state
 
     @property
@@ -52,14 +54,14 @@ class Lab:
 
     def place(self, name: str) -> LabPlace:
         """A node as a place. Raises LabError that lists the nodes where there is none of that name."""
-        if name not in self.plan["addresses"]:
-            known = ", ".join(self.plan["addresses"])
+        if name not in self.plan.addresses:
+            known = ", ".join(self.plan.addresses)
             raise LabError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
         rtt_ms: dict[str, float] = {}
         for server in self.topology.server:
             if name in server.paths:
-                own = self.plan["addresses"][server.name]
-                rtt_ms |= dict.fromkeys((own["ipv4"], own["ipv6"]), server.paths[name].rtt_ms)
+                own = self.plan.addresses[server.name]
+                rtt_ms |= dict.fromkeys((own.ipv4, own.ipv6), server.paths[name].rtt_ms)
         return LabPlace(self.folder, name, state=self.state, plan=self.plan, rtt_ms=rtt_ms)
 
     def emulator(self) -> Emulator:
@@ -83,17 +85,16 @@ class Lab:
             provider=organisation.provider,
             rank=rank,
             size_bytes=file.size_bytes,
-            server_ip=self.plan["addresses"][server.name]["ipv4"],
+            server_ip=self.plan.addresses[server.name].ipv4,
             asn=organisation.asn,
             organisation=organisation.title,
-            quic=server.quic and server.fault is None,
+            quic=speaks_quic(self.topology, server),
         )
 
     def sha256(self, domain: str) -> str:
         """Hash of the file that the domain's target names."""
         server = next(server for server in self.topology.server if domain in server.domains)
-        found: str = self.plan["sha256"][server.name + server.files[0].path]
-        return found
+        return self.plan.sha256[server.name + server.files[0].path]
 
     def sites(self) -> list[Planted]:
         """What a crawl should make of each site; sites are no targets."""
@@ -118,6 +119,15 @@ class Lab:
 
     def _truth(self, vantage: str, server: Server, domain: str) -> dict[str, Any]:
         path = server.paths[vantage]
+        quic: dict[str, Any] = {}
+        if speaks_quic(self.topology, server):
+            traits = quic_traits(self.topology, server)
+            quic = {
+                "quic_server": quic_server(self.topology, server),
+                "quic_congestion_control": quic_congestion_control(self.topology, server),
+                "quic_initial_window_packets": traits.initial_window_packets,
+                "quic_packet_bytes": traits.packet_bytes,
+            }
         return {
             "vantage": vantage,
             "domain": domain,
@@ -133,7 +143,8 @@ class Lab:
             "mtu": MTU,
             "edge": server.edge is not None,
             "clean": path.clean and server.fault is None,
-            "quic": server.quic and server.fault is None,
+            "quic": bool(quic),
+            **quic,
             "note": server.note,
         }
 

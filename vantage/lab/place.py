@@ -20,6 +20,8 @@ from vantage import linux
 from vantage.lab.addresses import IPV4, IPV6
 from vantage.lab.control import LAB_VARIABLE
 from vantage.lab.pathem import DEVICE, Emulator
+from vantage.lab.plan import LabPlan
+from vantage.lab.server_settings import ServerSetting, ServerSettings
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE
 from vantage.lab.watch import LabWatch
@@ -64,11 +66,11 @@ class LabPlace:
         name: str,
         *,
         state: Mapping[str, Any],
-        plan: Mapping[str, Any],
+        plan: LabPlan,
         rtt_ms: Mapping[str, float],
     ) -> None:
         self.name = name
-        self.nameservers: tuple[str, ...] = (plan["addresses"][DNS_NODE]["ipv4"],)
+        self.nameservers: tuple[str, ...] = (plan.addresses[DNS_NODE].ipv4,)
         self.ca_file: Path | None = folder.ca
         self._folder = folder
         self._state = state
@@ -76,7 +78,8 @@ class LabPlace:
         self._rtt_ms = rtt_ms
         self._emulator: Emulator | None = None
         self._claim: IO[str] | None = None
-        self._namespace = linux.Namespace(self.run, (str(IPV4), str(IPV6)) if plan["ipv6"] else (str(IPV4),))
+        self._programs = ServerSettings(name, [program for program in plan.programs if program.node == name])
+        self._namespace = linux.Namespace(self.run, (str(IPV4), str(IPV6)) if plan.ipv6 else (str(IPV4),))
 
     def claim(self) -> None:
         """Makes sure that nobody else changes settings or measures here until `close`, or until this process ends.
@@ -130,19 +133,23 @@ class LabPlace:
         """Starts a program in the node in the background."""
         return process.start(argv, prefix=self.prefix(), stdin=stdin, stdout=stdout, stderr=stderr, binary=binary)
 
-    def apply(self, settings: Sequence[Setting]) -> None:
-        """Sets sysctls and route attributes of the node's namespace, and forgets cached TCP metrics."""
-        self._namespace.apply(settings)
+    def apply(self, settings: Sequence[Setting | ServerSetting]) -> None:
+        """Sets sysctls and route attributes of the node's namespace, and forgets cached TCP metrics.
+
+        On a server's node it also sets what the server program takes up for each new connection (`ServerSetting`).
+        """
+        self._programs.apply([setting for setting in settings if isinstance(setting, ServerSetting)])
+        self._namespace.apply([setting for setting in settings if not isinstance(setting, ServerSetting)])
 
     def watch(self, server_ip: str) -> LabWatch:
         """Starts to watch the two directions of the path to this server. Raises LabError where there is no path."""
         if self._emulator is None:
             self._emulator = Emulator(self._folder.socket)
-        for node, own in self._plan["addresses"].items():
-            for family, address in own.items():
-                if address == server_ip and server_ip in self._rtt_ms:
-                    local = self._plan["addresses"][self.name][family]
-                    ends = ((self.name, local), (node, server_ip))
+        local = self._plan.addresses[self.name]
+        for node, own in self._plan.addresses.items():
+            for here, there in ((local.ipv4, own.ipv4), (local.ipv6, own.ipv6)):
+                if there == server_ip and server_ip in self._rtt_ms:
+                    ends = ((self.name, here), (node, there))
                     return LabWatch(self._emulator, ends, rtt_ms=self._rtt_ms[server_ip])
         raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
 
@@ -168,24 +175,18 @@ class LabPlace:
     def environment(self) -> Mapping[str, object]:
         """What has to be stored with the data of this place."""
         versions = {}
-        for program, arguments in (
-            ("tcpdump", "--version"),
-            ("caddy", "version"),
-            ("nginx", "-v"),
-            ("knotd", "--version"),
-            ("ip", "-V"),
-            (self._plan["emulator"][0], "--version"),
-        ):
-            done = process.run([program, arguments])
+        asked = {"tcpdump": ("tcpdump", "--version"), "ip": ("ip", "-V"), **self._plan.versions}
+        for program, argv in asked.items():
+            done = process.run(argv)
             lines = (done.stdout or done.stderr).strip().splitlines()
-            versions[Path(program).name] = lines[0] if lines else ""
+            versions[program] = lines[0] if lines else ""
         return {
             "kind": "lab",
             "name": self.name,
-            "topology": self._plan["name"],
-            "topology_sha256": self._plan["topology_sha256"],
+            "topology": self._plan.name,
+            "topology_sha256": self._plan.topology_sha256,
             "rootless": self._state["rootless"],
-            "emulator": shlex.join(self._plan["emulator"]),
+            "emulator": shlex.join(self._plan.emulator),
             "versions": versions,
             **linux.describe_host(),
             **linux.describe_network(self.run),
@@ -195,6 +196,7 @@ class LabPlace:
         """Puts back the node's settings, closes the connection to the emulator and gives up the claim."""
         try:
             if process.start_time_ticks(int(self._state["pid"])) == self._state["started_ticks"]:
+                self._programs.restore()
                 self._namespace.restore()
         except PlaceError:
             try:

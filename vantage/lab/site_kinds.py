@@ -40,8 +40,8 @@ class Answer:
     """Instead of an answer: a TCP reset, bytes that are no HTTP, nothing."""
 
     @property
-    def rough(self) -> bool:
-        """Whether Caddy cannot give this answer."""
+    def needs_site_server(self) -> bool:
+        """Whether Caddy cannot give this answer, and our own program has to (`site_server.py`)."""
         return not self.length or self.delay_s > 0 or self.fault is not None
 
 
@@ -73,9 +73,9 @@ class Kind:
             yield from table.values()
 
     @property
-    def rough(self) -> bool:
+    def needs_site_server(self) -> bool:
         """Whether its server has to be our own program."""
-        return any(answer.rough for answer in self.answers)
+        return any(answer.needs_site_server for answer in self.answers)
 
     @property
     def leads_away(self) -> bool:

@@ -8,7 +8,7 @@ STATE/lab/NAME/         everything of one lab; removed by `down`, or by the next
     plan.json           what the holder builds
     lab.toml            the topology as it was read
     pathem.sock         control socket of the path emulator
-    ca.pem, content/, caddy/, dns/, log/ ...
+    certificates/, content/, sites/, servers/, dns/, log/
 """
 
 from __future__ import annotations
@@ -105,8 +105,22 @@ class LabFolder:
         return self.root / "log"
 
     @property
+    def content(self) -> Path:
+        """Measured files, a folder per server."""
+        return self.root / "content"
+
+    @property
+    def sites(self) -> Path:
+        """Files of sites, a folder per host."""
+        return self.root / "sites"
+
+    @property
+    def certificates(self) -> Path:
+        return self.root / "certificates"
+
+    @property
     def ca(self) -> Path:
-        return self.root / "certificates" / "ca.pem"
+        return self.certificates / "ca.pem"
 
     def access_log(self, server: str) -> Path:
         """Requests to the sites of a server (`vantage.lab.access`)."""

@@ -1,27 +1,20 @@
-"""Topologies: TOML files that say which vantage points, servers and paths a lab has.
+"""Topologies: which vantage points, servers, paths and sites a lab has.
 
-The dataclasses mirror the file field by field (docs/design/lab.md explains each). `load_topology` reads a shipped name
-or a path, refuses what cannot be built with a sentence that names file and field, and gives a `Topology` whose sizes
-and queues are numbers.
+The dataclasses mirror the TOML file field by field (docs/design/lab.md explains each); `topology_file` reads and checks
+one.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Literal
 
-from upshift.config import STRICT, load_toml
+from upshift.config import STRICT
 from upshift.domain import Provider
-from upshift.errors import UsageError
-from vantage.lab.sites import Site, check_sites
-
-SHIPPED = Path(__file__).resolve().parent / "topologies"
-"""Folder of the topologies that come with Upshift."""
+from vantage.lab.site_kinds import KINDS, Kind, SiteKind
 
 MTU = 1500
 DNS_NODE = "dns"
@@ -33,13 +26,11 @@ MINIMUM_QUEUE_BYTES = 256_000
 Fault = Literal["status_404", "reset", "stall", "truncate"]
 TcpOption = Literal["ecn", "sack", "window_scaling", "timestamps"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
-_DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
-_FILE = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|KiB|MiB)")
 _BDP = re.compile(r"bdp x ([0-9]+(?:\.[0-9]+)?)")
-_Require = Callable[[bool, str, str, str], None]
-_Number = Callable[[], float]
+SITE_NUMBER = "{n}"
+"""In the domain of several sites: stands for the number of each, from 1."""
+
 _UNITS = {"B": 1, "kB": 1000, "MB": 1_000_000, "KiB": 1024, "MiB": 1024 * 1024}
 
 
@@ -152,6 +143,10 @@ class Server:
     cnames: list[str] = field(default_factory=list)
     """Each domain is an alias of the first of these names, that of the second, and so on; the last has the address."""
     quic: bool = True
+    quic_server: str | None = None
+    """Which server kind speaks QUIC (`vantage.lab.servers`); None: that of the topology."""
+    quic_congestion_control: str | None = None
+    """One that the QUIC server knows; None: that of the topology, or the QUIC server's default."""
     pretends_quic: bool = False
     """It says by Alt-Svc and HTTPS record that it had HTTP/3, and has none."""
     without: list[TcpOption] = field(default_factory=list)
@@ -171,6 +166,32 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One `[[site]]` of a topology, or `count` of the same kind."""
+
+    __pydantic_config__ = STRICT
+
+    kind: SiteKind
+    domain: str
+    """With `{n}` in it where there are several: their number, from 1."""
+    server: str | None = None
+    """Who serves it; none where the kind has no server."""
+    count: int | None = None
+    other_server: str | None = None
+    """Who serves `files.DOMAIN` (kinds `leaves_address`, `other_address`)."""
+    leads_to: str | None = None
+    """URL of a file on another domain (kinds `leaves_domain`, `other_domain`)."""
+
+    @property
+    def domains(self) -> list[str]:
+        return [self.domain.replace(SITE_NUMBER, str(number)) for number in range(1, (self.count or 1) + 1)]
+
+    @property
+    def table(self) -> Kind:
+        return KINDS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """A whole emulated Internet."""
 
@@ -183,6 +204,10 @@ class Topology:
     server: list[Server]
     site: list[Site] = field(default_factory=list)
     description: str = ""
+    quic_server: str | None = None
+    """For servers that name none; None: the lab's default."""
+    quic_congestion_control: str | None = None
+    """For servers that name neither a QUIC server nor an algorithm."""
     seed: int = 1
     """Seeds contents and losses: the same topology gives the same bytes and the same loss patterns."""
 
@@ -203,32 +228,6 @@ class Topology:
                 yield server.origin_name
 
 
-def shipped() -> list[str]:
-    """Names of the topologies that come with Upshift."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
-
-
-def find_topology(name: str | Path) -> Path:
-    """The file of a shipped topology's name or of a path. Raises UsageError that lists the shipped ones."""
-    text = str(name)
-    if text in shipped():
-        return SHIPPED / f"{text}.toml"
-    if isinstance(name, Path) or "/" in text or text.endswith(".toml"):
-        return Path(name).absolute()
-    raise UsageError(
-        f"there is no topology {text!r}",
-        remedy=f"known are: {', '.join(shipped())}; or give the path of a TOML file, such as ./{text}.toml",
-    )
-
-
-def load_topology(name: str | Path) -> Topology:
-    """A topology by shipped name or path. Raises UsageError naming file and field."""
-    path = find_topology(name)
-    topology = load_toml(path, Topology)
-    _check(topology, str(path))
-    return topology
-
-
 def parse_size(value: int | str) -> int:
     """Bytes from a number or a text such as `2 MB`. Raises ValueError."""
     if isinstance(value, int):
@@ -237,102 +236,3 @@ def parse_size(value: int | str) -> int:
     if not found:
         raise ValueError(f"{value!r} is no size")
     return round(float(found[1]) * _UNITS[found[2]])
-
-
-def _check(topology: Topology, where: str) -> None:
-    """Raises UsageError for what the types cannot express."""
-
-    def require(good: bool, name: str, what: str, remedy: str) -> None:
-        if not good:
-            raise UsageError(f"field {name}: {what}", where=where, remedy=remedy)
-
-    rules = "letters, digits and hyphens, at most 40"
-    require(bool(_NAME.fullmatch(topology.name)), "name", f"{topology.name!r} is no name", f"use {rules}")
-    for kind in ("vantage", "organisation", "server"):
-        require(bool(getattr(topology, kind)), kind, "there is none", f"add a [[{kind}]] entry")
-    seen: set[str] = set()
-    for name in topology.node_names():
-        require(bool(_NAME.fullmatch(name)), "name", f"{name!r} is no name of a node", f"use {rules}")
-        require(name not in seen, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is taken)")
-        seen.add(name)
-    titles = [org.name for org in topology.organisation]
-    require(len(set(titles)) == len(titles), "organisation.name", "two have the same name", "rename one")
-    asns: set[int] = set()
-    for org in topology.organisation:
-        for asn in (org.asn, *org.siblings):
-            at = f"organisation.{org.name}.asn"
-            require(not _is_reserved(asn), at, f"{asn} is no AS number of an organisation (IANA)", "use 3000001 and on")
-            require(asn not in asns, at, f"{asn} stands twice in the file", "use another number")
-            asns.add(asn)
-    for number, vantage in enumerate(topology.vantage):
-        good = 0 < vantage.uplink_mbit <= 100_000
-        require(good, f"vantage.{number}.uplink_mbit", f"{vantage.uplink_mbit:g} is out of range", "use 1 to 100000")
-    domains: set[str] = set()
-    for server in topology.server:
-        _check_server(topology, server, domains, require)
-    check_sites(topology, domains, lambda name: bool(_DOMAIN.fullmatch(name)), require)
-
-
-def _is_reserved(asn: int) -> bool:
-    """Whether nobody can hold it (RFC 7607: 0, 6793: 23456, 5398, 6996, 7300), or it has more than 32 bits."""
-    return not 0 < asn < 4_200_000_000 or asn == 23456 or 64496 <= asn <= 65551
-
-
-def _check_server(topology: Topology, server: Server, domains: set[str], require: _Require) -> None:
-    at = f"server.{server.name}"
-    known = [org.name for org in topology.organisation]
-    require(
-        server.organisation in known,
-        f"{at}.organisation",
-        f"there is no organisation {server.organisation!r}",
-        f"known are: {', '.join(known)}",
-    )
-    for kind, names in (("domains", server.domains), ("cnames", server.cnames)):
-        for name in names:
-            require(bool(_DOMAIN.fullmatch(name)), f"{at}.{kind}", f"{name!r} is no domain", "use www.name.example")
-            require(name not in domains, f"{at}.{kind}", f"{name} stands twice in the file", "use another name")
-            domains.add(name)
-    sites_only = any(server.name in (site.server, site.other_server) for site in topology.site) and not server.files
-    named = bool(server.domains) or sites_only
-    require(named, f"{at}.domains", "there is none", "name one, such as www.name.example, or add a [[site]]")
-    served = bool(server.files) or not server.domains
-    require(served, f"{at}.files", "there is none", 'add one, such as { path = "/a.bin", size = "2 MB" }')
-    fair = not (server.pretends_quic and server.quic)
-    require(fair, f"{at}.pretends_quic", "the server has QUIC", "add quic = false, or leave it out")
-    for file in server.files:
-        require(bool(_FILE.fullmatch(file.path)), f"{at}.files", f"{file.path!r} is no path", "use /folder/name.bin")
-        _check_number(require, f"{at}.files.size", partial(parse_size, file.size), 1, 1_000_000_000)
-    require(1 <= server.initcwnd <= 1000, f"{at}.initcwnd", f"{server.initcwnd} is out of range", "use 1 to 1000")
-    require(
-        bool(re.fullmatch(r"[a-z0-9_]{1,15}", server.congestion_control)),
-        f"{at}.congestion_control",
-        f"{server.congestion_control!r} is no algorithm",
-        "use cubic, reno or bbr",
-    )
-    vantages = [vantage.name for vantage in topology.vantage]
-    for name in server.paths:
-        require(name in vantages, f"{at}.paths.{name}", "there is no such vantage point", f"use {', '.join(vantages)}")
-    for name in vantages:
-        require(name in server.paths, f"{at}.paths.{name}", "it is missing", "say rtt_ms and rate_mbit of this path")
-        _check_path(require, f"{at}.paths.{name}", server.paths[name])
-    if server.edge:
-        require(server.fault is None, f"{at}.fault", "an edge cannot have a fault", "leave out edge or fault")
-        _check_path(require, f"{at}.edge", server.edge.path)
-
-
-def _check_path(require: _Require, at: str, path: PathSpec) -> None:
-    _check_number(require, f"{at}.rtt_ms", lambda: path.rtt_ms, 0, 10_000)
-    _check_number(require, f"{at}.rate_mbit", lambda: path.rate_mbit, 0.01, 100_000)
-    _check_number(require, f"{at}.queue", lambda: path.queue_bytes, MTU, 10**10)
-    _check_number(require, f"{at}.loss_percent", lambda: path.loss_percent, 0, 100)
-    _check_number(require, f"{at}.ecn_threshold_bytes", lambda: path.ecn_threshold_bytes or 0, 0, 10**10)
-
-
-def _check_number(require: _Require, at: str, number: _Number, low: float, high: float) -> None:
-    """Refuses a number outside [low, high], and a size that is not written as one."""
-    try:
-        value = number()
-    except ValueError as error:
-        require(False, at, str(error), 'use bytes, "64 kB", "2 MB", "1 MiB", or for a queue "bdp x 2"')
-        return
-    require(low <= value <= high, at, f"{value:g} is out of range", f"use {low:g} to {high:g}")

@@ -1,17 +1,16 @@
-"""Configurations of the lab's web servers: Caddy everywhere, nginx as the cache of an edge."""
+"""`caddy`: the ordinary web server of the lab, from the distribution's packages; it speaks QUIC by quic-go."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from upshift.process import require
+from upshift.store import write_json
+from vantage.lab.plan import ProgramPlan
+from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, QuicTraits, Role, ServerKind, ServerSetup, program_missing
 from vantage.lab.sites import Host
-from vantage.lab.topology import Server
-
-CACHE_PORT = 8080
-ORIGIN_PORT = 80
 
 _NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "body": "There is no such page.\n"}]}
 
@@ -21,19 +20,7 @@ _BINARY_TYPE = {
 }
 """Go's table of types has no .bin, and a file without a type is no usual sight."""
 
-_PRETENCE = {"handle": [{"handler": "headers", "response": {"set": {"Alt-Svc": ['h3=":443"; ma=2592000']}}}]}
-_PEM = {"certificate": ".pem", "key": ".key"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sites:
-    """A server's sites."""
-
-    hosts: Sequence[Host]
-    content: Path
-    """Has one folder per host."""
-    log: Path
-    """Of the requests to them."""
+_ALT_SVC = {"handle": [{"handler": "headers", "response": {"set": {"Alt-Svc": ['h3=":443"; ma=2592000']}}}]}
 
 
 def _caddy(apps: dict[str, Any], data: Path, logs: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -46,36 +33,34 @@ def _caddy(apps: dict[str, Any], data: Path, logs: Mapping[str, Any] | None = No
     }
 
 
-def server_configuration(
-    server: Server, *, content: Path, certificates: Path, data: Path, sites: Sites | None = None
-) -> dict[str, Any]:
-    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where asked) 3, and a redirect from port 80.
+def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
+    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where it has the role) 3, and a redirect from port 80.
 
     Requests to sites are logged, those to measured files are not.
     """
+    server = setup.server
     if server.edge:
         forward = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
     else:
-        forward = {"handler": "file_server", "root": str(content / server.name)}
-    routes: list[dict[str, Any]] = [_BINARY_TYPE]
+        forward = {"handler": "file_server", "root": str(setup.content)}
+    own_quic = Role.QUIC in setup.roles
+    # Caddy says this by itself where it has HTTP/3.
+    routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
+    routes.append(_BINARY_TYPE)
     if server.domains:
         routes.append({"match": [{"host": server.domains}], "handle": [forward], "terminal": True})
-    if server.pretends_quic:
-        routes.insert(0, _PRETENCE)
-    names = [server.name] if server.domains else []
     https: dict[str, Any] = {
         "listen": [":443"],
-        "protocols": ["h1", "h2", "h3"] if server.quic else ["h1", "h2"],
+        "protocols": ["h1", "h2", "h3"] if own_quic else ["h1", "h2"],
         "automatic_https": {"disable": True},
         "tls_connection_policies": [{}],
     }
     logs = {}
-    if sites is not None:
-        routes += [_host_route(host, sites.content) for host in sites.hosts]
-        names += [host.name for host in sites.hosts]
-        loggers = {host.name: "sites" for host in sites.hosts}
+    if setup.hosts:
+        routes += [_host_route(host, setup.folder.sites) for host in setup.hosts]
+        loggers = {host.name: "sites" for host in setup.hosts}
         https["logs"] = {"logger_names": loggers, "skip_unmapped_hosts": True}
-        logs = {"sites": _access_log(sites.log)}
+        logs = {"sites": _access_log(setup.folder.access_log(server.name))}
     https["routes"] = [*routes, _NOT_FOUND]
     redirect = {
         "handler": "static_response",
@@ -88,9 +73,9 @@ def server_configuration(
         "automatic_https": {"disable": True},
         "routes": [{"handle": [redirect]}],
     }
-    files = [{kind: str(certificates / f"{name}{end}") for kind, end in _PEM.items()} for name in names]
+    pairs = [setup.certificate(name) for name in setup.certificate_names]
     tls = {
-        "certificates": {"load_files": files},
+        "certificates": {"load_files": [{"certificate": str(chain), "key": str(key)} for chain, key in pairs]},
         # Tickets are worth nothing to measurements: connections are never resumed.
         "session_tickets": {"disabled": True},
         "automation": {"policies": [{"disable_ocsp_stapling": True}]},
@@ -122,9 +107,9 @@ def _access_log(path: Path) -> dict[str, Any]:
     return {"writer": writer, "encoder": {"format": "json"}, "include": ["http.log.access.sites"]}
 
 
-def origin_configuration(server: Server, *, content: Path, data: Path) -> dict[str, Any]:
+def origin_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     """Caddy for an edge's origin: the files over plain HTTP, which only the edge can reach."""
-    files = {"handler": "file_server", "root": str(content / server.name)}
+    files = {"handler": "file_server", "root": str(setup.content)}
     origin = {
         "listen": [f":{ORIGIN_PORT}"],
         "protocols": ["h1"],
@@ -134,42 +119,41 @@ def origin_configuration(server: Server, *, content: Path, data: Path) -> dict[s
     return _caddy({"http": {"servers": {"origin": origin}, "grace_period": "1s"}}, data)
 
 
-def cache_configuration(origin: str, folder: Path) -> str:
-    """nginx as an edge's cache, in one process in the foreground.
+def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
+    found = []
+    if Role.ORIGIN in setup.roles and setup.origin is not None:
+        name = setup.server.origin_name
+        data = setup.data(name)
+        ports = ((setup.origin.ipv4, ORIGIN_PORT),)
+        found.append(_program(name, data, origin_configuration(setup, data=data), ports))
+    if Role.WEB in setup.roles:
+        name = setup.server.name
+        data = setup.data(name)
+        web = tuple((setup.addresses.ipv4, port) for port in (443, 80))
+        quic = (443,) if Role.QUIC in setup.roles else ()
+        found.append(_program(name, data, server_configuration(setup, data=data), web, quic))
+    return found
 
-    Each client address has entries of its own: towards each vantage point the edge is another machine, as it would be
-    in a CDN, and the first download from each one has to fetch from the origin.
-    """
-    return f"""daemon off;
-master_process off;
-pid "{folder}/nginx.pid";
-error_log stderr warn;
-events {{ worker_connections 512; }}
-http {{
-    access_log off;
-    server_tokens off;
-    default_type application/octet-stream;
-    client_body_temp_path "{folder}/body";
-    proxy_temp_path "{folder}/proxy";
-    fastcgi_temp_path "{folder}/fastcgi";
-    uwsgi_temp_path "{folder}/uwsgi";
-    scgi_temp_path "{folder}/scgi";
-    proxy_cache_path "{folder}/cache" keys_zone=lab:1m max_size=1g inactive=1d use_temp_path=off;
-    server {{
-        listen 127.0.0.1:{CACHE_PORT};
-        location / {{
-            proxy_pass http://{origin}:{ORIGIN_PORT};
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-            proxy_set_header Host $host;
-            proxy_cache lab;
-            proxy_cache_key "$http_x_forwarded_for $host$request_uri";
-            proxy_cache_valid 200 1d;
-            proxy_cache_lock on;
-            proxy_buffers 64 16k;
-            proxy_ignore_headers Cache-Control Expires Set-Cookie Vary;
-            add_header X-Cache $upstream_cache_status always;
-        }}
-    }}
-}}
-"""
+
+def _program(
+    node: str, data: Path, configuration: Mapping[str, Any], tcp: tuple[tuple[str, int], ...], udp: tuple[int, ...] = ()
+) -> ProgramPlan:
+    """Caddy in a node."""
+    path = data / "caddy.json"
+    write_json(path, configuration)
+    home = {"HOME": str(data), "XDG_DATA_HOME": str(data), "XDG_CONFIG_HOME": str(data)}
+    argv = (require("caddy", package="caddy"), "run", "--config", str(path))
+    return ProgramPlan(name=node, node=node, argv=argv, tcp=tcp, udp=udp, env=home, kind=CADDY.name)
+
+
+CADDY = ServerKind(
+    name="caddy",
+    help="Caddy; its QUIC is quic-go's.",
+    roles=frozenset({Role.WEB, Role.QUIC, Role.ORIGIN}),
+    programs=_programs,
+    missing=program_missing("caddy", package="caddy"),
+    version=lambda: ("caddy", "version"),
+    https_alpn=("h2",),
+    # Of Caddy 2.6.2 with quic-go 0.29, which Debian 12 and 13 have.
+    quic=QuicTraits(congestion_control=("reno",), initial_window_packets=32, packet_bytes=1280),
+)

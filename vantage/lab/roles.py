@@ -1,0 +1,89 @@
+"""Which server kind fills which role of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from upshift.errors import UsageError
+from vantage.lab.server_kind import QuicTraits, Role, ServerKind
+from vantage.lab.servers import ALL
+from vantage.lab.topology import Server, Topology
+
+WEB = "caddy"
+CACHE = "nginx"
+ORIGIN = "caddy"
+DEFAULT_QUIC_SERVER = "caddy"
+"""Speaks QUIC where the topology names no `quic_server`."""
+
+
+def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
+    """Every role that the server has, and who fills it."""
+    for kind in ALL.values():
+        if kind.claims(topology, server):
+            return {Role.WEB: kind}
+    found = {Role.WEB: ALL[WEB]}
+    if server.quic:
+        found[Role.QUIC] = ALL[quic_server(topology, server)]
+    if server.edge:
+        found |= {Role.CACHE: ALL[CACHE], Role.ORIGIN: ALL[ORIGIN]}
+    return found
+
+
+def speaks_quic(topology: Topology, server: Server) -> bool:
+    """Whether HTTP/3 is answered."""
+    return Role.QUIC in roles(topology, server)
+
+
+def quic_server(topology: Topology, server: Server) -> str:
+    """Name of the kind that speaks QUIC, by the fields of the server, else of the topology, else the default."""
+    return server.quic_server or topology.quic_server or DEFAULT_QUIC_SERVER
+
+
+def quic_traits(topology: Topology, server: Server) -> QuicTraits:
+    """What is known of the server's QUIC. Raises LookupError where it has none."""
+    traits = roles(topology, server)[Role.QUIC].quic
+    if traits is None:
+        raise LookupError(f"{quic_server(topology, server)} fills the role QUIC and says nothing of its QUIC")
+    return traits
+
+
+def quic_congestion_control(topology: Topology, server: Server) -> str:
+    """The algorithm of the server's QUIC; empty where it has no QUIC.
+
+    The topology's algorithm goes with the topology's `quic_server`: a server that names its own has that kind's
+    default.
+    """
+    if not speaks_quic(topology, server):
+        return ""
+    general = topology.quic_congestion_control if server.quic_server is None else None
+    return server.quic_congestion_control or general or quic_traits(topology, server).congestion_control[0]
+
+
+def check_quic_servers(topology: Topology, *, where: str) -> None:
+    """Raises UsageError for a QUIC server or algorithm that is not known, or that the server cannot have."""
+    _check_pair(topology.quic_server, topology.quic_congestion_control, at="", where=where)
+    for server in topology.server:
+        at = f"server.{server.name}."
+        given = server.quic_server or server.quic_congestion_control
+        if given and not server.quic:
+            field = "quic_server" if server.quic_server else "quic_congestion_control"
+            raise UsageError(
+                f"field {at}{field}: the server has no QUIC", where=where, remedy="leave out this field or quic = false"
+            )
+        name = quic_server(topology, server)
+        _check_pair(server.quic_server, server.quic_congestion_control, at=at, where=where, default=name)
+
+
+def _check_pair(
+    name: str | None, algorithm: str | None, *, at: str, where: str, default: str = DEFAULT_QUIC_SERVER
+) -> None:
+    known = {kind.name: kind.quic for kind in ALL.values() if kind.quic is not None}
+    if name is not None and name not in known:
+        what = f"field {at}quic_server: there is no QUIC server {name!r}"
+        raise UsageError(what, where=where, remedy=f"known are: {', '.join(known)}")
+    chosen = name or default
+    if algorithm is not None and algorithm not in known[chosen].congestion_control:
+        *others, last = known[chosen].congestion_control
+        remedy = f"{chosen} knows {', '.join(others)} and {last}" if others else f"{chosen} knows {last} only"
+        what = f"field {at}quic_congestion_control: {chosen} has no algorithm {algorithm!r}"
+        raise UsageError(what, where=where, remedy=remedy)

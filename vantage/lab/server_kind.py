@@ -1,0 +1,150 @@
+"""The kind `ServerKind`: a make of server that the lab can start, and which parts of a server's work it can do.
+
+A `[[server]]` of a topology has roles (TCP port 443, UDP port 443, and at an edge the cache and its origin), and each
+role is filled by a kind; one kind may fill several by one program, as Caddy does. `roles` decides who fills which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from upshift.errors import PlaceError
+from upshift.process import require
+from vantage.lab.addresses import Addresses
+from vantage.lab.plan import ProgramPlan
+from vantage.lab.sites import Host
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import Server, Topology
+
+CACHE_PORT = 8080
+"""Of an edge's cache, on the loopback of the edge's node."""
+
+ORIGIN_PORT = 80
+
+
+class Role(StrEnum):
+    """A part of what a `[[server]]` does."""
+
+    WEB = "web"
+    """HTTP/1.1 and 2 on TCP port 443."""
+    QUIC = "quic"
+    """HTTP/3 on UDP port 443."""
+    CACHE = "cache"
+    """The cache of an edge, on loopback."""
+    ORIGIN = "origin"
+    """What is behind an edge, on a node of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSetting:
+    """A setting that a server program takes up for each new connection: one of some words, or a whole number."""
+
+    choices: tuple[str, ...] = ()
+    least: int = 1
+    most: int = 1
+
+    def fault(self, value: str) -> str | None:
+        """Why the value is not valid, as the end of a sentence; None where it is."""
+        if self.choices:
+            return None if value in self.choices else f"known are: {', '.join(self.choices)}"
+        good = value.isdecimal() and self.least <= int(value) <= self.most
+        return None if good else f"use a whole number from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuicTraits:
+    """What is known of a QUIC server: `lab.json` has it, and the truth check reads it there."""
+
+    congestion_control: tuple[str, ...]
+    """The algorithms that it can use, the default first."""
+    initial_window_packets: int
+    packet_bytes: int
+    """A full packet of its on IPv4, with IP and UDP headers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetup:
+    """All that a kind needs to plan the programs of one `[[server]]`."""
+
+    topology: Topology
+    server: Server
+    roles: frozenset[Role]
+    """Those that the kind has to fill here."""
+    advertises_quic: bool
+    """Answers over TCP say that there is HTTP/3 (Alt-Svc), whoever speaks it."""
+    congestion_control: str
+    """Of QUIC."""
+    addresses: Addresses
+    origin: Addresses | None
+    """Of an edge's origin."""
+    hosts: Sequence[Host]
+    """Hosts of sites that the server has."""
+    folder: LabFolder
+
+    def data(self, program: str) -> Path:
+        """A folder for the files of one program, made where it is missing."""
+        path = self.folder.root / "servers" / program
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @property
+    def content(self) -> Path:
+        """Folder of the measured files."""
+        return self.folder.content / self.server.name
+
+    @property
+    def certificate_names(self) -> list[str]:
+        """What the server needs certificates for: its measured domains together, and each host of a site."""
+        return ([self.server.name] if self.server.domains else []) + [host.name for host in self.hosts]
+
+    def certificate(self, name: str) -> tuple[Path, Path]:
+        """Certificate chain and key of a server (its measured domains) or of a host of a site."""
+        return self.folder.certificates / f"{name}.pem", self.folder.certificates / f"{name}.key"
+
+
+def _nothing_missing() -> str | None:
+    return None
+
+
+def _never(topology: Topology, server: Server) -> bool:  # noqa: ARG001 - the type is `claims`'s
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerKind:
+    """A kind of server program."""
+
+    name: str
+    help: str
+    roles: frozenset[Role]
+    """Those that it can fill."""
+    programs: Callable[[ServerSetup], Sequence[ProgramPlan]]
+    """Writes the files of the programs that fill `ServerSetup.roles`, and plans the programs."""
+    missing: Callable[[], str | None] = _nothing_missing
+    """A sentence where what the programs need is not installed."""
+    version: Callable[[], tuple[str, ...]] | None = None
+    """The command line that tells the program's version; None where the program is ours and has Upshift's."""
+    claims: Callable[[Topology, Server], bool] = _never
+    """Whether a server must be of this kind: it fills the role WEB then, and the server has no other roles."""
+    https_alpn: tuple[str, ...] = ()
+    """What the HTTPS record of its names lists for TCP; empty: they have no such record."""
+    quic: QuicTraits | None = None
+    """Needed for the role QUIC."""
+    settings: Mapping[str, ProgramSetting] = field(default_factory=dict)
+    """What its program reads from `ProgramPlan.settings_file` for each new connection."""
+
+
+def program_missing(program: str, *, package: str) -> Callable[[], str | None]:
+    """For `ServerKind.missing`: the sentence of `upshift.process.require`."""
+
+    def missing() -> str | None:
+        try:
+            require(program, package=package)
+        except PlaceError as error:
+            return error.sentence()
+        return None
+
+    return missing

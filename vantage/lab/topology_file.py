@@ -1,0 +1,200 @@
+"""Files of topologies: finds, reads and checks them.
+
+What cannot be built is refused with a sentence that names file and field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from upshift.config import load_toml
+from upshift.errors import UsageError
+from vantage.lab import sites
+from vantage.lab.roles import check_quic_servers
+from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Server, Site, Topology, parse_size
+
+SHIPPED = Path(__file__).resolve().parent / "topologies"
+"""Folder of the topologies that come with Upshift."""
+
+MOST_SITES = 1000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
+_DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
+_FILE = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
+_URL = re.compile(r"https://[a-z0-9.-]+/[A-Za-z0-9._/-]*")
+_Require = Callable[[bool, str, str, str], None]
+_Number = Callable[[], float]
+
+
+def shipped() -> list[str]:
+    """Names of the topologies that come with Upshift."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def find_topology(name: str | Path) -> Path:
+    """The file of a shipped topology's name or of a path. Raises UsageError that lists the shipped ones."""
+    text = str(name)
+    if text in shipped():
+        return SHIPPED / f"{text}.toml"
+    if isinstance(name, Path) or "/" in text or text.endswith(".toml"):
+        return Path(name).absolute()
+    raise UsageError(
+        f"there is no topology {text!r}",
+        remedy=f"known are: {', '.join(shipped())}; or give the path of a TOML file, such as ./{text}.toml",
+    )
+
+
+def load_topology(name: str | Path) -> Topology:
+    """A topology by shipped name or path. Raises UsageError naming file and field."""
+    path = find_topology(name)
+    topology = load_toml(path, Topology)
+    _check(topology, str(path))
+    check_quic_servers(topology, where=str(path))
+    return topology
+
+
+def _check(topology: Topology, where: str) -> None:
+    """Raises UsageError for what the types cannot express."""
+
+    def require(good: bool, name: str, what: str, remedy: str) -> None:
+        if not good:
+            raise UsageError(f"field {name}: {what}", where=where, remedy=remedy)
+
+    rules = "letters, digits and hyphens, at most 40"
+    require(bool(_NAME.fullmatch(topology.name)), "name", f"{topology.name!r} is no name", f"use {rules}")
+    for kind in ("vantage", "organisation", "server"):
+        require(bool(getattr(topology, kind)), kind, "there is none", f"add a [[{kind}]] entry")
+    seen: set[str] = set()
+    for name in topology.node_names():
+        require(bool(_NAME.fullmatch(name)), "name", f"{name!r} is no name of a node", f"use {rules}")
+        require(name not in seen, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is taken)")
+        seen.add(name)
+    titles = [org.name for org in topology.organisation]
+    require(len(set(titles)) == len(titles), "organisation.name", "two have the same name", "rename one")
+    asns: set[int] = set()
+    for org in topology.organisation:
+        for asn in (org.asn, *org.siblings):
+            at = f"organisation.{org.name}.asn"
+            require(not _is_reserved(asn), at, f"{asn} is no AS number of an organisation (IANA)", "use 3000001 and on")
+            require(asn not in asns, at, f"{asn} stands twice in the file", "use another number")
+            asns.add(asn)
+    for number, vantage in enumerate(topology.vantage):
+        good = 0 < vantage.uplink_mbit <= 100_000
+        require(good, f"vantage.{number}.uplink_mbit", f"{vantage.uplink_mbit:g} is out of range", "use 1 to 100000")
+    domains: set[str] = set()
+    for server in topology.server:
+        _check_server(topology, server, domains, require)
+    _check_sites(topology, domains, require)
+
+
+def _is_reserved(asn: int) -> bool:
+    """Whether nobody can hold it (RFC 7607: 0, 6793: 23456, 5398, 6996, 7300), or it has more than 32 bits."""
+    return not 0 < asn < 4_200_000_000 or asn == 23456 or 64496 <= asn <= 65551
+
+
+def _check_server(topology: Topology, server: Server, domains: set[str], require: _Require) -> None:
+    at = f"server.{server.name}"
+    known = [org.name for org in topology.organisation]
+    require(
+        server.organisation in known,
+        f"{at}.organisation",
+        f"there is no organisation {server.organisation!r}",
+        f"known are: {', '.join(known)}",
+    )
+    for kind, names in (("domains", server.domains), ("cnames", server.cnames)):
+        for name in names:
+            require(bool(_DOMAIN.fullmatch(name)), f"{at}.{kind}", f"{name!r} is no domain", "use www.name.example")
+            require(name not in domains, f"{at}.{kind}", f"{name} stands twice in the file", "use another name")
+            domains.add(name)
+    sites_only = any(server.name in (site.server, site.other_server) for site in topology.site) and not server.files
+    named = bool(server.domains) or sites_only
+    require(named, f"{at}.domains", "there is none", "name one, such as www.name.example, or add a [[site]]")
+    served = bool(server.files) or not server.domains
+    require(served, f"{at}.files", "there is none", 'add one, such as { path = "/a.bin", size = "2 MB" }')
+    fair = not (server.pretends_quic and server.quic)
+    require(fair, f"{at}.pretends_quic", "the server has QUIC", "add quic = false, or leave it out")
+    for file in server.files:
+        require(bool(_FILE.fullmatch(file.path)), f"{at}.files", f"{file.path!r} is no path", "use /folder/name.bin")
+        _check_number(require, f"{at}.files.size", partial(parse_size, file.size), 1, 1_000_000_000)
+    require(1 <= server.initcwnd <= 1000, f"{at}.initcwnd", f"{server.initcwnd} is out of range", "use 1 to 1000")
+    require(
+        bool(re.fullmatch(r"[a-z0-9_]{1,15}", server.congestion_control)),
+        f"{at}.congestion_control",
+        f"{server.congestion_control!r} is no algorithm",
+        "use cubic, reno or bbr",
+    )
+    vantages = [vantage.name for vantage in topology.vantage]
+    for name in server.paths:
+        require(name in vantages, f"{at}.paths.{name}", "there is no such vantage point", f"use {', '.join(vantages)}")
+    for name in vantages:
+        require(name in server.paths, f"{at}.paths.{name}", "it is missing", "say rtt_ms and rate_mbit of this path")
+        _check_path(require, f"{at}.paths.{name}", server.paths[name])
+    if server.edge:
+        require(server.fault is None, f"{at}.fault", "an edge cannot have a fault", "leave out edge or fault")
+        _check_path(require, f"{at}.edge", server.edge.path)
+
+
+def _check_path(require: _Require, at: str, path: PathSpec) -> None:
+    _check_number(require, f"{at}.rtt_ms", lambda: path.rtt_ms, 0, 10_000)
+    _check_number(require, f"{at}.rate_mbit", lambda: path.rate_mbit, 0.01, 100_000)
+    _check_number(require, f"{at}.queue", lambda: path.queue_bytes, MTU, 10**10)
+    _check_number(require, f"{at}.loss_percent", lambda: path.loss_percent, 0, 100)
+    _check_number(require, f"{at}.ecn_threshold_bytes", lambda: path.ecn_threshold_bytes or 0, 0, 10**10)
+
+
+def _check_number(require: _Require, at: str, number: _Number, low: float, high: float) -> None:
+    """Refuses a number outside [low, high], and a size that is not written as one."""
+    try:
+        value = number()
+    except ValueError as error:
+        require(False, at, str(error), 'use bytes, "64 kB", "2 MB", "1 MiB", or for a queue "bdp x 2"')
+        return
+    require(low <= value <= high, at, f"{value:g} is out of range", f"use {low:g} to {high:g}")
+
+
+def _check_sites(topology: Topology, domains: set[str], require: _Require) -> None:
+    """Refuses sites that cannot be. `domains` are the names that are taken; the sites' are added."""
+    for number, site in enumerate(topology.site):
+        at = f"site.{number}"
+        _check_site_fields(topology, site, at, require)
+        for name in site.domains:
+            require(bool(_DOMAIN.fullmatch(name)), f"{at}.domain", f"{name!r} is no domain", "use www.name.example")
+        # A name that does not resolve has no host, and is taken all the same.
+        hosts = [host.name for domain in site.domains for host in sites.hosts_of_site(site, domain)]
+        for name in dict.fromkeys([*site.domains, *hosts]):
+            require(name not in domains, f"{at}.domain", f"{name} stands twice in the file", "use another name")
+            domains.add(name)
+    for server in topology.server:
+        good = not sites.need_site_server(topology, server) or (not server.domains and server.edge is None)
+        what = "it has sites that only our own program can serve (docs/design/lab.md), so it cannot be measured"
+        require(good, f"server.{server.name}.domains", what, "give these sites a server of their own")
+
+
+def _check_site_fields(topology: Topology, site: Site, at: str, require: _Require) -> None:
+    """The fields that a site's kind needs are there, the others are not, and each makes sense."""
+    servers = {server.name: server for server in topology.server}
+    kind = site.table
+    what = f"{site.domain!r} and count do not fit"
+    several = site.count is not None
+    require((SITE_NUMBER in site.domain) == several, f"{at}.domain", what, "several sites have {n} in it, and a count")
+    good = site.count is None or 1 <= site.count <= MOST_SITES
+    require(good, f"{at}.count", f"{site.count} is out of range", f"use 1 to {MOST_SITES}")
+    for field, value, needed in (
+        ("server", site.server, bool(kind.pages)),
+        ("other_server", site.other_server, bool(kind.files)),
+        ("leads_to", site.leads_to, kind.leads_away),
+    ):
+        what = f"a site of the kind {site.kind} {'needs one' if needed else 'has none'}"
+        require((value is not None) == needed, f"{at}.{field}", what, "add it" if needed else "leave it out")
+    for field, name in (("server", site.server), ("other_server", site.other_server)):
+        if name is not None:
+            known = f"known are: {', '.join(servers)}"
+            require(name in servers, f"{at}.{field}", f"there is no server {name!r}", known)
+            good = servers[name].fault is None
+            require(good, f"{at}.{field}", f"{name} fails on purpose", "use a server without a fault")
+    good = site.other_server is None or site.other_server != site.server
+    require(good, f"{at}.other_server", "it is the site's own server", "name another one")
+    good = site.leads_to is None or bool(_URL.fullmatch(site.leads_to))
+    require(good, f"{at}.leads_to", f"{site.leads_to!r} is no URL", "use https://www.name.example/file.bin")
