@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioquic.quic.connection import QuicConnection
+from aioquic.tls import Group
 
 CRYPTO_ERROR = 0x100
 """QUIC reports a TLS alert as this number plus the alert (RFC 9001, section 4.8)."""
@@ -14,6 +15,9 @@ CERTIFICATE_ALERTS = frozenset({42, 43, 44, 45, 46, 48})
 class RememberingConnection(QuicConnection):
     """aioquic's connection, which also remembers both sides' transport parameters and who closed.
 
+    It offers X25519 alone: aioquic sends a key share for every group that it lists (four by default), where the other
+    clients send this one.
+
     Attributes:
         peer_parameters, local_parameters: as they were sent (RFC 9000, section 18); None until then.
         closed_here: (error code, frame type or None for the application's, reason) of our own first close.
@@ -22,6 +26,10 @@ class RememberingConnection(QuicConnection):
     peer_parameters: bytes | None = None
     local_parameters: bytes | None = None
     closed_here: tuple[int, int | None, str] | None = None
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        self.tls._supported_groups = [Group.X25519]
 
     def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
         self.peer_parameters = data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downloader.client import Client
+from downloader.client import Client, ClientOption
 from downloader.clients._windows import WINDOWS
 from upshift.domain import Transport
 
@@ -11,5 +11,14 @@ QUICHE = Client(
     help="HTTP/3 over QUIC by quiche (Rust, release build).",
     transport=Transport.QUIC,
     program="h3get",
-    options=WINDOWS,
+    options=(
+        *WINDOWS,
+        ClientOption(
+            name="post_quantum",
+            help="1: offer X25519MLKEM768 too, in a ClientHello of two datagrams",
+            default=0,
+            least=0,
+            most=1,
+        ),
+    ),
 )

@@ -1,1 +1,10 @@
-"""The client programs that we write ourselves; each runs alone too: `python -m downloader.programs.requests_get`."""
+"""The client programs that we write ourselves; each runs alone too: `python -m downloader.programs.requests_get`.
+
+Importing this package configures OpenSSL for the process (openssl.cnf beside this file). Python's `ssl` cannot choose
+groups before 3.15, and OpenSSL reads its configuration once, when it is loaded: so this comes before any `import ssl`.
+"""
+
+import os
+from pathlib import Path
+
+os.environ["OPENSSL_CONF"] = str(Path(__file__).with_name("openssl.cnf"))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aioquic.tls import Group
 
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest
+from tests.contract._client_hello import from_quic, from_tcp
 from upshift.domain import Failure, Outcome, Transport
 
 CLIENTS = list(clients.ALL.values())
@@ -70,6 +73,25 @@ def test_gets_the_file(client: Client, caddy: Any, binaries: dict[str, str]) -> 
         parameters = result.quic["transport_parameters"]
         assert parameters["peer"]["initial_max_data"] > 0
         assert parameters["local"]["initial_max_data"] == 1 << 26
+
+
+def test_the_client_hello_is_one_packet_with_one_key_share(
+    client: Client, caddy: Any, binaries: dict[str, str]
+) -> None:
+    """What a server answers at once: a hello in two packets costs some of them round trips (docs/design/h3get.md)."""
+    kind = socket.SOCK_STREAM if client.transport is Transport.TCP else socket.SOCK_DGRAM
+    with socket.socket(type=kind) as server, ThreadPoolExecutor(1) as thread:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(20)
+        if kind is socket.SOCK_STREAM:
+            server.listen()
+        download = thread.submit(call, client, ask(caddy, port=server.getsockname()[1], budget_s=0.8), binaries)
+        hello = from_tcp(server) if kind is socket.SOCK_STREAM else from_quic(server)
+        assert download.result().failure in {Failure.TLS_ERROR, Failure.CONNECT_TIMEOUT}
+    assert hello.key_shares == [Group.X25519] and hello.size < 1300, hello
+    # aioquic would send a share for each group that it lists.
+    listed = [Group.X25519] if client.name == "aioquic" else [Group.X25519, Group.SECP256R1, Group.SECP384R1]
+    assert hello.groups == listed
 
 
 def test_every_cause_of_failure_in_an_answer(client: Client, caddy: Any, faulty: Any, binaries: dict[str, str]) -> None:

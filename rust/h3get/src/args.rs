@@ -33,6 +33,7 @@ usage: h3get --url https://HOST/PATH --address IP --budget-s SECONDS [options]
   --cc NAME               reno, cubic or bbr2; governs what this client sends (default cubic)
   --max-udp-payload N     largest UDP payload to accept, 1200 to 65527 bytes (default 65527)
   --idle-timeout-s SECONDS  (default: five seconds more than the budget)
+  --post-quantum 0|1      1 offers X25519MLKEM768 with X25519: a ClientHello of two datagrams (default 0)
   --no-gro                do not ask the kernel to merge datagrams (UDP_GRO)
   --keylog FILE           append TLS secrets, for reading a capture
   --help, --version
@@ -70,6 +71,8 @@ pub struct Options {
     /// Largest UDP payload to accept, bytes: the transport parameter `max_udp_payload_size`.
     pub max_udp_payload: u16,
     pub idle_timeout: Duration,
+    /// Whether the `ClientHello` offers a post-quantum key share too.
+    pub post_quantum: bool,
     pub gro: bool,
     pub keylog: Option<PathBuf>,
 }
@@ -90,6 +93,7 @@ struct Draft {
     congestion_control: Option<&'static str>,
     max_udp_payload: Option<u16>,
     idle_timeout: Option<Duration>,
+    post_quantum: bool,
     no_gro: bool,
     keylog: Option<PathBuf>,
 }
@@ -135,7 +139,7 @@ pub fn parse(mut parser: lexopt::Parser, environment: Option<&OsStr>) -> Result<
 
 impl Draft {
     fn knows(name: &str) -> bool {
-        const NAMES: [&str; 14] = [
+        const NAMES: [&str; 15] = [
             "url",
             "address",
             "port",
@@ -149,6 +153,7 @@ impl Draft {
             "cc",
             "max-udp-payload",
             "idle-timeout-s",
+            "post-quantum",
             "keylog",
         ];
         NAMES.contains(&name)
@@ -173,6 +178,7 @@ impl Draft {
             "max-data" => self.max_data = Some(window(name, value)?),
             "max-stream-data" => self.max_stream_data = Some(window(name, value)?),
             "cc" => self.congestion_control = Some(congestion_control(&text(name, value)?)?),
+            "post-quantum" => self.post_quantum = zero_or_one(name, value)?,
             "max-udp-payload" => self.max_udp_payload = Some(udp_payload(name, value)?),
             _ => return Err(format!("--{name} is not an option; try --help")),
         }
@@ -202,6 +208,7 @@ impl Draft {
             congestion_control: self.congestion_control.unwrap_or("cubic"),
             max_udp_payload: self.max_udp_payload.unwrap_or(65527),
             idle_timeout: self.idle_timeout.unwrap_or(budget + Duration::from_secs(5)),
+            post_quantum: self.post_quantum,
             gro: !self.no_gro,
             keylog: self.keylog,
         })
@@ -263,6 +270,14 @@ fn udp_payload(name: &str, value: OsString) -> Result<u16, String> {
     }
 }
 
+fn zero_or_one(name: &str, value: OsString) -> Result<bool, String> {
+    match text(name, value)?.as_str() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(format!("--{name} must be 0 or 1")),
+    }
+}
+
 fn header_value(name: &str, value: OsString) -> Result<String, String> {
     let value = text(name, value)?;
     let printable = value
@@ -310,7 +325,10 @@ mod tests {
             (64 * MIB, 64 * MIB)
         );
         assert!(
-            options.idle_timeout > options.budget && options.gro && options.max_bytes.is_none()
+            options.idle_timeout > options.budget
+                && options.gro
+                && options.max_bytes.is_none()
+                && !options.post_quantum
         );
         assert_eq!(options.congestion_control, "cubic");
     }
@@ -320,7 +338,7 @@ mod tests {
         let options = options(
             "--url=https://a.test:8443/x --address ::ffff:198.18.0.1 --budget-s 1.5 --max-bytes 7 --max-data 1 \
              --max-stream-data 2 --cc reno --max-udp-payload 1452 --idle-timeout-s 3 --no-gro --keylog k --ca c \
-             --user-agent me/1 --allow 198.18.0.0/15 --allow ::1",
+             --user-agent me/1 --post-quantum 1 --allow 198.18.0.0/15 --allow ::1",
         )
         .unwrap();
         assert_eq!(
@@ -339,6 +357,7 @@ mod tests {
             ),
             ("reno", 1452, false)
         );
+        assert!(options.post_quantum);
         assert!(
             options.reach.permits("::1".parse().unwrap())
                 && !options.reach.permits("::2".parse().unwrap())
@@ -368,6 +387,7 @@ mod tests {
             &format!("{needed} --max-data 0"),
             &format!("{needed} --address a.test"),
             &format!("{needed} --no-gro=x"),
+            &format!("{needed} --post-quantum yes"),
         ] {
             let sentence = options(bad).unwrap_err();
             assert!(
@@ -390,6 +410,7 @@ mod tests {
             "allow",
             "max-data",
             "cc",
+            "post-quantum",
         ] {
             assert!(HELP.contains(&format!("--{name} ")), "{name}");
         }

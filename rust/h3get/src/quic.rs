@@ -24,6 +24,11 @@ const SYSTEM_CA_FILES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+/// Groups of the key exchange. `BoringSSL` sends a key share for the first one only (and one more where post-quantum and
+/// classical groups are mixed), so that the `ClientHello` fits into one datagram.
+const GROUPS: &str = "X25519:P-256:P-384";
+/// The same with a post-quantum share before them: 1,216 bytes more (draft-ietf-tls-ecdhe-mlkem).
+const POST_QUANTUM_GROUPS: &str = "X25519MLKEM768:X25519:P-256:P-384";
 /// The server needs three streams of its own (control and twice QPACK); some open one more to grease.
 const UNI_STREAMS: u64 = 16;
 
@@ -83,9 +88,8 @@ pub struct QuicFacts {
 /// The configuration of quiche for one download; an unusable CA file is wrong use.
 pub fn config(options: &Options) -> Result<Config, String> {
     let broken = |error: quiche::Error| format!("quiche refused its configuration: {error}");
-    let mut config =
-        Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls(options.ca.as_deref())?)
-            .map_err(broken)?;
+    let mut config = Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls(options)?)
+        .map_err(broken)?;
     config.verify_peer(true);
     config
         .set_application_protos(quiche::h3::APPLICATION_PROTOCOL)
@@ -114,8 +118,8 @@ pub fn config(options: &Options) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The TLS context with exactly the wanted trust anchors.
-fn tls(ca: Option<&Path>) -> Result<SslContextBuilder, String> {
+/// The TLS context with exactly the wanted trust anchors and groups.
+fn tls(options: &Options) -> Result<SslContextBuilder, String> {
     let mut builder = SslContextBuilder::new(SslMethod::tls())
         .map_err(|error| format!("no TLS context: {error}"))?;
     let system = || {
@@ -124,13 +128,23 @@ fn tls(ca: Option<&Path>) -> Result<SslContextBuilder, String> {
             .map(Path::new)
             .find(|path| path.exists())
     };
-    let file = ca
+    let file = options
+        .ca
+        .as_deref()
         .or_else(system)
         .ok_or("this system has no known file of CA certificates; name one with --ca")?;
     let shown = one_line(&file.display().to_string());
     builder
         .set_ca_file(file)
         .map_err(|_| format!("{shown} is not a readable PEM file with CA certificates"))?;
+    let groups = if options.post_quantum {
+        POST_QUANTUM_GROUPS
+    } else {
+        GROUPS
+    };
+    builder
+        .set_curves_list(groups)
+        .map_err(|error| format!("TLS refused the groups {groups}: {error}"))?;
     Ok(builder)
 }
 
@@ -276,6 +290,7 @@ pub fn receive_info(local: SocketAddr, peer: SocketAddr) -> quiche::RecvInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args;
 
     #[test]
     fn the_version_is_the_locked_one() {
@@ -291,10 +306,16 @@ mod tests {
 
     #[test]
     fn a_bad_ca_file_is_one_sentence() {
-        let Err(sentence) = tls(Some(Path::new("/dev/null"))) else {
-            panic!("accepted")
-        };
-        assert!(!sentence.contains('\n'), "{sentence}");
-        assert!(tls(Some(Path::new("/nonexistent.pem"))).is_err());
+        for bad in ["/dev/null", "/nonexistent.pem"] {
+            let arguments = ["--url", "https://a.test/", "--address", "::1", "--ca", bad];
+            let parsed = args::parse(lexopt::Parser::from_args(arguments), None).unwrap();
+            let args::Command::Download(options) = parsed else {
+                panic!("{parsed:?}")
+            };
+            let Err(sentence) = tls(&options) else {
+                panic!("accepted {bad}")
+            };
+            assert!(!sentence.contains('\n'), "{sentence}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::certificates::Authority;
+use support::hello;
 use support::relay::{Path, Relay};
 use support::rogue::{self, Wrong};
 use support::server::{FILE_BYTES, HOST, Server, free_port};
@@ -385,6 +386,40 @@ fn broken_promises() {
         if let Some(bytes) = body_bytes {
             assert_eq!(ended["body_bytes"], bytes);
         }
+    }
+}
+
+#[test]
+fn the_client_hello_is_one_datagram_with_one_key_share() {
+    const X25519: u16 = 0x1d;
+    const X25519_MLKEM768: u16 = 0x11ec;
+    let directory = support::Directory::new();
+    let authority = Authority::new(directory.path(), "authority");
+    let (certificate, key) = authority.issue(directory.path(), HOST);
+    let url = format!("https://{HOST}/x");
+    for (more, datagrams, shares) in [
+        (&[][..], 1, &[X25519][..]),
+        (&["--post-quantum", "1"], 2, &[X25519_MLKEM768, X25519]),
+    ] {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port().to_string();
+        let common = ["--url", &url, "--address", "127.0.0.1", "--port", &port];
+        let arguments = [&common[..], &["--budget-s", "0.7"], more].concat();
+        let hello = std::thread::scope(|scope| {
+            scope.spawn(|| record(&arguments));
+            hello::receive(&socket, &certificate, &key)
+        })
+        .expect("a whole ClientHello");
+        assert_eq!(
+            (hello.datagrams, &hello.key_shares[..]),
+            (datagrams, shares),
+            "{hello:?}"
+        );
+        assert_eq!(hello.bytes < 1300, datagrams == 1, "{hello:?}");
+        assert!(
+            hello.groups.contains(&0x17),
+            "P-256 stays listed: {hello:?}"
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 //! Loopback only; every process is our own child and is stopped by its handle.
 
 pub mod certificates;
+pub mod hello;
 pub mod relay;
 pub mod rogue;
 pub mod server;
