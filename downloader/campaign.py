@@ -5,46 +5,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import ipaddress
-import itertools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from downloader import clients, factors
-from downloader.apply import complete_levels, settings_for
+from downloader.apply import complete_levels
+from downloader.comparisons import describe, read_comparisons
+from downloader.configurations import NAME, NAME_REMEDY, fault, read_configurations
+from upshift import paper
 from upshift.config import STRICT, build, read_toml
-from upshift.domain import Configuration, Target, Transport
+from upshift.description import Description
+from upshift.domain import Comparison, Configuration, Target
 from upshift.errors import UsageError
 from upshift.reach import ANYWHERE, IPNetwork, parse_prefixes
-
-WARMUP = "warmup"
-"""Name of the first download of every measurement run; it fills caches and is in no speed-up."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
-"""Names become folders and columns: nothing that a path or a shell could misread."""
-
-_NAME_REMEDY = "use up to 40 letters, digits, dots and dashes"
-
-_OFF = {"ecn": "off", "sack": "off", "window_scaling": "off"}
-_ON = {"ecn": "on", "sack": "on", "window_scaling": "14"}
-
-PAPER: tuple[Configuration, ...] = (
-    Configuration(name="BL", client="requests", levels=_OFF),
-    Configuration(name="BL2", client="requests", levels=_OFF),
-    Configuration(name="ECN", client="requests", levels={**_OFF, "ecn": "on"}),
-    Configuration(name="SACK", client="requests", levels={**_OFF, "sack": "on"}),
-    Configuration(name="WS", client="requests", levels={**_OFF, "window_scaling": "14"}),
-    Configuration(name="ALL", client="requests", levels=_ON),
-    Configuration(name="aioquic", client="aioquic"),
-    Configuration(name="quiche", client="quiche"),
-)
-"""The configurations of the ANRW'23 paper, and BL2, the noise floor (design, section 1)."""
-
-WARMUP_CONFIGURATION = Configuration(name=WARMUP, client="requests", levels=_OFF)
 
 
 class Order(StrEnum):
@@ -75,7 +51,7 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """What to measure. Everything in it is part of the plan: a folder is resumed only with the same one."""
+    """What to measure, and what to compare. All but comparisons is the plan: a folder is resumed only with the same."""
 
     name: str
     path: Path
@@ -108,6 +84,8 @@ class Campaign:
     address_family: Family
     configurations: tuple[Configuration, ...]
     """Without the warm-up."""
+    comparisons: tuple[Comparison, ...]
+    """For analysis: no part of the plan."""
 
     def __post_init__(self) -> None:
         # Checked here too, as the command line replaces them in a campaign that was loaded.
@@ -117,8 +95,8 @@ class Campaign:
                     f"{getattr(self, name)!r} is no {name}", where=str(self.path), remedy=f"write {' or '.join(words)}"
                 )
         for name in self.vantage_points:
-            if not _NAME.fullmatch(name):
-                raise _fault(f"{name!r} is no name", str(self.path), "vantage_points", _NAME_REMEDY)
+            if not NAME.fullmatch(name):
+                raise fault(f"{name!r} is no name", str(self.path), "vantage_points", NAME_REMEDY)
 
     def budget_for(self, target: Target) -> float:
         """Time budget [s] of every download of this target, the same for all configurations (design, rule 5).
@@ -134,16 +112,22 @@ class Campaign:
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name, the warm-up included."""
-        return next(c for c in (WARMUP_CONFIGURATION, *self.configurations) if c.name == name)
+        return next(c for c in (paper.WARMUP, *self.configurations) if c.name == name)
 
     def description(self) -> dict[str, Any]:
-        """The campaign as plain data, with the complete levels of each configuration."""
+        """The plan as plain data, with the complete levels of each configuration."""
         plain: dict[str, Any] = dataclasses.asdict(self)
-        del plain["path"]  # where the file lies does not matter
+        # Neither where the file lies nor what is compared later decides what is downloaded.
+        del plain["path"], plain["comparisons"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
         for entry in plain["configurations"]:
             entry["levels"] = complete_levels(entry["levels"])
         return plain
+
+    def for_analysis(self) -> Description:
+        """What analysis has to know of the campaign: `campaign.json`."""
+        configurations = tuple(describe(configuration) for configuration in (paper.WARMUP, *self.configurations))
+        return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons)
 
 
 def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str]) -> str:
@@ -156,9 +140,13 @@ def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Seq
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
+_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget"})
+"""Fields that are read by themselves."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    """The fields of a campaign file, save `configurations`, `permute` and `budget`, which have several shapes."""
+    """The fields of a campaign file, save those of `_SEVERAL_SHAPES`."""
 
     name: str
     targets: str
@@ -179,18 +167,6 @@ class _File:
     __pydantic_config__ = STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """One `[[configurations]]` of a campaign file."""
-
-    name: str
-    client: str
-    levels: dict[str, bool | int | str] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
-
-    __pydantic_config__ = STRICT
-
-
 def load(path: Path) -> Campaign:
     """The campaign of a TOML file. Raises UsageError: one sentence with file, field and remedy."""
     return from_document(read_toml(path), path)
@@ -199,9 +175,10 @@ def load(path: Path) -> Campaign:
 def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     """The campaign of a TOML document; `path` is named in faults and is where relative paths start."""
     where = str(path)
-    rest = {key: value for key, value in document.items() if key not in {"configurations", "permute", "budget"}}
+    rest = {key: value for key, value in document.items() if key not in _SEVERAL_SHAPES}
     entry = build(rest, _File, where=where)
     _check(entry, where)
+    configurations = read_configurations(document, where)
     return Campaign(
         name=entry.name,
         path=path,
@@ -221,127 +198,37 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         user_agent=f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
         max_attempts=entry.max_attempts,
         address_family=entry.address_family,
-        configurations=_configurations(document, where),
+        configurations=configurations,
+        comparisons=read_comparisons(document, configurations, where),
     )
 
 
-def _fault(what: str, where: str, name: str, remedy: str) -> UsageError:
-    return UsageError(f"field {name}: {what}", where=where, remedy=remedy)
-
-
 def _check(entry: _File, where: str) -> None:
-    if not _NAME.fullmatch(entry.name):
-        raise _fault(f"{entry.name!r} is no name", where, "name", _NAME_REMEDY)
+    if not NAME.fullmatch(entry.name):
+        raise fault(f"{entry.name!r} is no name", where, "name", NAME_REMEDY)
     if len(set(entry.vantage_points)) != len(entry.vantage_points):
-        raise _fault("a vantage point is named twice", where, "vantage_points", "name each once")
+        raise fault("a vantage point is named twice", where, "vantage_points", "name each once")
     for name in ("iterations", "max_bytes", "max_attempts", "slowest_mbit"):
         if not 0 < getattr(entry, name) < float("inf"):
-            raise _fault("it must be greater than 0", where, name, "leave it out for the default")
+            raise fault("it must be greater than 0", where, name, "leave it out for the default")
     for server in entry.nameservers:
         try:
             ipaddress.ip_address(server)
         except ValueError:
-            raise _fault(f"{server!r} is no IP address", where, "nameservers", "name servers by address") from None
+            raise fault(f"{server!r} is no IP address", where, "nameservers", "name servers by address") from None
     if entry.contact is not None and not entry.contact.isprintable():
-        raise _fault("it has control characters", where, "contact", "write an e-mail address or a URL")
+        raise fault("it has control characters", where, "contact", "write an e-mail address or a URL")
     if entry.contact is None and entry.lab is None:
-        raise _fault(
+        raise fault(
             "real servers are measured only by somebody who can be reached", where, "contact", "write an e-mail address"
         )
     if entry.targets == "lab" and entry.lab is None:
-        raise _fault(
-            "there is no lab in this campaign", where, "targets", 'name a file of targets, or set lab = "anrw"'
-        )
+        raise fault("there is no lab in this campaign", where, "targets", 'name a file of targets, or set lab = "anrw"')
 
 
 def _budget(value: object, where: str) -> float | None:
     if value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3600:
-        raise _fault("it is neither auto nor a number of seconds", where, "budget", 'write "auto", or 0.1 to 3600')
+        raise fault("it is neither auto nor a number of seconds", where, "budget", 'write "auto", or 0.1 to 3600')
     return float(value)
-
-
-def _configurations(document: Mapping[str, Any], where: str) -> tuple[Configuration, ...]:
-    named, permuted = document.get("configurations"), document.get("permute")
-    found: list[Configuration] = []
-    if permuted is not None:
-        found += permutations(permuted, where=where)
-    if isinstance(named, list):
-        found += [_configuration(entry, f"{where}: configurations[{i}]") for i, entry in enumerate(named)]
-    elif named is not None or permuted is None:
-        if named not in ("paper", None):
-            raise _fault(
-                f"{named!r} is unknown", where, "configurations", 'write "paper", or [[configurations]] tables'
-            )
-        found += PAPER
-    if not found:
-        raise _fault(
-            "it names no configuration", where, "configurations", 'write "paper", or [[configurations]] tables'
-        )
-    names = [configuration.name for configuration in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise _fault(f"there are two named {name}", where, "configurations", "give each its own name")
-    return tuple(found)
-
-
-def _configuration(data: object, where: str) -> Configuration:
-    entry = build(data, _Entry, where=where)
-    if not _NAME.fullmatch(entry.name) or entry.name == WARMUP:
-        raise _fault(f"{entry.name!r} is no name", where, "name", _NAME_REMEDY)
-    client = clients.ALL.pick(entry.client, where=where)
-    levels = {name: _level(value) for name, value in entry.levels.items()}
-    if levels and client.transport is not Transport.TCP:
-        raise _fault(
-            f"{client.name} does not use TCP, so {', '.join(levels)} would change nothing",
-            where,
-            "levels",
-            "leave them out",
-        )
-    canonical = complete_levels(levels, where=where)
-    settings_for(levels, where=where)  # contradictions are told now, not in the middle of a campaign
-    return Configuration(
-        name=entry.name,
-        client=client.name,
-        levels={name: canonical[name] for name in levels},
-        options=client.parse_options(entry.options, where=where),
-    )
-
-
-def _level(value: bool | int | str) -> str:
-    """A level as text: TOML's `true` and `false` are `on` and `off`."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-
-
-def permutations(names: object, *, where: str) -> list[Configuration]:
-    """The full factorial of some factors: every combination of their levels, by the client `requests`.
-
-    A combination that the paper has keeps the paper's name (BL, ECN, SACK, WS, ALL); others are named by the labels of
-    what is not at its default, as in `ECN+SACK` or `TS-off`.
-    """
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise _fault("it is no list of factors", where, "permute", 'write permute = ["ecn", "sack"]')
-    if len(set(names)) != len(names):
-        raise _fault("a factor is named twice", where, "permute", "name each once")
-    chosen = [factors.ALL.pick(name, where=f"{where}: field permute") for name in names]
-    found = []
-    for combination in itertools.product(*(factor.levels for factor in chosen)):
-        levels = {factor.name: level for factor, level in zip(chosen, combination, strict=True)}
-        settings_for(levels, where=where)
-        found.append(Configuration(name=_combination_name(levels), client="requests", levels=levels))
-    return found
-
-
-def _combination_name(levels: Mapping[str, str]) -> str:
-    complete = complete_levels(levels)
-    for known in PAPER:
-        if known.client == "requests" and complete_levels(known.levels) == complete:
-            return known.name
-    parts = []
-    for name, level in levels.items():
-        factor = factors.ALL[name]
-        if level != factor.default:
-            plain = factor.levels == (factor.default, level)
-            parts.append(factor.label if plain else f"{factor.label}-{level.replace('/', '-')}")
-    return "+".join(parts) or "BL"

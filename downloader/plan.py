@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from downloader import clients
-from downloader.campaign import WARMUP, Campaign, Order
+from downloader.campaign import Campaign, Order
+from upshift import paper
 from upshift.domain import Configuration, Target, Transport
 
 
@@ -52,7 +53,7 @@ def make_plan(
                     number=len(runs),
                     iteration=iteration,
                     target=common[(start + step) % len(common)],
-                    configurations=(WARMUP, *next(orders)),
+                    configurations=(paper.WARMUP.name, *next(orders)),
                 )
             )
     return tuple(runs)

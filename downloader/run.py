@@ -18,6 +18,7 @@ from downloader.journal import Counts, Journal, folder_lock
 from downloader.plan import PlannedRun, make_plan
 from downloader.records import failures
 from downloader.targets import check_targets
+from upshift import description
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
 from upshift.place import Place
@@ -96,6 +97,8 @@ def run_campaign(
         journals: dict[str, Journal] = {}
         try:
             journals = _open_journals(campaign, targets, places, out)
+            # Anew each time: comparisons may have been added to a campaign that is finished.
+            description.write(out, campaign.for_analysis())
             _work(campaign, journals, targets, places, out, progress, stopping)
             return _summary(list(journals.values()), stopped=stopping.is_set())
         except sqlite3.OperationalError as error:

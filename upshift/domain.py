@@ -73,6 +73,17 @@ class Failure(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Role(StrEnum):
+    """What a comparison is for, and so how analysis reads its row. The vocabulary is closed."""
+
+    EFFECT = "effect"
+    """What a configuration changes: a row of Table 2 and a finding of the report, with a verdict."""
+    NOISE_FLOOR = "noise_floor"
+    """Two configurations that are the same (A/A): a row of Table 2 without a verdict, which the others have to beat."""
+    CACHE = "cache"
+    """The warm-up against the same configuration later in the run, so what caches do: a row without a verdict."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A file on a server: one row of a `targets` file."""
@@ -109,6 +120,24 @@ class Configuration:
     """Factor name -> level. Factors that are not named have their default level."""
     options: Mapping[str, int] = field(default_factory=dict)
     """Numbers for the client, e.g. `max_data`; those that are not named have the client's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One row of Table 2: the speed-up of `config` over `vs`, pair by pair within each measurement run."""
+
+    name: str
+    """What tables and report call the row."""
+    config: str
+    """Name of a configuration, or of the warm-up."""
+    vs: str
+    """The reference: name of another one."""
+    role: Role = Role.EFFECT
+
+    @classmethod
+    def of(cls, config: str, vs: str, role: Role = Role.EFFECT) -> Comparison:
+        """With the name that a comparison has by default: `WS vs BL`."""
+        return cls(name=f"{config} vs {vs}", config=config, vs=vs, role=role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ def test_one_file_each(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert "rack" in seen["factors"] and "aioquic-small" in seen["clients"]
-    assert seen["configurations"] == ["RACK-off", "BL", "SACK+RACK-off", "SACK", "tiny"]
+    assert seen["configurations"] == ["RACK-off", "BL", "BL2", "SACK+RACK-off", "SACK", "tiny"]
     assert seen["levels"]["rack"] == "off" and seen["levels"]["timestamps"] == "on"
     assert "net.ipv4.tcp_recovery" in seen["settings"]
 

@@ -179,7 +179,7 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
         upshift(copy, "lab", "down", state=state)
         shutil.rmtree(state)
     rows = {row.configuration: row for row in store.read_rows(copy / "out/downloads.parquet", "downloads", Download)}
-    assert set(rows) == {"warmup", "RACK-off", "BL", "narrow"}
+    assert set(rows) == {"warmup", "RACK-off", "BL", "BL2", "narrow"}
     assert all(row.outcome == "ok" for row in rows.values()), [row.failure_detail for row in rows.values()]
     assert json.loads(rows["RACK-off"].levels)["rack"] == "off" and json.loads(rows["BL"].levels)["rack"] == "on"
     assert rows["narrow"].client == "quiche-narrow" and rows["narrow"].transport == "quic"
@@ -188,6 +188,6 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
     kpis = store.read_table(copy / "out/kpis.parquet", "kpis")
     assert kpis.schema.field("bytes_per_packet").metadata[b"unit"] == b"B"
     values = kpis.column("bytes_per_packet").to_pylist()
-    assert len(values) == 4 and all(100 < value < 1501 for value in values), values
+    assert len(values) == 5 and all(100 < value < 1501 for value in values), values
     pages = "".join(path.read_text() for path in (copy / "out/report").rglob("*.html"))
     assert "RACK-off" in pages and "narrow" in pages

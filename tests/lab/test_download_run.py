@@ -26,7 +26,7 @@ from downloader.export import export_downloads
 from downloader.journal import Journal
 from downloader.run import RunSummary, run_campaign
 from tests.lab import _loopback as loopback
-from upshift import process, store
+from upshift import description, process, store
 from upshift.domain import Download, Failure, Outcome
 from upshift.errors import PlaceError, UsageError
 
@@ -230,6 +230,24 @@ def test_what_a_folder_refuses(world: World, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"results of other vantage points \(A\)"):
         run(world, campaign(), targets, tmp_path, world.place("B"))
     assert not (tmp_path / "vantage" / "B").exists()
+
+
+def test_comparisons_may_be_added_to_a_finished_campaign(world: World, tmp_path: Path) -> None:
+    """They are no part of the plan: the same folder takes them, and downloads nothing again."""
+    targets = world.targets("a.example")
+    run(world, campaign(), targets, tmp_path)
+    downloads = export_downloads(tmp_path)
+    before = description.read(tmp_path)
+    assert before is not None and before == campaign().for_analysis()
+    assert [one.name for one in before.configurations] == ["warmup", "BL", "WS", "aioquic", "quiche"]
+    more = campaign(comparisons=[{"config": "quiche", "vs": "WS", "name": "wide"}])
+    assert run(world, more, targets, tmp_path).complete
+    after = description.read(tmp_path)
+    assert after is not None and [row.name for row in after.comparisons] == ["wide"]
+    assert export_downloads(tmp_path) == downloads
+    with pytest.raises(UsageError):
+        run(world, campaign(iterations=2, comparisons=[]), targets, tmp_path)
+    assert description.read(tmp_path) == after, "another plan leaves the folder as it is"
 
 
 def test_two_vantage_points_never_share_a_target(world: World, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downloader.campaign import PAPER, Campaign, from_document, load, plan_hash
+from downloader.campaign import Campaign, from_document, load, plan_hash
 from downloader.targets import load_targets
 from upshift import store
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.paper import CONFIGURATIONS as PAPER
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -43,14 +44,18 @@ def test_the_examples_load(name: str) -> None:
 def test_permutations() -> None:
     found = campaign(permute=["ecn", "sack", "window_scaling"])
     assert sorted(c.name for c in found.configurations) == sorted(
-        ["BL", "ECN", "SACK", "WS", "ECN+SACK", "ECN+WS", "SACK+WS", "ALL"]
+        ["BL", "BL2", "ECN", "SACK", "WS", "ECN+SACK", "ECN+WS", "SACK+WS", "ALL"]
     )
     assert len({tuple(sorted(c.levels.items())) for c in found.configurations}) == 8
+    assert found.configuration("BL2").levels == found.configuration("BL").levels
     with_timestamps = campaign(permute=["sack", "timestamps"])
-    assert [c.name for c in with_timestamps.configurations] == ["TS-off", "BL", "SACK+TS-off", "SACK"]
+    assert [c.name for c in with_timestamps.configurations] == ["TS-off", "BL", "BL2", "SACK+TS-off", "SACK"]
     both = campaign(permute=["ecn"], configurations=[{"name": "q", "client": "quiche", "options": {"max_data": 9}}])
-    assert [c.name for c in both.configurations] == ["BL", "ECN", "q"]
-    assert both.configurations[2].options == {"max_data": 9}
+    assert [c.name for c in both.configurations] == ["BL", "BL2", "ECN", "q"]
+    assert both.configurations[3].options == {"max_data": 9}
+    own = campaign(permute=["ecn"], configurations=[{"name": "BL2", "client": "aioquic"}])
+    assert [(c.name, c.client) for c in own.configurations][-1] == ("BL2", "aioquic")
+    assert len(own.configurations) == 3
 
 
 def test_levels_may_be_toml_values() -> None:

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downloader import clients
-from downloader.campaign import PAPER, WARMUP, Campaign, from_document
+from downloader.campaign import Campaign, from_document
 from downloader.plan import balanced_orders, make_plan, spread
 from upshift.domain import Configuration, Target, Transport
+from upshift.paper import CONFIGURATIONS as PAPER
+from upshift.paper import WARMUP
 
 
 def campaign(**changes: object) -> Campaign:
@@ -37,7 +39,7 @@ def test_every_download_once(count: int, iterations: int, vantage_points: int, s
     assert [run.number for run in plan] == list(range(count * iterations))
     seen = Counter((r.iteration, r.target.domain, name) for r in plan for name in r.configurations)
     assert set(seen.values()) == {1} and len(seen) == count * iterations * (len(PAPER) + 1)
-    assert all(run.configurations[0] == WARMUP for run in plan)
+    assert all(run.configurations[0] == WARMUP.name for run in plan)
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 99), st.integers(1, 40))
@@ -107,4 +109,4 @@ def test_a_plan_follows_from_its_seed() -> None:
 
 def test_published_is_always_the_same() -> None:
     plan = make_plan(campaign(order="published"), targets(5), vantage="A", index=0, vantage_points=1)
-    assert {run.configurations for run in plan} == {(WARMUP, *(c.name for c in PAPER))}
+    assert {run.configurations for run in plan} == {(WARMUP.name, *(c.name for c in PAPER))}

@@ -1,0 +1,193 @@
+"""What a campaign compares: the field `comparisons`, its defaults, and `campaign.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.campaign import Campaign, from_document, plan_hash
+from downloader.comparisons import default_comparisons
+from upshift import description, paper
+from upshift.domain import Comparison, Role, Target, Transport
+from upshift.errors import UsageError
+
+GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
+PLAIN = {"name": "plain", "client": "requests"}
+SCALED = {"name": "scaled", "client": "requests", "levels": {"window_scaling": 14}}
+Row = tuple[str, str, Role]
+
+
+def campaign(**changes: Any) -> Campaign:
+    return from_document({**GOOD, **changes}, Path("c.toml"))
+
+
+def rows(found: Campaign) -> list[Row]:
+    return [(row.config, row.vs, row.role) for row in found.comparisons]
+
+
+def test_the_papers_configurations_bring_the_papers_comparisons() -> None:
+    assert campaign().comparisons == campaign(configurations="paper").comparisons == paper.COMPARISONS
+    first, *_, last = paper.COMPARISONS
+    assert (first.name, first.role, last.name, last.role) == (
+        "BL2 vs BL",
+        Role.NOISE_FLOOR,
+        "warmup vs BL",
+        Role.CACHE,
+    )
+
+
+def test_the_default_gives_the_paper_its_own() -> None:
+    """So that a campaign that spells the paper's configurations out has the paper's rows."""
+    assert default_comparisons(paper.CONFIGURATIONS) == paper.COMPARISONS
+
+
+def test_own_comparisons_come_on_top_of_the_papers() -> None:
+    found = campaign(comparisons=[{"config": "quiche", "vs": "WS", "name": "QUIC against a wide TCP"}])
+    assert found.comparisons[:-1] == paper.COMPARISONS
+    assert found.comparisons[-1] == Comparison(name="QUIC against a wide TCP", config="quiche", vs="WS")
+
+
+def test_own_comparisons_are_all_there_are_for_own_configurations() -> None:
+    found = campaign(configurations=[PLAIN, SCALED], comparisons=[{"config": "plain", "vs": "scaled"}])
+    assert found.comparisons == (Comparison(name="plain vs scaled", config="plain", vs="scaled", role=Role.EFFECT),)
+    assert campaign(configurations=[PLAIN, SCALED], comparisons=[]).comparisons == ()
+
+
+def test_a_factorial_campaign_has_its_noise_floor() -> None:
+    assert rows(campaign(permute=["ecn", "sack"])) == [
+        ("BL2", "BL", Role.NOISE_FLOOR),
+        ("SACK", "BL", Role.EFFECT),
+        ("ECN", "BL", Role.EFFECT),
+        ("ECN+SACK", "BL", Role.EFFECT),
+        ("warmup", "BL", Role.CACHE),
+    ]
+
+
+def test_clients_that_the_paper_does_not_know_get_rows_by_what_they_are() -> None:
+    configurations = [
+        {"name": "q", "client": "quiche"},
+        {"name": "q-again", "client": "quiche"},
+        {"name": "q-64k", "client": "quiche", "options": {"max_data": 65535}},
+        {"name": "a", "client": "aioquic"},
+        {"name": "ALL", "client": "requests", "levels": {"ecn": True, "sack": True, "window_scaling": 14}},
+    ]
+    # The first is the baseline; nothing here is like the warm-up, so there is no row for caches.
+    assert rows(campaign(configurations=configurations)) == [
+        ("q-again", "q", Role.NOISE_FLOOR),
+        ("q-64k", "q", Role.EFFECT),
+        ("q-64k", "ALL", Role.EFFECT),
+        ("a", "q", Role.EFFECT),
+        ("a", "ALL", Role.EFFECT),
+        ("ALL", "q", Role.EFFECT),
+    ]
+    named = [SCALED, {"name": "BL", "client": "requests"}]
+    assert rows(campaign(configurations=named)) == [("scaled", "BL", Role.EFFECT), ("warmup", "BL", Role.CACHE)]
+    # Options that are named at their default make no other configuration.
+    default = {"name": "d", "client": "requests", "levels": {"timestamps": True}}
+    assert rows(campaign(configurations=[PLAIN, default]))[0] == ("d", "plain", Role.NOISE_FLOOR)
+    assert rows(campaign(configurations=[PLAIN])) == [("warmup", "plain", Role.CACHE)]
+
+
+def comparison(**fields: Any) -> dict[str, Any]:
+    return {"configurations": [PLAIN, SCALED], "comparisons": [{"config": "scaled", "vs": "plain"}, fields]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            comparison(config="scalded", vs="plain"),
+            "comparisons[1]: field config: there is no configuration 'scalded'; known are: warmup, plain, scaled",
+        ),
+        (comparison(config="plain", vs="BL"), "comparisons[1]: field vs: there is no configuration 'BL'; known are"),
+        (comparison(config="plain", vs="plain"), "comparisons[1]: field vs: plain is compared with itself; name two"),
+        (comparison(config="scaled", vs="plain"), "comparisons[1]: field name: there are two named 'scaled vs plain'"),
+        (comparison(config="scaled", vs="plain", name="x"), "field vs: 'scaled vs plain' compares these two already"),
+        (comparison(config="plain", vs="scaled", name="scaled vs plain"), "field name: there are two named"),
+        (comparison(config="plain", vs="scaled", name=""), "field name: '' is not a valid name; use up to 100"),
+        (comparison(config="plain", vs="scaled", name="a\x1b[1m"), "field name: 'a\\x1b[1m' is not a valid name"),
+        (comparison(config="plain", vs="scaled", role="noise"), "field role: input should be 'effect', 'noise_floor'"),
+        (
+            comparison(config="plain", vs="scaled", role="noise_floor"),
+            "field role: a noise floor needs two equal configurations, plain and scaled differ in window_scaling",
+        ),
+        (comparison(config="plain", vs="scaled", role="cache"), "cache is the role of comparisons with warmup, and of"),
+        (comparison(config="warmup", vs="plain"), 'write role = "cache"'),
+        (comparison(config="plain"), "comparisons[1]: field vs: it is missing"),
+        (comparison(config="plain", vs="scaled", with_="x"), "field with_: there is no such field"),
+        ({"comparisons": "all"}, "field comparisons: these are not tables; write [[comparisons]]"),
+        ({"comparisons": [3]}, "comparisons[0]: "),
+        ({"comparisons": [{"config": "WS", "vs": "BL"}]}, "field name: there are two named 'WS vs BL'; leave one out"),
+    ],
+)
+def test_one_sentence_per_fault(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        campaign(**changes)
+    sentence = caught.value.sentence()
+    assert sentence.startswith("c.toml") and said in sentence and "\n" not in sentence and "\x1b" not in sentence
+
+
+def test_comparisons_are_no_part_of_the_plan() -> None:
+    """They are analysis: a folder stays resumable, and takes the new ones."""
+    targets = [Target(domain="a.example", url="https://a.example/")]
+    more = campaign(comparisons=[{"config": "quiche", "vs": "WS"}])
+    assert plan_hash(more, targets, ["A"]) == plan_hash(campaign(), targets, ["A"])
+    assert more.description() == campaign().description()
+
+
+def test_campaign_json_tells_it_all_and_is_read_again(tmp_path: Path) -> None:
+    found = campaign(permute=["ecn"], configurations=[{"name": "q", "client": "quiche", "options": {"max_data": 9}}])
+    description.write(tmp_path, found.for_analysis())
+    read = description.read(tmp_path)
+    assert read == found.for_analysis()
+    assert read is not None and read.campaign == "c" and read.comparisons == found.comparisons
+    assert [one.name for one in read.configurations] == ["warmup", "BL", "BL2", "ECN", "q"]
+    warmup, _, _, ecn, quiche = read.configurations
+    assert (ecn.client, ecn.transport, ecn.levels["ecn"], ecn.levels["sack"]) == (
+        "requests",
+        Transport.TCP,
+        "on",
+        "off",
+    )
+    assert set(warmup.levels) == set(ecn.levels) >= {"ecn", "rmem", "sack", "timestamps", "window_scaling"}
+    assert quiche.transport is Transport.QUIC
+    assert quiche.options["max_data"] == 9 and set(quiche.options) > {"max_data"}
+    document = json.loads((tmp_path / "campaign.json").read_text())
+    assert document["schema"] == 1
+    assert document["comparisons"][0] == {"name": "BL2 vs BL", "config": "BL2", "vs": "BL", "role": "noise_floor"}
+
+
+def test_a_folder_of_an_older_upshift_has_none(tmp_path: Path) -> None:
+    assert description.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "this is not valid JSON"),
+        ("[" * 100_000, "this is not valid JSON"),
+        ("[]", "not a campaign's description of schema 1"),
+        ('{"schema": 2}', "update Upshift"),
+        ('{"schema": 1, "campaign": "c", "configurations": []}', "field comparisons: it is missing"),
+        (
+            '{"schema": 1, "campaign": "c", "configurations": [], "comparisons":'
+            ' [{"name": "x", "config": "a", "vs": "b", "role": "effect"}]}',
+            "comparisons[0]: field config: there is no configuration 'a'",
+        ),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "campaign.json").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        description.read(tmp_path)
+    sentence = caught.value.sentence()
+    assert str(tmp_path / "campaign.json") in sentence and said in sentence and "\n" not in sentence
+
+
+def test_configurations_are_the_same_whatever_they_are_called() -> None:
+    found = campaign(configurations=[PLAIN, {**PLAIN, "name": "other"}, SCALED]).for_analysis()
+    _, one, other, scaled = found.configurations
+    assert one.same_as(other) and one.differences(scaled) == ["window_scaling"]

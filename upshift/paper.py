@@ -1,0 +1,48 @@
+"""The ANRW'23 paper as data: its configurations, and what it compares with what.
+
+Campaign files name them as `configurations = "paper"`; folders of campaigns that are older than `campaign.json` are
+read with these comparisons.
+"""
+
+from __future__ import annotations
+
+from upshift.domain import Comparison, Configuration, Role
+
+BASELINE, BASELINE_AGAIN = "BL", "BL2"
+"""The reference, and the same configuration once more: the noise floor."""
+
+SCALED, FULL = "WS", "ALL"
+"""Window scaling alone is a reference for all options, and all options are the reference for QUIC."""
+
+_OFF = {"ecn": "off", "sack": "off", "window_scaling": "off"}
+_ON = {"ecn": "on", "sack": "on", "window_scaling": "14"}
+
+WARMUP = Configuration(name="warmup", client="requests", levels=_OFF)
+"""The first download (position 0) of every measurement run: it fills caches, and has a place in no other row."""
+
+CONFIGURATIONS: tuple[Configuration, ...] = (
+    Configuration(name=BASELINE, client="requests", levels=_OFF),
+    Configuration(name=BASELINE_AGAIN, client="requests", levels=_OFF),
+    Configuration(name="ECN", client="requests", levels={**_OFF, "ecn": "on"}),
+    Configuration(name="SACK", client="requests", levels={**_OFF, "sack": "on"}),
+    Configuration(name=SCALED, client="requests", levels={**_OFF, "window_scaling": "14"}),
+    Configuration(name=FULL, client="requests", levels=_ON),
+    Configuration(name="aioquic", client="aioquic"),
+    Configuration(name="quiche", client="quiche"),
+)
+"""Those of the paper, and the baseline once more."""
+
+COMPARISONS: tuple[Comparison, ...] = (
+    Comparison.of(BASELINE_AGAIN, BASELINE, Role.NOISE_FLOOR),
+    Comparison.of("ECN", BASELINE),
+    Comparison.of("SACK", BASELINE),
+    Comparison.of(SCALED, BASELINE),
+    Comparison.of(FULL, BASELINE),
+    Comparison.of(FULL, SCALED),
+    Comparison.of("aioquic", BASELINE),
+    Comparison.of("aioquic", FULL),
+    Comparison.of("quiche", BASELINE),
+    Comparison.of("quiche", FULL),
+    Comparison.of("quiche", "aioquic"),
+    Comparison.of(WARMUP.name, BASELINE, Role.CACHE),
+)
