@@ -247,8 +247,7 @@ def _truth_matrix(rows: Sequence[truth.TruthRow]) -> dict[str, Any] | None:
     return {
         "names": names,
         "lines": lines,
-        "quic": f"{truth.QUIC_CONGESTION_CONTROL}, initial window {truth.QUIC_INITIAL_WINDOW} packets, "
-        f"{truth.QUIC_MTU}-byte packets; {truth.QUIC_NOTE}",
+        "quic": "; ".join(sorted({row.path.quic_note for row in rows if row.path.quic})),
         "delivery_range": truth.DELIVERY_RANGE,
     }
 

@@ -24,15 +24,8 @@ from upshift import config
 from upshift.domain import Download, Outcome, Transport
 from upshift.errors import UsageError
 
-HEADER_BYTES = 52
-"""IPv4 (20) + TCP (20) + timestamps option (12): 1448 of 1500 bytes are payload."""
-
 UNSCALED_WINDOW = 65_535
 """Largest window without the scaling option [bytes]."""
-
-TLS_RECORD_BYTES = 16_384
-TLS_RECORD_OVERHEAD = 22
-"""Header 5, inner content type 1, AEAD tag 16 (RFC 8446 section 5.2)."""
 
 TOLERANCE = 0.10
 """On a clean path measured and expected download time differ by no more than this."""
@@ -40,11 +33,27 @@ TOLERANCE = 0.10
 DELIVERY_RANGE = (0.85, 1.02)
 """An unscaled window's delivery rate over min(rate, 65,535 B per RTT), for files of 2 MB or more."""
 
-QUIC_CONGESTION_CONTROL = "reno (quic-go)"
-QUIC_INITIAL_WINDOW = 32
-QUIC_MTU = 1280
-QUIC_NOTE = "no prediction: Caddy's quic-go uses Reno, about 32 packets at first, 1280-byte packets, no ECN"
-"""Known of Caddy 2.6.2 with quic-go 0.29, the server of the lab."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What a transport with its encryption costs in round trips and bytes."""
+
+    round_trips: int
+    """From the start of connecting to the first byte of the answer."""
+    packet_overhead: int
+    """Bytes of a full packet that are not application data."""
+    record_bytes: int
+    """Application data is encrypted in records of this size; 0: none besides the packet."""
+    record_overhead: int
+
+
+TCP = Stack(round_trips=3, packet_overhead=52, record_bytes=16_384, record_overhead=22)
+"""IPv4 (20) + TCP (20) + timestamps option (12). TLS records: header 5, inner content type 1, AEAD tag 16 (RFC 8446
+section 5.2)."""
+
+QUIC = Stack(round_trips=2, packet_overhead=28 + 39 + 9, record_bytes=0, record_overhead=0)
+"""IPv4 (20) + UDP (8); short header with a connection ID of 20 and a packet number of 2 bytes, AEAD tag 16 (RFC 9000
+section 17.3, RFC 9001 section 5.3); header of a STREAM frame about 9. One round trip is the handshake."""
 
 _MODELLED_FACTORS = frozenset({"ecn", "sack", "window_scaling", "timestamps"})
 
@@ -68,7 +77,20 @@ class LabPath:
     edge: bool
     clean: bool
     quic: bool = True
+    quic_server: str = "caddy"
+    """This and the next three: of the lab's server before `lab.json` said so, Caddy 2.6.2 with quic-go 0.29."""
+    quic_congestion_control: str = "reno"
+    quic_initial_window_packets: int = 32
+    quic_packet_bytes: int = 1280
     note: str = ""
+
+    @property
+    def quic_note(self) -> str:
+        """What is known of the QUIC server."""
+        return (
+            f"the QUIC server {self.quic_server} uses {self.quic_congestion_control}, "
+            f"{self.quic_initial_window_packets} packets at first, {self.quic_packet_bytes}-byte packets"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +123,14 @@ class TruthRow:
 
 
 def download_time(
-    *, size_bytes: int, rtt_s: float, rate_mbit: float, initial_window: int, window_bytes: int | None, mtu: int = 1500
+    *,
+    size_bytes: int,
+    rtt_s: float,
+    rate_mbit: float,
+    initial_window: int,
+    window_bytes: int | None,
+    mtu: int = 1500,
+    stack: Stack = TCP,
 ) -> float:
     """Expected time [s] from the start of connecting to the last body byte.
 
@@ -116,13 +145,13 @@ def download_time(
     A round's first segment leaves when the acknowledgement of the previous round's first one comes, one serialisation
     and one RTT after that left. A window that takes longer than this to serialise keeps the bottleneck busy for good.
     """
-    payload = mtu - HEADER_BYTES
+    payload = mtu - stack.packet_overhead
     serialisation_s = mtu * 8 / (rate_mbit * 1e6)
-    records = math.ceil(size_bytes / TLS_RECORD_BYTES)
-    left = max(1, math.ceil((size_bytes + records * TLS_RECORD_OVERHEAD) / payload))
+    records = math.ceil(size_bytes / stack.record_bytes) if stack.record_bytes else 0
+    left = max(1, math.ceil((size_bytes + records * stack.record_overhead) / payload))
     limit = math.inf if window_bytes is None else max(1, window_bytes // payload)
     window = min(float(initial_window), limit)
-    started_s = 3 * rtt_s
+    started_s = stack.round_trips * rtt_s
     while left > window and window * serialisation_s < rtt_s + serialisation_s:
         started_s += rtt_s + serialisation_s
         left -= int(window)
@@ -168,7 +197,7 @@ def _row(path: LabPath, name: str, attempts: Sequence[Download], baseline: Mappi
     is_tcp = attempts[0].transport == Transport.TCP
     size = round(statistics.median(d.body_bytes for d in used)) if used else None
     measured = statistics.median(d.last_byte_s for d in used if d.last_byte_s) if used else None
-    caveats = _caveats(path, name, levels, baseline) if is_tcp else [QUIC_NOTE]
+    caveats = _caveats(path, name, levels, baseline) if is_tcp else [f"no prediction: {path.quic_note}"]
     # A first download through an edge waits for the far origin, and another factor may hold the window down.
     predicts = is_tcp and size is not None and not (path.edge and name == "warmup") and not _others(levels, baseline)
     limit = window_limit(levels)
@@ -198,9 +227,9 @@ def _row(path: LabPath, name: str, attempts: Sequence[Download], baseline: Mappi
         asserted=asserted,
         within=abs(ratio - 1) <= TOLERANCE if asserted and ratio is not None else None,
         delivery_ratio=_delivery_ratio(path, used) if is_tcp and limit == UNSCALED_WINDOW else None,
-        congestion_control=path.congestion_control if is_tcp else QUIC_CONGESTION_CONTROL,
-        initial_window=path.initcwnd if is_tcp else QUIC_INITIAL_WINDOW,
-        mtu=path.mtu if is_tcp else QUIC_MTU,
+        congestion_control=path.congestion_control if is_tcp else path.quic_congestion_control,
+        initial_window=path.initcwnd if is_tcp else path.quic_initial_window_packets,
+        mtu=path.mtu if is_tcp else path.quic_packet_bytes,
         note="; ".join([*caveats, *([path.note] if path.note else [])]),
     )
 

@@ -137,7 +137,7 @@ def test_report_has_everything(demo: Path) -> None:
         "connect_timeout",
         "kernel",
         "TCP configurations speak HTTP/1.1",
-        "no prediction: Caddy's quic-go uses Reno",
+        "No prediction is made for QUIC: the QUIC server caddy uses reno, 32 packets at first",
         "This page loads nothing.",
     ):
         assert words in text, words

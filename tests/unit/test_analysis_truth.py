@@ -14,7 +14,7 @@ from analysis.truth import UNSCALED_WINDOW, compare, download_time
 from tests.unit.analysis_factory import LEVELS, lab_path, make_download
 from upshift.errors import UsageError
 
-FRAMING = 1 + truth.TLS_RECORD_OVERHEAD / truth.TLS_RECORD_BYTES
+FRAMING = 1 + truth.TCP.record_overhead / truth.TCP.record_bytes
 
 
 def test_an_unscaled_window_carries_65160_bytes_per_round_trip() -> None:
@@ -31,7 +31,7 @@ def test_an_unscaled_window_carries_65160_bytes_per_round_trip() -> None:
 
 def test_slow_start_takes_a_round_trip_per_doubling() -> None:
     # 10 + 20 + 40 + 80 segments in four rounds; the last one starts three round trips after the first byte.
-    size = math.floor(150 * 1448 / FRAMING) - truth.TLS_RECORD_OVERHEAD
+    size = math.floor(150 * 1448 / FRAMING) - truth.TCP.record_overhead
     time = download_time(size_bytes=size, rtt_s=0.1, rate_mbit=10_000, initial_window=10, window_bytes=None)
     assert time == pytest.approx(0.3 + 0.3, rel=0.005)
     one_more = download_time(size_bytes=size + 3000, rtt_s=0.1, rate_mbit=10_000, initial_window=10, window_bytes=None)
@@ -149,6 +149,23 @@ def test_nothing_is_predicted_for_quic_cold_edges_and_unknown_factors() -> None:
         assert rows[name].expected_s is None and not rows[name].asserted
         assert "no prediction" in rows[name].note
     assert (rows["quiche"].initial_window, rows["quiche"].mtu) == (32, 1280)
+
+
+def test_the_quic_server_is_read_from_the_lab() -> None:
+    server = {
+        "quic_server": "quiche",
+        "quic_congestion_control": "bbr2",
+        "quic_initial_window_packets": 10,
+        "quic_packet_bytes": 1378,
+    }
+    (row,) = compare(_document(lab_path(**server)), [make_download(configuration="quiche")])
+    assert (row.congestion_control, row.initial_window, row.mtu) == ("bbr2", 10, 1378)
+    assert "the QUIC server quiche uses bbr2, 10 packets at first, 1378-byte packets" in row.note
+
+
+def test_quic_saves_a_round_trip() -> None:
+    path = {"size_bytes": 100, "rtt_s": 0.05, "rate_mbit": 30.0, "initial_window": 10, "window_bytes": None}
+    assert download_time(**path) - download_time(**path, stack=truth.QUIC) == pytest.approx(0.05)  # type: ignore[arg-type]
 
 
 def test_a_path_without_downloads_and_a_download_without_path() -> None:
