@@ -13,6 +13,7 @@ from analysis.dataset import Dataset
 from analysis.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.tables import ConfigurationRow, Grouping, Table1Row
 from upshift import store
+from upshift.scrub import plain
 
 TABLES = ("table1", "configurations", "table2")
 """Stems of the files in `tables/`."""
@@ -115,11 +116,11 @@ class Tables:
                 if detail < 2:
                     notes.append("More (intervals, bins) in table2.csv, or in a wider terminal.")
                 for note in notes:
-                    console.print(f"  {render.plain(note)}")
+                    console.print(f"  {plain(note)}")
             words = render.METRIC_WORDS[self.metric]
             console.print(f"  Speed-up: {words}. [ ]: 95 % interval, bootstrap over domains. BL2 / BL: noise floor.")
         for note in self.data.notes:
-            console.print(f"  {render.plain(note)}")
+            console.print(f"  {plain(note)}")
 
     def text(self) -> str:
         """All tables for people, 120 columns wide, without colour."""

@@ -17,6 +17,7 @@ from analysis.dataset import WARMUP, Dataset, Record, writing
 from analysis.tables import THROUGHPUT_KPI, configuration_rank, provider_rank
 from upshift import store
 from upshift.domain import Outcome
+from upshift.scrub import plain
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
 """Okabe and Ito's colour-blind-safe palette without yellow and black, which vanish on one background or the other."""
@@ -174,7 +175,7 @@ def _legend(drawn: Any, figure: Figure) -> None:
         counts = [len(_values(panel, records)) for panel in figure.panels]
         n = str(counts[0]) if len(set(counts)) == 1 else " and ".join(map(str, counts))
         handles.append(Line2D([], [], **_look(index)))
-        labels.append(f"{_plain(name)} (n={n})")
+        labels.append(f"{plain(name)} (n={n})")
     if handles:
         drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(handles), 4), handlelength=3.2)
 
@@ -190,11 +191,6 @@ def _log_axis(axis: Any, smallest: float, largest: float) -> None:
     axis.xaxis.set_major_locator(LogLocator(base=10, subs=steps, numticks=20))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _plain(text: str) -> str:
-    """A name without control characters (it is never read as mathematics, see `text.parse_math`)."""
-    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 @contextmanager

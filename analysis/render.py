@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.speedup import BIN_NAMES, MINIMUM_DOMAINS, Median, Metric, Share, SpeedupRow
 from analysis.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
+from upshift.scrub import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,11 +48,6 @@ TABLE2_CSV = (
     "excluded",
 )
 """Columns of table2.csv; with `--by` the group's column (`vantage`, `provider`, `iteration`) stands before them."""
-
-
-def plain(text: object) -> str:
-    """Text without control characters: no hostile string moves a cursor or colours a terminal."""
-    return "".join(c if c.isprintable() else "�" for c in str(text))
 
 
 def percent(share: Share) -> str:

@@ -27,6 +27,7 @@ from analysis.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metr
 from analysis.tables import Grouping
 from upshift import store
 from upshift.domain import Download, Outcome, Transport
+from upshift.scrub import plain
 
 _SLOW_BINS = BIN_EDGES.index(1.0) + 1
 """Bins below 1 come first."""
@@ -71,7 +72,7 @@ def build(dataset: Dataset, options: Options) -> str:
         "percent_interval": render.percent_interval,
         "median": render.median_interval,
         "heat": heat,
-        "plain": render.plain,
+        "plain": plain,
     }
     script = sources["report.js"]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

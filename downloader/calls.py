@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed
-from downloader.scrub import scrub
 from upshift.errors import PlaceError
 from upshift.place import Place
 from upshift.process import Child
+from upshift.scrub import scrub
 
 GRACE_S = 8.0
 """How long a client may go on after its budget (saying good-bye, hashing, printing) before it is killed."""

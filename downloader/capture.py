@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from downloader.scrub import last_line
 from upshift.errors import PlaceError
 from upshift.place import Place
 from upshift.process import Child
+from upshift.scrub import last_line
 
 SNAP_BYTES = 160
 """Bytes kept of each packet: a Linux cooked header (20), IPv6 (40) and TCP with all its options (60) are 120; UDP and

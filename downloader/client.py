@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from downloader.scrub import last_line, scrub
 from upshift.domain import Failure, Outcome, Transport
 from upshift.errors import UsageError
+from upshift.scrub import last_line, scrub
 
 SCHEMA = 1
 """Version of the JSON document that is read here."""

@@ -17,13 +17,13 @@ from downloader.client import ClientResult, DownloadRequest
 from downloader.journal import Journal
 from downloader.plan import PlannedRun
 from downloader.records import Planned, complete, mark_void, not_started, record
-from downloader.scrub import file_name, scrub
 from downloader.targets import host_and_port
 from upshift.domain import Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
 from upshift.place import Place, Verdict, Watch
 from upshift.progress import Progress
 from upshift.reach import check_address
+from upshift.scrub import file_name, scrub
 
 
 class Turns:

@@ -8,10 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from downloader.campaign import Campaign
-from downloader.scrub import scrub
 from upshift import store
 from upshift.domain import Provider, Target
 from upshift.errors import UsageError
+from upshift.scrub import scrub
 
 _REQUIRED = ("domain", "url", "provider")
 _OPTIONAL = ("size_bytes", "rank")

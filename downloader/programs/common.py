@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from downloader.scrub import scrub
 from upshift.domain import Failure, Outcome
 from upshift.errors import UpshiftError
 from upshift.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+from upshift.scrub import scrub
 
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from downloader import clients
 from downloader.client import AnswerError, ClientResult, DownloadRequest, common_arguments, crashed, parse_document
-from downloader.scrub import file_name, last_line, scrub
 from upshift.domain import Failure, Outcome
 from upshift.errors import UsageError
+from upshift.scrub import file_name, last_line, scrub
 
 OK: dict[str, Any] = {
     "schema": 1,

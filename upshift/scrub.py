@@ -19,6 +19,11 @@ def scrub(text: str, *, most: int = MOST_CHARACTERS) -> str:
     return " ".join(cleaned.split())[:most]
 
 
+def plain(text: object) -> str:
+    """The text with a mark for each control character, so that it moves no cursor and colours no terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+
+
 def last_line(text: str) -> str:
     """The last line that says something: where programs put the reason of their death."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
