@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift import store
+from upshift.config import read_json
 from upshift.domain import Download
 from upshift.errors import UsageError
 
@@ -212,15 +212,7 @@ def _voids(path: Path) -> list[Void]:
 
 def _json(path: Path, name: str) -> Mapping[str, Any] | None:
     file = path / name
-    if not file.is_file():
-        return None
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"this is no JSON ({error})", where=str(file), remedy="mend or remove the file") from None
-    if not isinstance(document, dict):
-        raise UsageError("this is no JSON object", where=str(file), remedy="mend or remove the file")
-    return document
+    return read_json(file) if file.exists() else None
 
 
 def _refuse_repeats(records: Sequence[Record], folders: Sequence[Folder]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
-import json
 import os
 import re
 import socket
@@ -23,6 +22,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import upshift
+from upshift.config import read_json
 from upshift.errors import IncompleteError, ReachError, UsageError
 from upshift.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
 from upshift.store import write_json
@@ -199,10 +199,10 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
 def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:
     """How much an earlier try left of this very file, and how to ask for the same version."""
     try:
-        known = json.loads(note.read_text(encoding="utf-8"))
+        known = read_json(note)
         if known["url"] == url and known["validator"]:
             return part.stat().st_size, str(known["validator"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UsageError, OSError, KeyError):
         pass
     return 0, None
 

@@ -140,6 +140,8 @@ def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Seq
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
+MOST_ITERATIONS = 100_000
+
 _SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget"})
 """Fields that are read by themselves."""
 
@@ -211,6 +213,8 @@ def _check(entry: _File, where: str) -> None:
     for name in ("iterations", "max_bytes", "max_attempts", "slowest_mbit"):
         if not 0 < getattr(entry, name) < float("inf"):
             raise fault("it must be greater than 0", where, name, "leave it out for the default")
+    if entry.iterations > MOST_ITERATIONS:
+        raise fault(f"{entry.iterations} is above {MOST_ITERATIONS}, the limit", where, "iterations", "lower it")
     for server in entry.nameservers:
         try:
             ipaddress.ip_address(server)

@@ -17,6 +17,10 @@ from downloader import clients
 from downloader.campaign import Campaign, Order
 from upshift import paper
 from upshift.domain import Configuration, Target, Transport
+from upshift.errors import UsageError
+
+MOST_RUNS = 2_000_000
+"""Measurement runs of one vantage point: a plan is held in memory, 300 bytes per run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,16 @@ def make_plan(
     Args:
         index, vantage_points: which of how many vantage points this is. Each visits the targets in one common order
             from another start, so that no two need the same target at the same time while they keep pace.
+
+    Raises:
+        UsageError: the plan is too long.
     """
+    if campaign.iterations * len(targets) > MOST_RUNS:
+        raise UsageError(
+            f"{campaign.iterations} iterations of {len(targets)} targets are more than {MOST_RUNS} measurement runs",
+            where=f"{campaign.path}: field iterations",
+            remedy="lower it, or divide the targets among campaigns",
+        )
     orders = _orders(campaign, seed=f"{campaign.seed}/{vantage}")
     common = list(targets)
     random.Random(f"{campaign.seed}/targets").shuffle(common)

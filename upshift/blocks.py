@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from upshift.config import read_text
 from upshift.errors import BlockedError, UsageError
 from upshift.lists import domain_of
 from upshift.reach import IPNetwork, is_allowed
+
+MOST_BYTES = 64 << 20
+"""Largest block list."""
 
 REREAD_S = 2.0
 """How often block lists are looked at for a change [s]."""
@@ -35,12 +39,7 @@ class Blocked:
 def read_blocked(path: Path) -> Blocked:
     """A block list: one domain or prefix a line, `#` begins a comment. Raises UsageError with the line."""
     domains, prefixes = set(), []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise UsageError("there is no such file", where=str(path), remedy="check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"it cannot be read ({error})", where=str(path), remedy="write it as UTF-8 text") from None
+    lines = read_text(path, most_bytes=MOST_BYTES).splitlines()
     for number, line in enumerate(lines, 1):
         entry = line.partition("#")[0].strip()
         if not entry:

@@ -1,26 +1,75 @@
-"""TOML files that people write, read into dataclasses; every fault is one sentence with file, field and remedy."""
+"""TOML and JSON files, read within a limit of size, and TOML into dataclasses; every fault is one sentence."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, unreadable
 
 Model = TypeVar("Model")
 
+MOST_TOML_BYTES = 4 << 20
+"""Files that people write. `tomllib` takes up to 40 times the size of a file in memory."""
+
+MOST_JSON_BYTES = 32 << 20
+"""Files that Upshift writes, such as `lab.json` (300 B per path); `json` takes up to 30 times the size."""
+
+
+def read_text(path: Path, *, most_bytes: int, remedy: str = "check the path") -> str:
+    """A UTF-8 file (a byte order mark is dropped). Whatever `path` is, a device too, at most `most_bytes` are read.
+
+    Raises:
+        UsageError: the file is missing, cannot be read, is no UTF-8 text, or is larger than `most_bytes`.
+    """
+    try:
+        with path.open("rb") as handle:
+            data = handle.read(most_bytes + 1)
+    except IsADirectoryError:
+        raise UsageError("this is a folder, not a file", where=str(path), remedy="name the file in it") from None
+    except OSError as error:
+        raise UsageError(unreadable(error), where=str(path), remedy=remedy) from None
+    if len(data) > most_bytes:
+        size = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes} bytes"
+        raise UsageError(
+            f"the file is larger than {size}, the limit", where=str(path), remedy="check that it is the right file"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"this is not UTF-8 text ({error})", where=str(path), remedy="save it as UTF-8") from None
+
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The file as a dictionary. Raises UsageError with the line of a syntax error."""
+    """A TOML file as a dictionary. Raises UsageError with the line of a syntax error."""
+    text = read_text(path, most_bytes=MOST_TOML_BYTES)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError("there is no such file", where=str(path), remedy="check the path") from None
-    except IsADirectoryError:
-        raise UsageError("this is a folder, not a TOML file", where=str(path), remedy="name the file in it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"this is not valid TOML ({error})", where=str(path), remedy="mend that line") from None
+        return tomllib.loads(text)
+    except RecursionError:
+        what = "its arrays or tables are nested too deeply"
+        raise UsageError(what, where=str(path), remedy="check that it is the right file") from None
+    except ValueError as error:  # TOMLDecodeError, and a number of more than 4,300 digits
+        raise UsageError(f"this is not valid TOML ({error})", where=str(path), remedy="fix that line") from None
+
+
+def read_json(path: Path, *, remedy: str = "restore the file, or remove it") -> dict[str, Any]:
+    """A JSON file that holds one object, as a dictionary. Raises UsageError with the line of a syntax error."""
+    return parse_json(read_text(path, most_bytes=MOST_JSON_BYTES), where=str(path), remedy=remedy)
+
+
+def parse_json(text: str, *, where: str, remedy: str) -> dict[str, Any]:
+    """A JSON object as a dictionary. Raises UsageError with the line of a syntax error."""
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise UsageError("its lists or objects are nested too deeply", where=where, remedy=remedy) from None
+    except ValueError as error:
+        raise UsageError(f"this is not valid JSON ({error})", where=where, remedy=remedy) from None
+    if not isinstance(document, dict):
+        raise UsageError("this is not a JSON object", where=where, remedy=remedy)
+    return document
 
 
 def load_toml(path: Path, model: type[Model]) -> Model:

@@ -6,14 +6,12 @@ what is downloaded: to add one, write it into the campaign file and give the sam
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from upshift import paper, store
-from upshift.config import build
+from upshift.config import build, read_json
 from upshift.domain import Comparison, Role, Transport
 from upshift.errors import UsageError
 
@@ -121,14 +119,10 @@ def read(folder: Path) -> Description | None:
         UsageError: the file is damaged, is of a newer schema, or has a comparison that cannot be made.
     """
     path = folder / FILE_NAME
-    try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        said = str(error) or type(error).__name__
-        raise UsageError(f"this is not valid JSON ({said})", where=str(path), remedy=_AGAIN) from None
-    schema = document.pop("schema", None) if isinstance(document, dict) else None
+    document = read_json(path, remedy=_AGAIN)
+    schema = document.pop("schema", None)
     if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
         raise UsageError(
             f"this is not a campaign's description of schema {SCHEMA}",

@@ -21,7 +21,6 @@ guardian any more; after a restart of the host (another boot_id) nothing is left
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import select
 import signal
@@ -33,7 +32,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from upshift import store
-from upshift.errors import PlaceError
+from upshift.config import read_json
+from upshift.errors import PlaceError, UsageError
 from upshift.process import kill_and_wait, run, start_time_ticks
 from vantage.isolation import sysctls
 from vantage.isolation.offloads import set_features
@@ -119,21 +119,21 @@ def write_plan(state: Path, plan: Plan) -> None:
 
 def read_plan(path: Path) -> Plan | None:
     """The plan in that file, None where there is none (any more). Raises PlaceError on one that cannot be read."""
+    remedy = "look into it, undo what it names, and remove the file"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path, remedy=remedy)
         data.pop("schema")
         data["steps"] = tuple(Step(**step) for step in data["steps"])
         data["faults"] = tuple(data["faults"])
         for key in ("owner", "guardian"):
             data[key] = tuple(data[key]) if data[key] is not None else None
         return Plan(**data)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (UsageError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not path.exists():
+            return None
+        said = error.what if isinstance(error, UsageError) else error
         raise PlaceError(
-            f"this record of changes to the host cannot be read ({error})",
-            where=str(path),
-            remedy="look into it, undo what it names, and remove the file",
+            f"this record of changes to the host cannot be read ({said})", where=str(path), remedy=remedy
         ) from None
 
 

@@ -49,7 +49,10 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "wrong field": (HEAD + "iteration = 3\n", r"c\.toml: field iteration: there is no such field; mend"),
     "wrong type": (HEAD + 'iterations = "many"\n', r"c\.toml: field iterations: .*valid integer.*; mend that field"),
-    "syntax error": (HEAD + "iterations = = 3\n", r"c\.toml: this is not valid TOML \(.*line 4, column 14.*\); mend"),
+    "syntax error": (
+        HEAD + "iterations = = 3\n",
+        r"c\.toml: this is not valid TOML \(.*line 4, column 14.*\); fix that line",
+    ),
     "unknown lab": (
         'name = "c"\nlab = "tiny"\ntargets = "lab"\n',
         r"c\.toml: field lab: there is no topology 'tiny'; known are: anrw, small; or give the path",
@@ -126,7 +129,7 @@ def test_a_broken_target_list(world: Any, out: Path, fault: str) -> None:
     ("arguments", "said"),
     [
         (["none.toml"], r"none\.toml: there is no such file; check the path"),
-        (["."], r"\.: this is a folder, not a TOML file; name the file in it"),
+        (["."], r"\.: this is a folder, not a file; name the file in it"),
         (["c.toml", "--vantage", "MOON"], r"c\.toml: the lab tiny has no vantage point 'MOON'; it has: V"),
         (["c.toml", "--order", "random"], r"c\.toml: 'random' is no order; write balanced or published"),
         (["c.toml", "--isolation", "jail"], r"c\.toml: 'jail' is no isolation; write netns or host"),

@@ -192,10 +192,10 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
         dataset.load([write_campaign(tmp_path / "none planned", [], kpis=False)])
     good = write_campaign(tmp_path / "good", [make_download()])
     (good / "lab.json").write_text("{")
-    with pytest.raises(UsageError, match=r"lab\.json: this is no JSON"):
+    with pytest.raises(UsageError, match=r"lab\.json: this is not valid JSON"):
         dataset.load([good])
     (good / "lab.json").write_text("[]")
-    with pytest.raises(UsageError, match="no JSON object"):
+    with pytest.raises(UsageError, match="not a JSON object"):
         dataset.load([good])
     (good / "lab.json").unlink()
     (good / "superseded.parquet").write_text("no")

@@ -14,7 +14,6 @@ STATE/lab/NAME/         everything of one lab; removed by `down`, or by the next
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import stat
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from upshift import process
-from upshift.errors import LabError
+from upshift.config import read_json
+from upshift.errors import LabError, UsageError
 
 LONGEST_SOCKET_PATH = 107
 """unix(7): sun_path has 108 bytes with the final zero."""
@@ -182,9 +182,8 @@ class LabFolder:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    with suppress(FileNotFoundError, json.JSONDecodeError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
+    with suppress(UsageError):
+        return read_json(path)
     return None
 
 
