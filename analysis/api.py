@@ -6,20 +6,24 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis import dataset, figures, render, report, tables
+from analysis import dataset, figures, findings, render, report, tables
 from analysis.dataset import Dataset
 from analysis.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.tables import ConfigurationRow, Grouping, Table1Row
-from upshift import store
-from upshift.scrub import plain
+from upshift import store, terminal
+from upshift.domain import Role
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 TABLES = ("table1", "configurations", "table2")
 """Stems of the files in `tables/`."""
 
-TERMINAL_COLUMNS = 120
-"""Width where the output is no terminal."""
+
+_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why")
+"""Headings of the columns that hold words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,8 @@ class Tables:
     data: Dataset
     metric: Metric
     by: Grouping | None
+    unproven: bool
+    """Whether downloads whose treatment is not proven are in Table 2."""
     seed: int
     table1: tuple[Table1Row, ...]
     configurations: tuple[ConfigurationRow, ...]
@@ -40,6 +46,10 @@ class Tables:
         for row in self.table2:
             groups.setdefault(row.group, []).append(row)
         return list(groups.items())
+
+    def head(self) -> str:
+        """How many downloads are proven to have been treated as asked: it stands before everything else."""
+        return findings.treatment_sentence(self.configurations, unproven=self.unproven)
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
@@ -75,6 +85,12 @@ class Tables:
             "metric": self.metric.value,
             "by": by,
             "seed": self.seed,
+            "treatment": {
+                "proven": sum(row.proven for row in self.configurations),
+                "unproven": sum(row.unproven for row in self.configurations),
+                "not_accepted": sum(row.mismatched for row in self.configurations),
+                "unproven_let_in": self.unproven,
+            },
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_rows(self.table2, by=by),
@@ -95,32 +111,48 @@ class Tables:
 
     def show(self, stream: TextIO, names: Sequence[str] = TABLES) -> None:
         """Prints tables for people, as wide as the terminal (120 columns where there is none)."""
-        from rich.console import Console
-
-        console = Console(file=stream, highlight=False, markup=False, emoji=False)
-        if not console.is_terminal:
-            console.width = TERMINAL_COLUMNS
+        to = terminal.console(stream)
+        terminal.print_line(to, self.head())
+        to.print()
         if "table1" in names:
             title = "Table 1: successful downloads per vantage point and provider (warm-ups left out)"
-            console.print(render.terminal_table(render.table1_wide(self.table1), title=title, left=2))
+            forms = (render.table1_wide(self.table1), render.table1_long(self.table1))
+            terminal.print_table(to, forms, title=title, words=_WORDS)
         if "configurations" in names:
-            title = "What became of the downloads of each configuration"
-            console.print(render.terminal_table(render.configuration_cells(self.configurations), title=title))
+            self._show_configurations(to)
         if "table2" in names:
-            for group, rows in self.groups():
-                suffix = f", {self.by.value} {group}" if self.by else ""
-                title = f"Table 2: share of measurement runs by speed-up [%]{suffix}"
-                table, detail = render.fitting_table2(rows, console, title=title)
-                console.print(table)
-                notes = render.table2_notes(rows)
-                if detail < 2:
-                    notes.append("More (intervals, bins) in table2.csv, or in a wider terminal.")
-                for note in notes:
-                    console.print(f"  {plain(note)}")
-            words = render.METRIC_WORDS[self.metric]
-            console.print(f"  Speed-up: {words}. [ ]: 95 % interval, bootstrap over domains. BL2 / BL: noise floor.")
+            self._show_table2(to)
         for note in self.data.notes:
-            console.print(f"  {plain(note)}")
+            terminal.print_line(to, note, indent=2)
+
+    def _show_configurations(self, to: Console) -> None:
+        full = render.configuration_cells(self.configurations)
+        causes, rare = full[0].index("why"), full[0].index("CPU-bound")
+        forms = (full, [line[:causes] for line in full], [line[:rare] for line in full])
+        title = "What became of the downloads of each configuration"
+        if terminal.print_table(to, forms, title=title, words=_WORDS):
+            for line in full[1:]:
+                if line[-1]:
+                    terminal.print_line(to, f"{line[0]}: {line[-1]}", indent=2)
+            to.print()
+
+    def _show_table2(self, to: Console) -> None:
+        for group, rows in self.groups():
+            suffix = f", {self.by.value} {group}" if self.by else ""
+            title = f"Table 2: share of measurement runs by speed-up [%]{suffix}"
+            forms = [render.table2_cells(rows, detail=detail) for detail in (2, 1, 0)]
+            notes = render.table2_notes(rows)
+            if terminal.print_table(to, forms, title=title, words=_WORDS):
+                notes.append("More (intervals, bins) in table2.csv, or in a wider terminal.")
+            for note in notes:
+                terminal.print_line(to, note, indent=2)
+            if notes:
+                to.print()
+        words = render.METRIC_WORDS[self.metric]
+        terminal.print_line(to, f"Speed-up: {words}. [ ]: 95 % interval, bootstrap over domains.", indent=2)
+        noise = [c.name for c in self.data.design.comparisons if c.role is Role.NOISE_FLOOR]
+        if noise:
+            terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
 
     def text(self) -> str:
         """All tables for people, 120 columns wide, without colour."""
@@ -134,18 +166,23 @@ def make_tables(
     *,
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
-    reference: str = "BL",
+    unproven: bool = False,
     seed: int = DEFAULT_SEED,
 ) -> Tables:
-    """Computes the tables. Raises UsageError where the metric needs KPIs that no folder has."""
+    """Computes the tables; see `tables.table2` for the arguments.
+
+    Raises:
+        UsageError: the metric needs KPIs that no folder has.
+    """
     return Tables(
         data=data,
         metric=metric,
         by=by,
+        unproven=unproven,
         seed=seed,
         table1=tuple(tables.table1(data)),
         configurations=tuple(tables.configurations(data)),
-        table2=tuple(tables.table2(data, metric=metric, by=by, reference=reference, seed=seed)),
+        table2=tuple(tables.table2(data, metric=metric, by=by, unproven=unproven, seed=seed)),
     )
 
 
@@ -153,8 +190,7 @@ def make_tables(
 class Made:
     """What `make_all` made."""
 
-    tables: str
-    """Tables 1 and 2 for a terminal."""
+    tables: Tables
     figures: tuple[Path, ...]
     report: Path
 
@@ -168,4 +204,4 @@ def make_all(folders: Sequence[Path], *, out: Path | None = None) -> Made:
     drawn = figures.write(data, target / "figures")
     page = target / "report" / "index.html"
     report.write(data, page)
-    return Made(tables=made.text(), figures=tuple(drawn), report=page)
+    return Made(tables=made, figures=tuple(drawn), report=page)

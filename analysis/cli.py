@@ -59,8 +59,12 @@ Metrics = Annotated[
         "(retransmitted bytes count as speed).",
     ),
 ]
-Reference = Annotated[
-    str, typer.Option("--reference", help="Configuration that those are compared with which the paper does not know.")
+Unproven = Annotated[
+    bool,
+    typer.Option(
+        "--unproven",
+        help="Let downloads in of which nothing tells whether they were treated as asked (no capture, say).",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
@@ -79,7 +83,7 @@ def tables(
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     which: Annotated[Which, typer.Option("--table", help="Print only Table 1 or Table 2.")] = Which.ALL,
-    reference: Reference = "BL",
+    unproven: Unproven = False,
     seed: Seed = 1,
     out: Out = None,
     as_json: AsJson = False,
@@ -87,8 +91,9 @@ def tables(
     """Tables 1 and 2: successful downloads, and shares of measurement runs by speed-up [per cent; in CSV 0 to 1].
 
     A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
-    high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none. BL2 against BL is the
-    noise floor. Written to DIR/tables/: table1, configurations and table2 as .csv and .md.
+    high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none, and below 10 pairs there
+    are counts in place of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
+    Written to DIR/tables/: table1, configurations and table2 as .csv and .md.
     """
     import sys
 
@@ -98,7 +103,7 @@ def tables(
 
     data = dataset.load(folders)
     grouping = Grouping(by.value) if by else None
-    made = api.make_tables(data, metric=Metric(metric.value), by=grouping, reference=reference, seed=seed)
+    made = api.make_tables(data, metric=Metric(metric.value), by=grouping, unproven=unproven, seed=seed)
     target = dataset.output_folder(folders, out) / "tables"
     made.write(target)
     names = {Which.DOWNLOADS: ("table1",), Which.SPEEDUPS: ("table2",)}.get(which, api.TABLES)
@@ -108,19 +113,21 @@ def tables(
         made.show(sys.stdout, names)
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
     else:
+        typer.echo(made.head(), err=True)
         typer.echo(made.files("csv" if layout is Format.CSV else "md", names), nl=False)
 
 
-def figures(folders: Folders, out: Out = None, as_json: AsJson = False) -> None:
+def figures(folders: Folders, unproven: Unproven = False, out: Out = None, as_json: AsJson = False) -> None:
     """Figures 1 to 3: CDFs of mean throughput [Mbit/s] and RTT [ms] per vantage point, configuration and provider.
 
-    Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok, warm-ups left out.
+    Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok and proven to have been
+    treated as asked, warm-ups left out.
     """
     from analysis import dataset
     from analysis import figures as drawing
 
     data = dataset.load(folders)
-    written = drawing.write(data, dataset.output_folder(folders, out) / "figures")
+    written = drawing.write(data, dataset.output_folder(folders, out) / "figures", unproven=unproven)
     if as_json:
         typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
         return
@@ -133,7 +140,7 @@ def figures(folders: Folders, out: Out = None, as_json: AsJson = False) -> None:
 def report(
     folders: Folders,
     metric: Metrics = MetricName.TIME,
-    reference: Reference = "BL",
+    unproven: Unproven = False,
     targets: Annotated[
         int, typer.Option("--targets", min=0, help="Targets shown in detail, those with failures first.")
     ] = 200,
@@ -148,6 +155,6 @@ def report(
 
     data = dataset.load(folders)
     path = dataset.output_folder(folders, out) / "report" / "index.html"
-    options = reporting.Options(metric=Metric(metric.value), reference=reference, targets=targets, seed=seed)
+    options = reporting.Options(metric=Metric(metric.value), unproven=unproven, targets=targets, seed=seed)
     reporting.write(data, path, options)
     typer.echo(json.dumps({"schema": 1, "report": str(path), "notes": list(data.notes)}) if as_json else path)

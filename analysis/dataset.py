@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.comparisons import Design, read_design
 from upshift import store
 from upshift.config import read_json
 from upshift.domain import Download
 from upshift.errors import UsageError
-
-WARMUP = "warmup"
-"""Name of the configuration that only warms caches: it has no place in Table 1 and in the figures."""
 
 Value = float | int | str | bool | None
 
@@ -60,6 +58,15 @@ class Record:
         d = self.download
         return (self.folder, d.campaign, d.vantage, d.iteration, d.domain, d.url)
 
+    @property
+    def is_warmup(self) -> bool:
+        """Whether this download only warmed caches: it has no place in Table 1 and in the figures."""
+        return self.download.position == 0
+
+    def accepted(self, *, unproven: bool) -> bool:
+        """Whether the download was treated as asked: proven, or with `unproven` at least not disproven."""
+        return self.download.treatment_ok is True or (unproven and self.download.treatment_ok is None)
+
     def number(self, kpi: str) -> float | None:
         """A KPI as a finite number, None where it is missing."""
         value = self.kpis.get(kpi)
@@ -77,6 +84,8 @@ class Dataset:
     kpi_units: Mapping[str, str]
     """KPI name -> unit, `` where it has none."""
     voids: tuple[Void, ...]
+    design: Design
+    """The configurations, and what is compared with what."""
     notes: tuple[str, ...]
     """Sentences about what is missing, for the reader."""
 
@@ -85,20 +94,22 @@ def load(paths: Sequence[Path]) -> Dataset:
     """Reads campaign folders.
 
     Raises:
-        UsageError: a folder is missing, has no `downloads.parquet`, has none in it, or brings downloads that another
-            folder (or the same) already has.
+        UsageError: a folder is missing, has no `downloads.parquet`, has none in it, brings downloads that another
+            folder (or the same) already has, or means something else by the name of a configuration or a comparison.
     """
     folders: list[Folder] = []
     records: list[Record] = []
     voids: list[Void] = []
     units: dict[str, str] = {}
     notes: list[str] = []
+    read: list[tuple[Path, list[Download]]] = []
     resolved: set[Path] = set()
     for path in paths:
         if path.resolve() in resolved:
             raise UsageError("this folder is named twice", where=str(path), remedy="name it once")
         resolved.add(path.resolve())
         downloads = _downloads(path)
+        read.append((path, downloads))
         kpis = _kpis(path, units, notes)
         index = len(folders)
         documents = {
@@ -113,8 +124,14 @@ def load(paths: Sequence[Path]) -> Dataset:
             notes.append(f"{path}: {unmatched} of {len(downloads)} downloads are ok and have no row in kpis.parquet.")
         voids += _voids(path)
     _refuse_repeats(records, folders)
+    design = read_design(read)
     return Dataset(
-        folders=tuple(folders), records=tuple(records), kpi_units=units, voids=tuple(voids), notes=tuple(notes)
+        folders=tuple(folders),
+        records=tuple(records),
+        kpi_units=units,
+        voids=tuple(voids),
+        design=design,
+        notes=(*design.notes, *notes),
     )
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from analysis.dataset import WARMUP, Dataset, Record, writing
-from analysis.tables import THROUGHPUT_KPI, configuration_rank, provider_rank
+from analysis.dataset import Dataset, Record, writing
+from analysis.tables import THROUGHPUT_KPI, provider_rank
 from upshift import store
 from upshift.domain import Outcome
 from upshift.scrub import plain
@@ -65,9 +65,14 @@ def rtt(record: Record) -> float | None:
     return mean if mean is not None else record.number("handshake_rtt")
 
 
-def plan(dataset: Dataset) -> list[Figure]:
-    """The figures that this data allows; without KPIs, the body's rate stands in for the mean throughput."""
-    good = [r for r in dataset.records if r.download.outcome == Outcome.OK and r.download.configuration != WARMUP]
+def plan(dataset: Dataset, *, unproven: bool = False) -> list[Figure]:
+    """The figures that this data allows; without KPIs, the body's rate stands in for the mean throughput.
+
+    Args:
+        unproven: let downloads in of which nothing tells whether they were treated as asked.
+    """
+    measured = [r for r in dataset.records if r.download.outcome == Outcome.OK and not r.is_warmup]
+    good = [r for r in measured if r.accepted(unproven=unproven)]
     if any(r.number(THROUGHPUT_KPI) for r in good):
         rate = Quantity(label="mean throughput [Mbit/s]", value=lambda r: r.number(THROUGHPUT_KPI))
     else:
@@ -77,7 +82,7 @@ def plan(dataset: Dataset) -> list[Figure]:
         panels += (Quantity(label="RTT [ms] (TCP: mean; QUIC: handshake)", value=rtt),)
     shapes: list[tuple[str, str, Callable[[Record], str], Callable[[str], Any]]] = [
         ("figure1-vantage", "per vantage point", lambda r: r.download.vantage, str),
-        ("figure2-configuration", "per configuration", lambda r: r.download.configuration, configuration_rank),
+        ("figure2-configuration", "per configuration", lambda r: r.download.configuration, dataset.design.rank),
         ("figure3-provider", "per provider", lambda r: r.download.provider, provider_rank),
     ]
     figures = []
@@ -91,11 +96,11 @@ def plan(dataset: Dataset) -> list[Figure]:
     return figures
 
 
-def write(dataset: Dataset, folder: Path) -> list[Path]:
+def write(dataset: Dataset, folder: Path, *, unproven: bool = False) -> list[Path]:
     """Draws all figures as SVG and PNG into the folder; each file appears whole or not at all."""
     written = []
     with writing(folder):
-        for figure in plan(dataset):
+        for figure in plan(dataset, unproven=unproven):
             for suffix in ("svg", "png"):
                 path = folder / f"{figure.name}.{suffix}"
                 with store.whole_file(path) as temporary:

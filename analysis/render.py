@@ -7,15 +7,11 @@ import dataclasses
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.speedup import BIN_NAMES, MINIMUM_DOMAINS, Median, Metric, Share, SpeedupRow
+from analysis.speedup import BIN_NAMES, MINIMUM_DOMAINS, MINIMUM_PAIRS, Median, Metric, Share, SpeedupRow
 from analysis.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
 from upshift.scrub import plain
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 Cells = list[list[str]]
 
@@ -33,6 +29,7 @@ CONFIGURATIONS_CSV = (
     "ok",
     "failed",
     "censored",
+    "proven",
     "mismatched",
     "unproven",
     "cpu_bound",
@@ -40,10 +37,10 @@ CONFIGURATIONS_CSV = (
     "void_share",
 )
 TABLE2_CSV = (
-    *("config", "vs", "n", "plus", "minus", *BIN_NAMES),
+    *("comparison", "role", "config", "vs", "n", "faster", "slower", *BIN_NAMES),
     *("tie", "undecided", "bin_undecided", "bounds", "domains"),
     *("median", "median_low", "median_high", "median_least", "median_most"),
-    *("plus_low", "plus_high", "minus_low", "minus_high"),
+    *("faster_low", "faster_high", "slower_low", "slower_high"),
     *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
     "excluded",
 )
@@ -51,8 +48,18 @@ TABLE2_CSV = (
 
 
 def percent(share: Share) -> str:
-    """`83`; `–` where there is no pair."""
-    return "–" if share.share is None else f"{100 * share.share:.0f}"
+    """`83` per cent; the count, `3/8`, of fewer than `MINIMUM_PAIRS` pairs; `–` where there is none."""
+    if share.share is None:
+        return "–"
+    return f"{share.count}/{share.n}" if share.n < MINIMUM_PAIRS else f"{100 * share.share:.0f}"
+
+
+def share_of_runs(share: Share) -> str:
+    """`83 [71–92] % of 54 runs`, or `3 of 8 runs`."""
+    runs = "run" if share.n == 1 else "runs"
+    if share.n < MINIMUM_PAIRS:
+        return f"{share.count} of {share.n} {runs}"
+    return f"{percent_interval(share)} % of {share.n} {runs}"
 
 
 def percent_interval(share: Share) -> str:
@@ -100,6 +107,15 @@ def table1_wide(rows: Sequence[Table1Row]) -> Cells:
     return cells
 
 
+def table1_long(rows: Sequence[Table1Row]) -> Cells:
+    """Heading and rows: one row per vantage point, transport and provider, for a narrow terminal."""
+    cells = [["vantage", "transport", "provider", "ok", "of", "ok %", "failed", "censored"]]
+    for row in rows:
+        numbers = (row.ok, row.planned, f"{100 * row.ok_share:.1f}", row.failed, row.censored)
+        cells.append([row.vantage, row.transport.upper(), row.provider, *map(str, numbers)])
+    return cells
+
+
 def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     """Heading and rows of the table of configurations."""
     cells = [["configuration", "ok", "of", "failed", "censored", "mismatch", "unproven", "CPU-bound", "void %", "why"]]
@@ -114,12 +130,12 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 2) -> Cells:
     """Heading and rows. Detail 2: all; 1: no intervals of the shares; 0: no bins either."""
     show = percent_interval if detail == 2 else percent
     bins = BIN_NAMES if detail else ()
-    cells = [["config / vs", "n", ">1 %", "<1 %", *bins, "median"]]
+    cells = [["comparison", "n", "faster %", "slower %", *bins, "median"]]
     open_ended = any(row.undecided.count or row.tie.count for row in rows)
     if open_ended:
-        cells[0][4:4] = ["=1", "?"]
+        cells[0][4:4] = ["equal %", "undecided %"]
     for row in rows:
-        line = [f"{row.config} / {row.vs}", str(row.n), show(row.plus), show(row.minus)]
+        line = [row.comparison.name, str(row.n), show(row.faster), show(row.slower)]
         line += [percent(row.tie), percent(row.undecided)] if open_ended else []
         line += [percent(share) for share in row.bins] if detail else []
         cells.append([*line, median_interval(row.median)])
@@ -129,6 +145,8 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 2) -> Cells:
 def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
     """What a reader must know to read these rows."""
     notes = []
+    if any(0 < row.n < MINIMUM_PAIRS for row in rows):
+        notes.append(f"Counts (3/8: 3 of 8), and no percentages, where n is below {MINIMUM_PAIRS}.")
     few = sorted({row.domains for row in rows if 0 < row.domains < MINIMUM_DOMAINS})
     if few:
         notes.append(f"No interval where n comes from fewer than {MINIMUM_DOMAINS} domains (here: {few[0]} and more).")
@@ -141,7 +159,7 @@ def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for row in rows:
         for reason, count in row.excluded.items():
-            reasons.setdefault(f"{reason} ({count})", []).append(f"{row.config}/{row.vs}")
+            reasons.setdefault(f"{reason} ({count})", []).append(row.comparison.name)
     if reasons:
         said = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
         notes.append(f"Measurement runs that gave no pair: {said}.")
@@ -149,7 +167,7 @@ def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
 
 
 def _per_row(rows: Iterable[SpeedupRow], count: Callable[[SpeedupRow], int]) -> str:
-    return ", ".join(f"{row.config}/{row.vs} {count(row)}" for row in rows if count(row)) or "none"
+    return ", ".join(f"{row.comparison.name} {count(row)}" for row in rows if count(row)) or "none"
 
 
 def escape_markdown(text: str) -> str:
@@ -199,9 +217,11 @@ def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[di
     found: list[dict[str, Any]] = []
     for row in rows:
         flat: dict[str, Any] = {by: row.group} if by else {}
-        flat |= {"config": row.config, "vs": row.vs, "n": row.n, "domains": row.domains, "bounds": row.bounds}
+        flat |= {"comparison": row.comparison.name, "role": row.comparison.role.value}
+        flat |= {"config": row.comparison.config, "vs": row.comparison.vs}
+        flat |= {"n": row.n, "domains": row.domains, "bounds": row.bounds}
         flat |= {name: share.share for name, share in zip(BIN_NAMES, row.bins, strict=True)}
-        for name, share in [("plus", row.plus), ("minus", row.minus), *zip(BIN_NAMES, row.bins, strict=True)]:
+        for name, share in [("faster", row.faster), ("slower", row.slower), *zip(BIN_NAMES, row.bins, strict=True)]:
             flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
         flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
         median = dataclasses.asdict(row.median)
@@ -217,29 +237,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def terminal_table(cells: Cells, *, title: str, left: int = 1) -> Table:
-    """A rich table; the first `left` columns are words, the others numbers. Nothing in it is read as markup."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    # The box's own divider is a space: no padding beside it.
-    table = Table(title=Text(plain(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for index, name in enumerate(cells[0]):
-        heading = plain(name).replace("-", "-\n") if name in BIN_NAMES else plain(name)
-        words = index < left or name == "why"
-        table.add_column(Text(heading), justify="left" if words else "right", no_wrap=name != "why", vertical="top")
-    for row in cells[1:]:
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    return table
-
-
-def fitting_table2(rows: Sequence[SpeedupRow], console: Console, *, title: str) -> tuple[Table, int]:
-    """Table 2 with as much detail as the width allows, and that detail."""
-    for detail in (2, 1, 0):
-        table = terminal_table(table2_cells(rows, detail=detail), title=title)
-        if detail == 0 or console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width:
-            break
-    return table, detail

@@ -22,11 +22,12 @@ from markupsafe import Markup
 
 import upshift
 from analysis import composition, figures, findings, render, tables, targets, truth
-from analysis.dataset import WARMUP, Dataset, Record, writing
+from analysis.comparisons import Design
+from analysis.dataset import Dataset, Record, writing
 from analysis.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metric, Share, SpeedupRow
 from analysis.tables import Grouping
 from upshift import store
-from upshift.domain import Download, Outcome, Transport
+from upshift.domain import Download, Outcome, Role, Transport
 from upshift.scrub import plain
 
 _SLOW_BINS = BIN_EDGES.index(1.0) + 1
@@ -41,7 +42,8 @@ class Options:
     """What a reader may choose."""
 
     metric: Metric = Metric.TIME
-    reference: str = "BL"
+    unproven: bool = False
+    """Let downloads in of which nothing tells whether they were treated as asked."""
     targets: int = 200
     """Targets shown in detail."""
     seed: int = DEFAULT_SEED
@@ -70,6 +72,7 @@ def build(dataset: Dataset, options: Options) -> str:
     environment.filters |= {
         "percent": render.percent,
         "percent_interval": render.percent_interval,
+        "share_of_runs": render.share_of_runs,
         "median": render.median_interval,
         "heat": heat,
         "plain": plain,
@@ -87,35 +90,37 @@ def heat(share: Share) -> str:
 
 
 def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
-    main = tables.table2(dataset, metric=options.metric, reference=options.reference, seed=options.seed)
+    main = tables.table2(dataset, metric=options.metric, unproven=options.unproven, seed=options.seed)
     states = tables.configurations(dataset)
-    known = _truth(dataset)
+    known = _truth(dataset, options)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
     downloads = [record.download for record in dataset.records]
-    sentences = [findings.noise_sentence(main), findings.outcome_sentence(states), findings.truth_sentence(known)]
+    sentences = [*findings.noise_sentences(main), findings.outcome_sentence(states), findings.truth_sentence(known)]
     sentences += [findings.interval_note(main), *dataset.notes]
     return {
         "title": _title(downloads),
         "facts": _facts(dataset),
+        "treatment": findings.treatment_sentence(states, unproven=options.unproven),
         "findings": findings.findings(main),
         "sentences": [sentence for sentence in sentences if sentence],
         "bins": BIN_NAMES,
         "slow_bins": _SLOW_BINS,
         "metric": render.METRIC_WORDS[options.metric],
-        "noise_row": findings.NOISE_ROW,
+        "noise_floor": Role.NOISE_FLOOR,
         "table2": main,
         "table2_notes": render.table2_notes(main),
         "table2_more": list(_more_tables(dataset, options)),
+        "configurations": dataset.design.cells(),
         "table1": render.table1_wide(tables.table1(dataset)),
         "states": render.configuration_cells(states),
         "causes": _causes(states),
         "lists": _lists(dataset),
-        "truth": _truth_matrix(known),
+        "truth": _truth_matrix(known, dataset.design),
         "conservation": _conservation(downloads),
         "figures": [
             # Our own drawing: labels are drawn as paths, and comments, which repeat them, are taken out.
             (figure.title, Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL)))  # noqa: S704
-            for figure in figures.plan(dataset)
+            for figure in figures.plan(dataset, unproven=options.unproven)
         ],
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
@@ -156,10 +161,10 @@ def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list
     """Table 2 in other cuts: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or tables.THROUGHPUT_KPI in dataset.kpi_units:
-        rows = tables.table2(dataset, metric=other, reference=options.reference, seed=options.seed)
+        rows = tables.table2(dataset, metric=other, unproven=options.unproven, seed=options.seed)
         yield f"The other metric: {render.METRIC_WORDS[other]}", rows
     for by in (Grouping.VANTAGE, Grouping.PROVIDER):
-        rows = tables.table2(dataset, metric=options.metric, by=by, reference=options.reference, seed=options.seed)
+        rows = tables.table2(dataset, metric=options.metric, by=by, unproven=options.unproven, seed=options.seed)
         for group in dict.fromkeys(row.group for row in rows):
             words = "Vantage point" if by is Grouping.VANTAGE else "Provider"
             yield f"{words} {group}", [row for row in rows if row.group == group]
@@ -211,30 +216,30 @@ def _place(d: Download) -> tuple[str, str, str, str]:
     return d.vantage, str(d.iteration), d.domain, d.configuration
 
 
-def _truth(dataset: Dataset) -> list[truth.TruthRow]:
+def _truth(dataset: Dataset, options: Options) -> list[truth.TruthRow]:
     rows: list[truth.TruthRow] = []
     for index, folder in enumerate(dataset.folders):
         if folder.lab:
             downloads = [record.download for record in dataset.records if record.folder == index]
-            rows += truth.compare(folder.lab, downloads, where=str(folder.path / "lab.json"))
+            rows += truth.compare(folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=options.unproven)
     return rows
 
 
-def _truth_matrix(rows: Sequence[truth.TruthRow]) -> dict[str, Any] | None:
+def _truth_matrix(rows: Sequence[truth.TruthRow], design: Design) -> dict[str, Any] | None:
     """Paths down, configurations across; the warm-up is left out, as it only fills caches."""
     if not rows:
         return None
-    names = sorted({row.configuration for row in rows} - {WARMUP}, key=tables.configuration_rank)
+    names = sorted({row.configuration for row in rows if not row.warmup}, key=design.rank)
     paths: dict[int, dict[str, truth.TruthRow]] = {}
     for row in rows:
         # By identity: two campaigns may have the same path, each with its own measurements.
         paths.setdefault(id(row.path), {})[row.configuration] = row
     lines: list[dict[str, Any]] = []
     for cells in paths.values():
-        told = [row for name, row in cells.items() if name != WARMUP and row.transport == Transport.TCP]
+        told = [cells[name] for name in names if name in cells and cells[name].transport == Transport.TCP]
         notes = dict.fromkeys(row.note for row in told if row.note)
         some = next(iter(cells.values()))
-        delivery = next((row.delivery_ratio for row in told if row.configuration == "BL"), None)
+        delivery = next((row.delivery_ratio for row in told if row.delivery_ratio is not None), None)
         size = next((row.size_bytes for row in cells.values() if row.size_bytes), None)
         lines.append(
             {

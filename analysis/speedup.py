@@ -18,6 +18,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from upshift.domain import Comparison
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +31,9 @@ BIN_NAMES = ("<=0.7", "0.7-0.8", "0.8-0.9", "0.9-1.0", "1.0-1.1", "1.1-1.2", "1.
 
 MINIMUM_DOMAINS = 10
 """Fewer clusters than this give no interval that one could defend: n is printed instead."""
+
+MINIMUM_PAIRS = 10
+"""Of fewer pairs than this people are shown counts, and no percentages."""
 
 RESAMPLES = 2000
 DEFAULT_SEED = 1
@@ -67,10 +72,14 @@ class Share:
     """A part of n pairs, with its 95 % interval (None below `MINIMUM_DOMAINS` domains)."""
 
     count: int
-    share: float | None
-    """None where there is no pair at all."""
+    n: int
     low: float | None = None
     high: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1; None where there is no pair at all."""
+        return self.count / self.n if self.n else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +101,15 @@ class Median:
 class SpeedupRow:
     """One row of Table 2."""
 
-    config: str
-    vs: str
+    comparison: Comparison
     group: str
     n: int
     """Pairs: measurement runs in which both downloads are ok or censored, with the treatment that was asked for."""
     domains: int
-    plus: Share
-    """Speed-up above 1. `plus`, `minus`, `tie` and `undecided` sum to 1."""
-    minus: Share
+    faster: Share
+    """Speed-up above 1. `faster`, `slower`, `tie` and `undecided` sum to 1."""
+    slower: Share
+    """Speed-up below 1."""
     tie: Share
     """Exactly equal costs; a tie is also in the bin `1.0-1.1`."""
     undecided: Share
@@ -174,31 +183,30 @@ def ratio(config: Sample, vs: Sample) -> tuple[float, float]:
 
 
 def speedup_row(
-    samples: Iterable[Sample], config: str, vs: str, *, group: str = "", seed: int = DEFAULT_SEED
+    samples: Iterable[Sample], comparison: Comparison, *, group: str = "", seed: int = DEFAULT_SEED
 ) -> SpeedupRow:
-    """One row: shares, bins and median of the speed-ups of `config` over `vs`."""
-    pairs = pair(samples, config, vs)
+    """One row: shares, bins and median of the speed-ups of `comparison.config` over `comparison.vs`."""
+    pairs = pair(samples, comparison.config, comparison.vs)
     n = len(pairs.low)
     exact = pairs.low == pairs.high
     tie = exact & (pairs.low == 1.0)
     # A bound excludes its own value, so that a bound of exactly 1 decides.
-    plus = (pairs.low >= 1.0) & ~tie
-    minus = (pairs.high <= 1.0) & ~tie
+    faster = (pairs.low >= 1.0) & ~tie
+    slower = (pairs.high <= 1.0) & ~tie
     edges = np.array(BIN_EDGES)
     first = np.searchsorted(edges, pairs.low, side="right")
     last = np.where(exact, first, np.searchsorted(edges, pairs.high, side="left"))
-    columns = [plus, minus, tie, ~(plus | minus | tie)]
+    columns = [faster, slower, tie, ~(faster | slower | tie)]
     columns += [(first == last) & (first == index) for index in range(len(BIN_NAMES))]
     columns += [first != last]
     shares = _shares(np.stack(columns, axis=1), pairs, seed)
     return SpeedupRow(
-        config=config,
-        vs=vs,
+        comparison=comparison,
         group=group,
         n=n,
         domains=pairs.domains,
-        plus=shares[0],
-        minus=shares[1],
+        faster=shares[0],
+        slower=shares[1],
         tie=shares[2],
         undecided=shares[3],
         bins=tuple(shares[4:-1]),
@@ -224,9 +232,9 @@ def _shares(categories: npt.NDArray[np.bool_], pairs: Pairs, seed: int) -> list[
     n, kinds = categories.shape
     counts = [int(c) for c in categories.sum(axis=0)]
     if n == 0:
-        return [Share(count=0, share=None) for _ in counts]
+        return [Share(count=0, n=0) for _ in counts]
     if pairs.domains < MINIMUM_DOMAINS:
-        return [Share(count=c, share=c / n) for c in counts]
+        return [Share(count=c, n=n) for c in counts]
     per_domain = np.zeros((pairs.domains, kinds))
     np.add.at(per_domain, pairs.domain, categories)
     sizes = np.bincount(pairs.domain, minlength=pairs.domains).astype(np.float64)
@@ -235,7 +243,7 @@ def _shares(categories: npt.NDArray[np.bool_], pairs: Pairs, seed: int) -> list[
     lows, highs = np.percentile(drawn, (2.5, 97.5), axis=0)
     return [
         # A percentile interval of a ratio can miss the estimate itself where cluster sizes differ wildly: widened.
-        Share(count=c, share=c / n, low=min(float(low), c / n), high=max(float(high), c / n))
+        Share(count=c, n=n, low=min(float(low), c / n), high=max(float(high), c / n))
         for c, low, high in zip(counts, lows, highs, strict=True)
     ]
 
@@ -279,49 +287,23 @@ def _drawn_medians(logs: Floats, pairs: Pairs, seed: int) -> Floats:
     return medians
 
 
-PAPER_ROWS = (
-    ("BL2", "BL"),
-    ("ECN", "BL"),
-    ("SACK", "BL"),
-    ("WS", "BL"),
-    ("ALL", "BL"),
-    ("ALL", "WS"),
-    ("aioquic", "BL"),
-    ("aioquic", "ALL"),
-    ("quiche", "BL"),
-    ("quiche", "ALL"),
-    ("quiche", "aioquic"),
-)
-"""Rows of Table 2 (design section 1); BL2 against BL is the A/A row, the noise floor."""
-
-LAST_ROW = ("warmup", "BL")
-
-
-def comparisons(configurations: Iterable[str], *, reference: str = "BL") -> list[tuple[str, str]]:
-    """The rows that a campaign with these configurations can have, the paper's first, the warm-up last.
-
-    A configuration that the paper does not know is compared with `reference`.
-    """
-    present = set(configurations)
-    rows = [row for row in PAPER_ROWS if present.issuperset(row)]
-    if reference in present:
-        named = {name for name, vs in rows if vs == reference} | {reference, LAST_ROW[0]}
-        rows += [(name, reference) for name in sorted(present - named)]
-    if LAST_ROW[0] in present and reference in present:
-        rows.append((LAST_ROW[0], reference))
-    return rows
-
-
 def table2(
-    samples: Sequence[Sample], *, reference: str = "BL", seed: int = DEFAULT_SEED, groups: Sequence[str] | None = None
+    samples: Sequence[Sample],
+    comparisons: Sequence[Comparison],
+    *,
+    seed: int = DEFAULT_SEED,
+    groups: Sequence[str] | None = None,
 ) -> list[SpeedupRow]:
-    """All rows, for each group in the given order (all groups that occur, sorted, where none are given)."""
+    """One row per comparison; with `groups`, for each of these one per comparison that it has both sides of."""
+    if groups is None:
+        return [speedup_row(samples, comparison, seed=seed) for comparison in comparisons]
     rows: list[SpeedupRow] = []
-    for group in groups if groups is not None else sorted({sample.group for sample in samples}):
+    for group in groups:
         members = [sample for sample in samples if sample.group == group]
         present = {sample.configuration for sample in members}
         rows += [
-            speedup_row(members, config, vs, group=group, seed=seed)
-            for config, vs in comparisons(present, reference=reference)
+            speedup_row(members, comparison, group=group, seed=seed)
+            for comparison in comparisons
+            if present.issuperset((comparison.config, comparison.vs))
         ]
     return rows

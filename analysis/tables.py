@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis import speedup
-from analysis.dataset import WARMUP, Dataset, Record
+from analysis.dataset import Dataset, Record
 from analysis.speedup import Metric, Sample, SpeedupRow
 from upshift.domain import Download, Failure, Outcome, Provider, Transport
 from upshift.errors import UsageError
@@ -61,11 +61,14 @@ class ConfigurationRow:
     ok: int
     failed: int
     censored: int
+    proven: int
+    """Downloads, ok or censored, that were treated as asked: wire or client say so."""
     mismatched: int
     """Downloads with `treatment_ok` false: other options on the wire than asked, client and capture contradict each
     other, or the run was disturbed to the end. Kept out of speed-ups."""
     unproven: int
-    """Downloads, ok or censored, of which nothing tells whether they were treated as asked."""
+    """Downloads, ok or censored, of which nothing tells whether they were treated as asked. Kept out of speed-ups, too,
+    unless one asks for them."""
     cpu_bound: int
     """Ok downloads whose client used more than `CPU_LIMIT` of a core."""
     void: int
@@ -83,7 +86,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
     groups: dict[tuple[str, str, str], list[Download]] = {}
     for record in dataset.records:
         d = record.download
-        if d.configuration != WARMUP:
+        if not record.is_warmup:
             groups.setdefault((d.vantage, d.transport, d.provider), []).append(d)
     rows = []
     for vantage, transport, provider in sorted(groups, key=lambda g: (g[0], transport_rank(g[1]), provider_rank(g[2]))):
@@ -104,13 +107,13 @@ def table1(dataset: Dataset) -> list[Table1Row]:
 
 
 def configurations(dataset: Dataset) -> list[ConfigurationRow]:
-    """Rows in the order of the design's table of configurations, others after them by name."""
+    """Rows in the order of the campaign, the warm-up first; others after them by name."""
     groups: dict[str, list[Download]] = {}
     for record in dataset.records:
         groups.setdefault(record.download.configuration, []).append(record.download)
     voids = Counter(void.configuration for void in dataset.voids)
     rows = []
-    for name in sorted({*groups, *voids}, key=configuration_rank):
+    for name in sorted({*groups, *voids}, key=dataset.design.rank):
         members = groups.get(name, [])
         measured = [d for d in members if d.outcome != Outcome.FAILED]
         rows.append(
@@ -122,6 +125,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 ok=_count(members, Outcome.OK),
                 failed=_count(members, Outcome.FAILED),
                 censored=_count(members, Outcome.CENSORED),
+                proven=sum(d.treatment_ok is True for d in measured),
                 mismatched=sum(d.treatment_ok is False for d in members),
                 unproven=sum(d.treatment_ok is None for d in measured),
                 cpu_bound=sum(cpu_bound(d) for d in members),
@@ -137,25 +141,36 @@ def table2(
     *,
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
-    reference: str = "BL",
+    unproven: bool = False,
     seed: int = speedup.DEFAULT_SEED,
 ) -> list[SpeedupRow]:
-    """Rows of Table 2. Raises UsageError where the metric needs KPIs that no folder has."""
+    """Rows of Table 2: all comparisons that the campaigns declare.
+
+    Args:
+        unproven: let downloads in of which nothing tells whether they were treated as asked.
+
+    Raises:
+        UsageError: the metric needs KPIs that no folder has.
+    """
     if metric is Metric.THROUGHPUT and THROUGHPUT_KPI not in dataset.kpi_units:
         raise UsageError(
             f"no kpis.parquet here has a column {THROUGHPUT_KPI}",
             where="--metric throughput",
             remedy="finish the campaign with `upshift run`, or use --metric time",
         )
-    found = samples(dataset.records, metric=metric, by=by)
+    found = samples(dataset.records, metric=metric, by=by, unproven=unproven)
+    if by is None:
+        return speedup.table2(found, dataset.design.comparisons, seed=seed)
     names = {sample.group for sample in found}
     groups = sorted(names, key=int if by is Grouping.ITERATION else str)
     if by is Grouping.PROVIDER:
         groups = sorted(names, key=provider_rank)
-    return speedup.table2(found, reference=reference, seed=seed, groups=groups)
+    return speedup.table2(found, dataset.design.comparisons, seed=seed, groups=groups)
 
 
-def samples(records: Iterable[Record], *, metric: Metric, by: Grouping | None = None) -> list[Sample]:
+def samples(
+    records: Iterable[Record], *, metric: Metric, by: Grouping | None = None, unproven: bool = False
+) -> list[Sample]:
     """What each download says about its cost: the download time [s], or 1 / mean throughput [s/Mbit]."""
     cost: Callable[[Record], tuple[float, float] | str] = _time if metric is Metric.TIME else _slowness
     found = []
@@ -167,6 +182,8 @@ def samples(records: Iterable[Record], *, metric: Metric, by: Grouping | None = 
             excluded = "failed"
         elif d.treatment_ok is False:
             excluded = "treatment not accepted"
+        elif not record.accepted(unproven=unproven):
+            excluded = "treatment unproven"
         low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
         group = "" if by is None else str(getattr(d, by.value))
         found.append(
@@ -219,14 +236,6 @@ def causes(downloads: Iterable[Download]) -> dict[str, int]:
 
 def _count(downloads: Sequence[Download], outcome: Outcome) -> int:
     return sum(d.outcome == outcome for d in downloads)
-
-
-_ORDER = (WARMUP, "BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche")
-
-
-def configuration_rank(name: str) -> tuple[int, str]:
-    """Sort key: the design's order, other configurations after it by name."""
-    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
 
 
 def provider_rank(name: str) -> tuple[int, str]:

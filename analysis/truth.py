@@ -99,9 +99,10 @@ class TruthRow:
 
     path: LabPath
     configuration: str
+    warmup: bool
     transport: str
     n: int
-    """Downloads that are ok, with the treatment that was asked for."""
+    """Downloads that are ok, with the treatment that was asked for proven."""
     size_bytes: int | None
     """Median body."""
     measured_s: float | None
@@ -176,9 +177,13 @@ def paths(document: Mapping[str, Any], *, where: str = "lab.json") -> list[LabPa
 
 
 def compare(
-    lab_document: Mapping[str, Any], downloads: Iterable[Download], *, where: str = "lab.json"
+    lab_document: Mapping[str, Any], downloads: Iterable[Download], *, where: str = "lab.json", unproven: bool = False
 ) -> list[TruthRow]:
-    """Expected against measured for each path of the lab and each configuration that was downloaded over it."""
+    """Expected against measured for each path of the lab and each configuration that was downloaded over it.
+
+    Args:
+        unproven: take downloads, too, of which nothing tells whether they were treated as asked.
+    """
     by_path: dict[tuple[str, str], dict[str, list[Download]]] = {}
     for download in downloads:
         configurations = by_path.setdefault((download.vantage, download.domain), {})
@@ -186,20 +191,31 @@ def compare(
     rows = []
     for path in paths(lab_document, where=where):
         configurations = by_path.get((path.vantage, path.domain), {})
-        baseline = _levels(configurations["BL"][0]) if "BL" in configurations else {}
-        rows += [_row(path, name, attempts, baseline) for name, attempts in configurations.items()]
+        # The warm-up has every factor that the model does not know at its default.
+        defaults = next((_levels(attempts[0]) for attempts in configurations.values() if _is_warmup(attempts)), {})
+        treated = (True, None) if unproven else (True,)
+        for name, attempts in configurations.items():
+            used = [d for d in attempts if d.outcome == Outcome.OK and d.treatment_ok in treated and d.last_byte_s]
+            rows.append(_row(path, name, attempts, used, defaults))
     return rows
 
 
-def _row(path: LabPath, name: str, attempts: Sequence[Download], baseline: Mapping[str, str]) -> TruthRow:
-    used = [d for d in attempts if d.outcome == Outcome.OK and d.treatment_ok is not False and d.last_byte_s]
+def _is_warmup(attempts: Sequence[Download]) -> bool:
+    return attempts[0].position == 0
+
+
+def _row(
+    path: LabPath, name: str, attempts: Sequence[Download], used: Sequence[Download], defaults: Mapping[str, str]
+) -> TruthRow:
     levels = _levels(attempts[0])
+    cold = path.edge and _is_warmup(attempts)
+    others = _others(levels, defaults)
     is_tcp = attempts[0].transport == Transport.TCP
     size = round(statistics.median(d.body_bytes for d in used)) if used else None
     measured = statistics.median(d.last_byte_s for d in used if d.last_byte_s) if used else None
-    caveats = _caveats(path, name, levels, baseline) if is_tcp else [f"no prediction: {path.quic_note}"]
+    caveats = _caveats(path, cold, others) if is_tcp else [f"no prediction: {path.quic_note}"]
     # A first download through an edge waits for the far origin, and another factor may hold the window down.
-    predicts = is_tcp and size is not None and not (path.edge and name == "warmup") and not _others(levels, baseline)
+    predicts = is_tcp and size is not None and not cold and not others
     limit = window_limit(levels)
     expected = (
         download_time(
@@ -218,6 +234,7 @@ def _row(path: LabPath, name: str, attempts: Sequence[Download], baseline: Mappi
     return TruthRow(
         path=path,
         configuration=name,
+        warmup=_is_warmup(attempts),
         transport=attempts[0].transport,
         n=len(used),
         size_bytes=size,
@@ -234,7 +251,7 @@ def _row(path: LabPath, name: str, attempts: Sequence[Download], baseline: Mappi
     )
 
 
-def _caveats(path: LabPath, name: str, levels: Mapping[str, str], baseline: Mapping[str, str]) -> list[str]:
+def _caveats(path: LabPath, cold: bool, others: Sequence[str]) -> list[str]:
     """Why the model does not hold here; empty where it does."""
     found = []
     if path.loss:
@@ -243,19 +260,17 @@ def _caveats(path: LabPath, name: str, levels: Mapping[str, str], baseline: Mapp
         found.append("queue under one bandwidth-delay product: overflow is not modelled")
     if path.ecn_threshold_bytes is not None:
         found.append(f"marks or drops above {path.ecn_threshold_bytes} B: not modelled")
-    if path.edge and name == "warmup":
+    if cold:
         found.append("fetched through the edge from a far origin: no prediction")
-    if others := _others(levels, baseline):
+    if others:
         found.append(f"no prediction: {', '.join(others)} is not modelled")
     return found
 
 
-def _others(levels: Mapping[str, str], baseline: Mapping[str, str]) -> list[str]:
-    """Factors whose level differs from BL's and that the model does not know."""
-    if not baseline:
-        return []
-    names = sorted(set(levels) - _MODELLED_FACTORS)
-    return [f"{name}={levels[name]}" for name in names if levels[name] != baseline.get(name)]
+def _others(levels: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
+    """Factors that the model does not know and whose level is not the default."""
+    names = sorted(set(levels) & set(defaults) - _MODELLED_FACTORS)
+    return [f"{name}={levels[name]}" for name in names if levels[name] != defaults[name]]
 
 
 def _delivery_ratio(path: LabPath, used: Sequence[Download]) -> float | None:

@@ -135,7 +135,7 @@ def test_the_tables_are_printed(demo: Demo) -> None:
     printed = demo.done.stdout
     assert "Table 1: successful downloads per vantage point and provider" in printed
     assert "Table 2: share of measurement runs by speed-up" in printed
-    for row in ("BL2 / BL", "ECN / BL", "SACK / BL", "WS / BL", "ALL / BL", "ALL / WS", "quiche / ALL"):
+    for row in ("BL2 vs BL", "ECN vs BL", "SACK vs BL", "WS vs BL", "ALL vs BL", "ALL vs WS", "quiche vs ALL"):
         assert row in printed
     assert str(demo.out / "report" / "index.html") in printed.replace("\n", "")
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from upshift import store
-from upshift.domain import Download
+from analysis.comparisons import of_downloads
+from upshift import description, store
+from upshift.domain import Comparison, Download
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -74,7 +75,7 @@ def make_download(**changes: Any) -> Download:
         "last_byte_s": 1.0,
         "budget_s": 10.0,
         "client_cpu_s": 0.05,
-        "treatment_ok": None if quic else True,
+        "treatment_ok": True,
     }
     values |= changes
     return Download(**values)
@@ -127,8 +128,9 @@ def write_campaign(
     lab: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
     superseded: Sequence[Mapping[str, Any]] = (),
+    comparisons: Sequence[Comparison] | None = None,
 ) -> Path:
-    """A campaign folder; `kpis` may be a function of a download."""
+    """A campaign folder; `kpis` may be a function of a download, `comparisons` (None: an older folder) its own."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(downloads)
     store.write_rows(folder / "downloads.parquet", "downloads", rows)
@@ -139,6 +141,9 @@ def write_campaign(
         store.write_json(folder / "lab.json", lab)
     if environment is not None:
         store.write_json(folder / "environment.json", environment)
+    if comparisons is not None:
+        told = dataclasses.replace(of_downloads(rows), comparisons=tuple(comparisons))
+        description.write(folder, told)
     if superseded:
         write_superseded(folder / "superseded.parquet", superseded)
     return folder

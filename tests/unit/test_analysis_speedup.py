@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import statistics
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 
 from analysis import speedup
 from analysis.speedup import BIN_NAMES, MINIMUM_DOMAINS, Sample, SpeedupRow, speedup_row
+from upshift.domain import Comparison, Role
 
 UNHURRIED = settings(deadline=None, max_examples=60)
 """A shared machine may stop for a second: no deadline."""
+
+AB, BA = Comparison.of("A", "B"), Comparison.of("B", "A")
 
 BIN = {name: index for index, name in enumerate(BIN_NAMES)}
 
@@ -29,9 +33,7 @@ def sample(config: str, run: object, low: float, high: float | None = None, *, e
 
 def pairs(*costs: tuple[float, float]) -> list[Sample]:
     """(cost of A, cost of B) per run, each run on its own domain."""
-    return [
-        sample(name, f"d{i}", cost) for i, ab in enumerate(costs) for name, cost in zip(("A", "B"), ab, strict=True)
-    ]
+    return [sample(name, f"d{i}", cost) for i, ab in enumerate(costs) for name, cost in zip("AB", ab, strict=True)]
 
 
 costs = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([0.7, 0.8, 1.0, 1.1, 1.5, 2.0, math.nextafter(1.0, 2.0)]))
@@ -61,7 +63,7 @@ def slow(samples: list[Sample]) -> dict[str, object]:
     by = {(s.run, s.configuration): s for s in samples if not s.excluded}
     runs = {s.run for s in samples}
     edges = [0.0, *speedup.BIN_EDGES, math.inf]
-    counts: dict[str, object] = {"plus": 0, "minus": 0, "tie": 0, "undecided": 0, "n": 0, "open": 0}
+    counts: dict[str, object] = {"faster": 0, "slower": 0, "tie": 0, "undecided": 0, "n": 0, "open": 0}
     bins = [0] * len(BIN_NAMES)
     lows, highs = [], []
     for run in runs:
@@ -74,17 +76,17 @@ def slow(samples: list[Sample]) -> dict[str, object]:
         lows.append(low)
         highs.append(high)
         if not a_censored and not b_censored:
-            kind = "plus" if b.low > a.low else "minus" if b.low < a.low else "tie"
+            kind = "faster" if b.low > a.low else "slower" if b.low < a.low else "tie"
             value = b.low / a.low
-            if value == 1.0 and kind == "minus":
+            if value == 1.0 and kind == "slower":
                 value = 0.99
             bins[max(i for i in range(len(bins)) if edges[i] <= value)] += 1
         else:
             kind = "undecided"
             if a_censored and not b_censored and a.low >= b.low:
-                kind = "minus"
+                kind = "slower"
             if b_censored and not a_censored and b.low >= a.low:
-                kind = "plus"
+                kind = "faster"
             inside = [i for i in range(len(bins)) if edges[i] <= low and high <= edges[i + 1]]
             if inside:
                 bins[inside[0]] += 1
@@ -104,8 +106,8 @@ def _log_median(values: list[float]) -> float:
 @UNHURRIED
 @given(campaigns())
 def test_counts_equal_the_slow_way(samples: list[Sample]) -> None:
-    row, expected = speedup_row(samples, "A", "B"), slow(samples)
-    names = ("plus", "minus", "tie", "undecided")
+    row, expected = speedup_row(samples, AB), slow(samples)
+    names = ("faster", "slower", "tie", "undecided")
     assert {name: getattr(row, name).count for name in names} == {name: expected[name] for name in names}
     assert [share.count for share in row.bins] == expected["bins"]
     assert row.bin_undecided.count == expected["open"]
@@ -118,34 +120,34 @@ def test_counts_equal_the_slow_way(samples: list[Sample]) -> None:
 @UNHURRIED
 @given(campaigns())
 def test_shares_sum_to_one(samples: list[Sample]) -> None:
-    row = speedup_row(samples, "A", "B")
+    row = speedup_row(samples, AB)
     assume(row.n)
-    assert sum(s.count for s in (row.plus, row.minus, row.tie, row.undecided)) == row.n
+    assert sum(s.count for s in (row.faster, row.slower, row.tie, row.undecided)) == row.n
     assert sum(s.count for s in (*row.bins, row.bin_undecided)) == row.n
-    assert sum(s.share or 0 for s in (row.plus, row.minus, row.tie, row.undecided)) == pytest.approx(1)
+    assert sum(s.share or 0 for s in (row.faster, row.slower, row.tie, row.undecided)) == pytest.approx(1)
     assert sum(s.share or 0 for s in (*row.bins, row.bin_undecided)) == pytest.approx(1)
 
 
 @UNHURRIED
 @given(campaigns())
 def test_bins_agree_with_faster_and_slower(samples: list[Sample]) -> None:
-    row = speedup_row(samples, "A", "B")
+    row = speedup_row(samples, AB)
     slower = sum(share.count for share in row.bins[: BIN["1.0-1.1"]])
     faster = sum(share.count for share in row.bins[BIN["1.0-1.1"] :])
-    assert slower <= row.minus.count
-    assert faster <= row.plus.count + row.tie.count
+    assert slower <= row.slower.count
+    assert faster <= row.faster.count + row.tie.count
     if not row.bounds:
-        assert (slower, faster) == (row.minus.count, row.plus.count + row.tie.count)
+        assert (slower, faster) == (row.slower.count, row.faster.count + row.tie.count)
 
 
 @UNHURRIED
 @given(campaigns())
 def test_swapping_the_sides_mirrors_the_row(samples: list[Sample]) -> None:
-    one, other = speedup_row(samples, "A", "B"), speedup_row(samples, "B", "A")
-    assert (one.n, one.plus, one.minus, one.tie, one.undecided) == (
+    one, other = speedup_row(samples, AB), speedup_row(samples, BA)
+    assert (one.n, one.faster, one.slower, one.tie, one.undecided) == (
         other.n,
-        other.minus,
-        other.plus,
+        other.slower,
+        other.faster,
         other.tie,
         other.undecided,
     )
@@ -160,14 +162,14 @@ def test_swapping_the_sides_mirrors_the_row(samples: list[Sample]) -> None:
 def test_order_of_rows_does_not_matter(samples: list[Sample], chance: random.Random) -> None:
     shuffled = list(samples)
     chance.shuffle(shuffled)
-    assert speedup_row(shuffled, "A", "B") == speedup_row(samples, "A", "B")
+    assert speedup_row(shuffled, AB) == speedup_row(samples, AB)
 
 
 @UNHURRIED
 @given(st.one_of(campaigns(), campaigns(domains=10)))
 def test_intervals_cover_the_estimate(samples: list[Sample]) -> None:
-    row = speedup_row(samples, "A", "B")
-    shares = (row.plus, row.minus, row.tie, row.undecided, *row.bins, row.bin_undecided)
+    row = speedup_row(samples, AB)
+    shares = (row.faster, row.slower, row.tie, row.undecided, *row.bins, row.bin_undecided)
     if row.domains < MINIMUM_DOMAINS:
         assert all(share.low is None and share.high is None for share in shares)
         assert row.median.low is None
@@ -184,7 +186,7 @@ def test_intervals_cover_the_estimate(samples: list[Sample]) -> None:
 @given(campaigns(domains=10), st.integers(0, 5))
 def test_bootstrap_equals_resampling_by_hand(samples: list[Sample], seed: int) -> None:
     found = speedup.pair(samples, "A", "B")
-    row = speedup_row(samples, "A", "B", seed=seed)
+    row = speedup_row(samples, AB, seed=seed)
     plus = (found.low >= 1) & ~((found.low == 1) & (found.high == 1))
     shares, medians = [], []
     with np.errstate(divide="ignore"):
@@ -194,37 +196,37 @@ def test_bootstrap_equals_resampling_by_hand(samples: list[Sample], seed: int) -
         shares.append(plus[drawn].mean())
         medians.append(speedup._middle(logs[drawn]))
     assert speedup._drawn_medians(logs, found, seed)[:200] == pytest.approx(medians)
-    assert row.plus.low is not None and row.plus.low <= np.median(shares) <= (row.plus.high or 0)
+    assert row.faster.low is not None and row.faster.low <= np.median(shares) <= (row.faster.high or 0)
 
 
 def test_edges_belong_to_the_bin_above() -> None:
     # Costs whose quotients are the edges exactly.
-    row = speedup_row(pairs((10, 7), (1, 2), (2, 3), (4, 4), (10, 8), (10, 9)), "A", "B")
+    row = speedup_row(pairs((10, 7), (1, 2), (2, 3), (4, 4), (10, 8), (10, 9)), AB)
     expected = {"0.7-0.8": 1, ">2": 1, "1.5-2": 1, "1.0-1.1": 1, "0.8-0.9": 1, "0.9-1.0": 1}
     assert {name: share.count for name, share in zip(BIN_NAMES, row.bins, strict=True) if share.count} == expected
-    assert (row.plus.count, row.minus.count, row.tie.count) == (2, 3, 1)
+    assert (row.faster.count, row.slower.count, row.tie.count) == (2, 3, 1)
 
 
 def test_bins_need_nothing_but_their_names() -> None:
     for name, low, high in zip(BIN_NAMES, (0, *speedup.BIN_EDGES), (*speedup.BIN_EDGES, 1e9), strict=True):
-        row = speedup_row(pairs((1.0, (low + min(high, low + 1)) / 2)), "A", "B")
+        row = speedup_row(pairs((1.0, (low + min(high, low + 1)) / 2)), AB)
         assert row.bins[BIN[name]].count == 1
 
 
 def _bound(config_cost: tuple[float, float], vs_cost: tuple[float, float]) -> SpeedupRow:
-    return speedup_row([sample("A", "d", *config_cost), sample("B", "d", *vs_cost)], "A", "B")
+    return speedup_row([sample("A", "d", *config_cost), sample("B", "d", *vs_cost)], AB)
 
 
 def test_bounds_count_where_they_decide() -> None:
     inf = math.inf
     row = _bound((10, inf), (6, 6))  # A took more than 10 s, B 6 s: speed-up under 0.6
-    assert (row.minus.count, row.bins[0].count, row.undecided.count) == (1, 1, 0)
+    assert (row.slower.count, row.bins[0].count, row.undecided.count) == (1, 1, 0)
     row = _bound((10, inf), (9.5, 9.5))  # under 0.95: slower, but how much?
-    assert (row.minus.count, row.bin_undecided.count, row.bounds) == (1, 1, 1)
+    assert (row.slower.count, row.bin_undecided.count, row.bounds) == (1, 1, 1)
     row = _bound((4, 4), (10, inf))  # over 2.5
-    assert (row.plus.count, row.bins[-1].count) == (1, 1)
+    assert (row.faster.count, row.bins[-1].count) == (1, 1)
     row = _bound((10, 10), (10, inf))  # over 1, strictly: the reference had not ended yet
-    assert (row.plus.count, row.tie.count, row.bin_undecided.count) == (1, 0, 1)
+    assert (row.faster.count, row.tie.count, row.bin_undecided.count) == (1, 0, 1)
     row = _bound((5, inf), (6, 6))  # cut at fewer bytes: anything under 1.2
     assert (row.undecided.count, row.bin_undecided.count, row.n) == (1, 1, 1)
     row = _bound((10, inf), (10, inf))
@@ -234,19 +236,19 @@ def test_bounds_count_where_they_decide() -> None:
 def test_median_is_known_in_spite_of_bounds_that_do_not_reach_it() -> None:
     samples = [*pairs((1, 1.2), (1, 1.3), (1, 1.4)), sample("A", "x", 10, math.inf), sample("B", "x", 6)]
     samples += [sample("A", "y", 4), sample("B", "y", 10, math.inf)]
-    assert speedup_row(samples, "A", "B").median.value == pytest.approx(1.3)
+    assert speedup_row(samples, AB).median.value == pytest.approx(1.3)
 
 
 def test_excluded_runs_are_counted_by_reason() -> None:
     samples = [*pairs((1, 2)), sample("A", "x", 1), sample("A", "y", 1, excluded="failed"), sample("B", "y", 1)]
-    row = speedup_row(samples, "A", "B")
+    row = speedup_row(samples, AB)
     assert row.n == 1
     assert row.excluded == {"A failed": 1, "B not in the run": 1}
 
 
 def test_no_pair_gives_no_share() -> None:
-    row = speedup_row([sample("A", "x", 1)], "A", "B")
-    assert (row.n, row.plus.share, row.median.value) == (0, None, None)
+    row = speedup_row([sample("A", "x", 1)], AB)
+    assert (row.n, row.faster.share, row.median.value) == (0, None, None)
 
 
 def test_interval_of_a_known_distribution() -> None:
@@ -256,18 +258,19 @@ def test_interval_of_a_known_distribution() -> None:
         for run in ("a", "b"):
             cost = 1.0 if domain < 60 else 3.0
             samples += [sample("A", f"d{domain}/{run}", cost), sample("B", f"d{domain}/{run}", 2.0)]
-    row = speedup_row(samples, "A", "B")
+    row = speedup_row(samples, AB)
     spread = 1.96 * math.sqrt(0.6 * 0.4 / 100)
-    assert row.plus.share == pytest.approx(0.6)
-    assert row.plus.low == pytest.approx(0.6 - spread, abs=0.015)
-    assert row.plus.high == pytest.approx(0.6 + spread, abs=0.015)
+    assert row.faster.share == pytest.approx(0.6)
+    assert row.faster.low == pytest.approx(0.6 - spread, abs=0.015)
+    assert row.faster.high == pytest.approx(0.6 + spread, abs=0.015)
 
 
-def test_rows_are_the_papers_then_others_then_the_warmup() -> None:
-    names = ["warmup", "BL", "BL2", "WS", "ALL", "quiche", "aioquic", "mine"]
-    rows = speedup.comparisons(names)
-    assert rows[0] == ("BL2", "BL")
-    assert rows[-2:] == [("mine", "BL"), ("warmup", "BL")]
-    assert ("ALL", "WS") in rows and ("quiche", "aioquic") in rows and ("ECN", "BL") not in rows
-    assert speedup.comparisons(["X", "Y"], reference="X") == [("Y", "X")]
-    assert speedup.comparisons(["X", "Y"]) == []
+def test_a_row_for_each_comparison_and_group() -> None:
+    samples = [*pairs((1, 2), (1, 2)), sample("C", "d0", 4)]
+    ac, ad = Comparison.of("A", "C", Role.CACHE), Comparison.of("A", "D")
+    rows = speedup.table2(samples, [ac, AB, ad])
+    assert [(row.comparison, row.n) for row in rows] == [(ac, 1), (AB, 2), (ad, 0)]
+    assert rows[2].excluded == {"D not in the run": 2}
+    groups = [dataclasses.replace(each, group="x" if each.run == "d0" else "y") for each in samples]
+    rows = speedup.table2(groups, [ac, AB, ad], groups=["y", "x"])
+    assert [(row.group, row.comparison, row.n) for row in rows] == [("y", AB, 1), ("x", ac, 1), ("x", AB, 1)]

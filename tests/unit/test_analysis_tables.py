@@ -7,14 +7,16 @@ import dataclasses
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from analysis import api, cli, dataset, render, tables
+from analysis import api, cli, dataset, findings, render, report, tables
 from analysis.speedup import BIN_NAMES, Metric
 from analysis.tables import Grouping
 from tests.unit.analysis_factory import (
@@ -28,7 +30,7 @@ from tests.unit.analysis_factory import (
 )
 from upshift import store
 from upshift.cli import app
-from upshift.domain import Download
+from upshift.domain import Comparison, Download, Role
 from upshift.errors import UsageError
 
 
@@ -79,7 +81,7 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     downloads = [
         make_download(client_cpu_s=0.8),
         make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused"),
-        make_download(configuration="quiche"),
+        make_download(configuration="quiche", treatment_ok=None),
     ]
     voids = [{"vantage": "MUC", "iteration": 1, "domain": "d", "configuration": "BL", "reason": None}] * 3
     data = dataset.load([write_campaign(tmp_path / "c", downloads, superseded=voids)])
@@ -99,13 +101,127 @@ def test_voids_are_read_as_the_downloader_exports_them(tmp_path: Path) -> None:
 
 
 def test_table2_knows_the_answer(tmp_path: Path) -> None:
+    """An older folder has the rows of the paper, and what it has besides is named."""
     folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, BL2=2.0, WS=1.0, ALL=2.5, mine=1.6))
-    rows = {(row.config, row.vs): row for row in tables.table2(dataset.load([folder]))}
-    assert set(rows) == {("BL2", "BL"), ("WS", "BL"), ("ALL", "BL"), ("ALL", "WS"), ("mine", "BL")}
-    assert rows["BL2", "BL"].tie.share == 1.0
-    assert (rows["WS", "BL"].plus.share, rows["WS", "BL"].bins[-1].share) == (1.0, 1.0)
-    assert (rows["ALL", "BL"].minus.share, rows["ALL", "BL"].median.value) == (1.0, pytest.approx(0.8))
-    assert rows["WS", "BL"].median.low == pytest.approx(2.0)
+    data = dataset.load([folder])
+    rows = {row.comparison.name: row for row in tables.table2(data)}
+    assert list(rows) == ["BL2 vs BL", "WS vs BL", "ALL vs BL", "ALL vs WS"]
+    assert rows["BL2 vs BL"].tie.share == 1.0 and rows["BL2 vs BL"].comparison.role is Role.NOISE_FLOOR
+    assert (rows["WS vs BL"].faster.share, rows["WS vs BL"].bins[-1].share) == (1.0, 1.0)
+    assert (rows["ALL vs BL"].slower.share, rows["ALL vs BL"].median.value) == (1.0, pytest.approx(0.8))
+    assert rows["WS vs BL"].median.low == pytest.approx(2.0)
+    assert "has no campaign.json" in data.notes[0] and "none of mine" in data.notes[0]
+
+
+def test_rows_are_what_the_campaign_declares(tmp_path: Path) -> None:
+    declared = [
+        Comparison.of("again", "mine", Role.NOISE_FLOOR),
+        Comparison(name="ours against theirs", config="mine", vs="theirs"),
+        Comparison.of("theirs", "gone"),
+    ]
+    downloads = two_configurations(mine=1.0, again=1.0, theirs=1.5)
+    described = two_configurations(gone=1.0)
+    folder = write_campaign(tmp_path / "c", [*downloads, *described], comparisons=declared)
+    store.write_rows(folder / "downloads.parquet", "downloads", downloads)
+    data = dataset.load([folder])
+    assert not [note for note in data.notes if "campaign.json" in note]
+    rows = tables.table2(data)
+    assert [row.comparison for row in rows] == declared
+    assert [row.n for row in rows] == [12, 12, 0] and rows[2].excluded == {"gone not in the run": 12}
+    assert [f.name for f in findings.findings(rows)] == ["ours against theirs"]
+    grouped = tables.table2(data, by=Grouping.VANTAGE)
+    assert [row.comparison for row in grouped] == declared[:2], "a group has rows that it has both sides of"
+    made = api.make_tables(data)
+    assert "ours against theirs" in made.text() and "Noise floor: again vs mine." in made.text()
+    assert "ours against theirs,effect,mine,theirs,12,1,0," in made.csv("table2")
+    assert "| ours against theirs | 12 | 100 [100–100] | 0 [0–0] |" in made.markdown("table2")
+    assert [row["configuration"] for row in made.document()["configurations"]] == ["again", "mine", "theirs"]
+
+
+def test_folders_bring_their_comparisons_together(tmp_path: Path) -> None:
+    one = write_campaign(tmp_path / "one", two_configurations(BL=2.0, WS=1.0))
+    others = [dataclasses.replace(d, vantage="SFO") for d in two_configurations(BL=2.0, quinn=1.0)]
+    new = [Comparison.of("quinn", "BL")]
+    two = write_campaign(tmp_path / "two", others, comparisons=new)
+    rows = tables.table2(dataset.load([one, two]))
+    assert [(row.comparison.name, row.n) for row in rows] == [("WS vs BL", 12), ("quinn vs BL", 12)]
+
+    def refused(**changes: Any) -> str:
+        other = Comparison(**{"name": "quinn vs BL", "config": "quinn", "vs": "BL", **changes})
+        third = [dataclasses.replace(d, vantage="SGP") for d in others]
+        path = write_campaign(tmp_path / "three", third, comparisons=[other])
+        with pytest.raises(UsageError) as caught:
+            dataset.load([two, path])
+        return caught.value.sentence()
+
+    said = refused(config="BL", vs="quinn")
+    assert str(tmp_path / "three") in said and str(two) in said
+    assert "the comparison 'quinn vs BL' is not the one of" in said and "quinn vs BL (effect) and BL vs quinn" in said
+    assert "(effect) and quinn vs BL (noise_floor)" in refused(role=Role.NOISE_FLOOR, config="quinn")
+
+
+def test_one_name_for_two_configurations_is_refused(tmp_path: Path) -> None:
+    """Also in folders that are older than campaign.json: the levels stand with each download."""
+    one = write_campaign(tmp_path / "one", two_configurations(BL=2.0, WS=1.0))
+    changed = json.dumps(LEVELS["WS"] | {"window_scaling": "4"})
+    others = [dataclasses.replace(d, vantage="SFO", levels=changed) for d in two_configurations(WS=1.0)]
+    two = write_campaign(tmp_path / "two", others)
+    with pytest.raises(
+        UsageError, match=r"the configuration 'WS' is not the one of .*one: they differ in window_scaling"
+    ):
+        dataset.load([one, two])
+
+
+def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=2.0, WS=1.0)
+    downloads[1] = dataclasses.replace(downloads[1], treatment_ok=None)
+    downloads[3] = dataclasses.replace(downloads[3], treatment_ok=None, outcome="censored", failure="stalled")
+    downloads[5] = dataclasses.replace(downloads[5], treatment_ok=None, outcome="failed", failure="stalled")
+    downloads[7] = dataclasses.replace(downloads[7], treatment_ok=False)
+    folder = write_campaign(tmp_path / "c", downloads)
+    data = dataset.load([folder])
+    (row,) = tables.table2(data)
+    assert row.n == 8
+    assert row.excluded == {"WS failed": 1, "WS treatment not accepted": 1, "WS treatment unproven": 2}
+    (row,) = tables.table2(data, unproven=True)
+    assert (row.n, row.excluded) == (10, {"WS failed": 1, "WS treatment not accepted": 1})
+
+    first = "Treatment: proven for 20 downloads, unproven for 2 (left out of Table 2 and figures; --unproven lets them"
+    _, out = command("tables", folder)
+    assert out.startswith(first) and "WS treatment unproven (2): WS vs BL" in " ".join(out.split())
+    _, out = command("tables", folder, "--unproven")
+    assert out.startswith(
+        "Treatment: proven for 20 downloads, unproven for 2 (let in by --unproven), not accepted for 1."
+    )
+    _, out = command("tables", folder, "--json")
+    told = {"proven": 20, "unproven": 2, "not_accepted": 1, "unproven_let_in": False}
+    assert json.loads(out)["treatment"] == told
+    done = CliRunner().invoke(app, ["tables", str(folder), "--format", "csv"])
+    assert done.stderr.startswith(first) and not done.stdout.startswith("Treatment")
+
+
+def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
+    downloads = two_configurations(BL=2.0, WS=1.0)[:16]
+    downloads[1] = dataclasses.replace(downloads[1], last_byte_s=3.0)
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    made = api.make_tables(data)
+    heading, row = render.table2_cells(made.table2)
+    shown = dict(zip(heading, row, strict=True))
+    assert (shown["n"], shown["faster %"], shown["slower %"], shown[">2"], shown["<=0.7"]) == (
+        "8",
+        "7/8",
+        "1/8",
+        "7/8",
+        "1/8",
+    )
+    assert "Counts (3/8: 3 of 8), and no percentages, where n is below 10." in made.text()
+    (finding,) = findings.findings(made.table2)
+    assert finding.sentence.startswith("WS was faster than BL in 7 of 8 runs (8 domains); median")
+    html = report.build(data, report.Options())
+    table2 = html[html.index('id="speedups"') : html.index('id="figures"')]
+    assert ">7/8<" in table2 and "7 of 8 runs" in table2 and not re.search(r"\d %", table2)
+    (row_csv,) = csv.DictReader(io.StringIO(made.csv("table2")))
+    assert float(row_csv["faster"]) == 7 / 8 and row_csv["n"] == "8"
 
 
 def test_mismatched_and_failed_downloads_stay_out(tmp_path: Path) -> None:
@@ -127,7 +243,7 @@ def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
     (row,) = tables.table2(data)
     # The stalled reference took more than 10 s: over 10. The byte budget ended WS at 0.5 s: under 18, so anything.
-    assert (row.n, row.bounds, row.plus.count, row.undecided.count) == (12, 2, 11, 1)
+    assert (row.n, row.bounds, row.faster.count, row.undecided.count) == (12, 2, 11, 1)
     (row,) = tables.table2(data, metric=Metric.THROUGHPUT)
     assert (row.n, row.bounds, row.undecided.count) == (12, 2, 2)
 
@@ -218,15 +334,13 @@ def test_csv_has_the_promised_columns(tmp_path: Path) -> None:
     code, out = command("tables", folder, "--format", "csv", "--table", "2")
     assert code == 0
     assert out.startswith(
-        "config,vs,n,plus,minus,<=0.7,0.7-0.8,0.8-0.9,0.9-1.0,1.0-1.1,1.1-1.2,1.2-1.3,1.3-1.5,1.5-2,>2,"
+        "comparison,role,config,vs,n,faster,slower,<=0.7,0.7-0.8,0.8-0.9,0.9-1.0,1.0-1.1,1.1-1.2,1.2-1.3,1.3-1.5,1.5-2,>2,"
     )
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert [(row["config"], row["n"], row[">2"], row["0.9-1.0"]) for row in rows] == [
-        ("BL2", "12", "0", "1"),
-        ("WS", "12", "1", "0"),
-    ]
+    told = [(row["comparison"], row["role"], row["n"], row[">2"], row["0.9-1.0"]) for row in rows]
+    assert told == [("BL2 vs BL", "noise_floor", "12", "0", "1"), ("WS vs BL", "effect", "12", "1", "0")]
     for row in rows:
-        sides = sum(float(row[name]) for name in ("plus", "minus", "tie", "undecided"))
+        sides = sum(float(row[name]) for name in ("faster", "slower", "tie", "undecided"))
         bins = sum(float(row[name]) for name in (*BIN_NAMES, "bin_undecided"))
         assert sides == bins == pytest.approx(1)
     assert (folder / "tables" / "table2.csv").read_text() == out
@@ -238,8 +352,8 @@ def test_csv_has_the_promised_columns(tmp_path: Path) -> None:
 def test_groups_stand_before_the_other_columns(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, WS=1.0))
     _, out = command("tables", folder, "--format", "csv", "--table", "2", "--by", "vantage")
-    assert out.splitlines()[0].startswith("vantage,config,vs,n,plus,minus,<=0.7,")
-    assert out.splitlines()[1].startswith("MUC,WS,BL,12,1,0,")
+    assert out.splitlines()[0].startswith("vantage,comparison,role,config,vs,n,faster,slower,<=0.7,")
+    assert out.splitlines()[1].startswith("MUC,WS vs BL,effect,WS,BL,12,1,0,")
 
 
 def test_json_is_one_document(tmp_path: Path) -> None:
@@ -249,7 +363,7 @@ def test_json_is_one_document(tmp_path: Path) -> None:
     code, out = command("tables", folder, "--json", "--seed", "3")
     document = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert (code, document["schema"], document["seed"], document["metric"]) == (0, 1, 3, "time")
-    assert document["table2"][0]["plus"] == 1.0
+    assert document["table2"][0]["faster"] == 1.0
     assert document["table1"][0]["causes"] == {"stalled": 1}
 
 
@@ -260,26 +374,50 @@ def test_seed_is_all_that_changes_intervals(tmp_path: Path) -> None:
     assert tables.table2(data, seed=5) != tables.table2(data, seed=6)
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-def test_terminal_table_fits(tmp_path: Path, width: int) -> None:
-    from rich.console import Console
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
 
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_every_table_fits_the_terminal(tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     downloads, _ = realistic(domains=12)
+    downloads[3] = dataclasses.replace(downloads[3], outcome="failed", failure="connect_timeout")
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
-    console = Console(file=io.StringIO(), width=width)
-    rows = tables.table2(data)
-    table, detail = render.fitting_table2(rows, console, title="Table 2")
-    console.print(table)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    api.make_tables(data).show(stream)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()
     assert max(map(len, lines)) <= width
-    assert "quiche / aioquic" in "\n".join(lines)
-    assert detail == (2 if width >= 120 else 1 if width >= 100 else 0)
+    rows = [line for line in lines if line.startswith("quiche vs aioquic ")]
+    [row] = rows  # on one line, with its median
+    assert re.search(r" 36 .* [01]\.\d\d \[", row)
+    assert [line for line in lines if line.startswith("MUC") and " TCP " in line]
+    text = "\n".join(lines)
+    assert ("1.0-" in text) == (width >= 100), "bins where there is room"
+    assert (len(re.findall(r" \d+ \[\d+–\d+\]", row)) == 2) == (width >= 120), "intervals where there is more"
+    assert ("in a wider terminal" in " ".join(text.split())) == (width < 120)
+    assert re.search(r"ECN.* connect_timeout 1|ECN: connect_timeout 1", text)
+
+
+def test_a_file_is_as_wide_whatever_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    downloads, _ = realistic(domains=12)
+    made = api.make_tables(dataset.load([write_campaign(tmp_path / "c", downloads)]))
+    texts = []
+    for width in (40, 300):
+        monkeypatch.setenv("COLUMNS", str(width))
+        texts.append(made.text())
+    assert texts[0] == texts[1] and 100 < max(map(len, texts[0].splitlines())) <= 120
 
 
 def test_text_is_whole_and_has_no_control_characters(tmp_path: Path) -> None:
     hostile = "evil\x1b[31m|<b>\r"
     downloads = [make_download(provider=hostile, configuration=name, vantage=hostile) for name in ("BL", hostile)]
-    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    declared = [Comparison(name="evil|<b> row", config=hostile, vs="BL")]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads, comparisons=declared)])
     made = api.make_tables(data, by=Grouping.PROVIDER)
     assert not set(made.text()) & set("\x1b\r\a")
     assert "evil" in made.text()

@@ -140,7 +140,7 @@ def test_nothing_is_predicted_for_quic_cold_edges_and_unknown_factors() -> None:
     downloads = [
         make_download(levels=json.dumps(LEVELS["BL"] | {"rmem": "default"})),
         make_download(configuration="quiche"),
-        make_download(configuration="warmup"),
+        make_download(configuration="warmup", levels=json.dumps(LEVELS["warmup"] | {"rmem": "default"})),
         make_download(configuration="SMALL", levels=levels),
     ]
     rows = {row.configuration: row for row in compare(_document(lab_path(edge=True)), downloads)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,6 +109,6 @@ def demo(
         typer.echo(summary.as_json())
         typer.echo(dumps({"report": str(made.report)}))
         return
-    typer.echo(made.tables)
+    made.tables.show(sys.stdout)
     typer.echo(summary.sentence(out))
     typer.echo(f"report: {made.report}")

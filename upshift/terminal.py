@@ -1,0 +1,95 @@
+"""Tables for people: as wide as the terminal, `PIPE_COLUMNS` elsewhere, in the most detailed form that fits.
+
+Strings may be strangers' (domains, error texts): none is read as markup, and none moves a cursor or sets a colour.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from upshift.scrub import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Cells = Sequence[Sequence[str]]
+"""Rows of a table; the first one is the heading."""
+
+PIPE_COLUMNS = 120
+"""Width where the output is no terminal: the same in a file, whoever writes it."""
+
+_HEADING_BREAK = re.compile(r" |(?<=\d-)(?=\d)")
+"""Where headings break: at spaces, and after the dash of a range."""
+
+_READABLE = 24
+"""Columns that a column of words keeps before a terser form is taken."""
+
+
+def console(stream: TextIO) -> Console:
+    """A console for text and tables, as wide as the stream's terminal."""
+    from rich.console import Console
+
+    made = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = PIPE_COLUMNS
+    return made
+
+
+def print_line(to: Console, text: str, *, indent: int = 0) -> None:
+    """One paragraph, wrapped between words; a path that is longer than the line stays whole."""
+    import textwrap
+
+    from rich.text import Text
+
+    margin = " " * indent
+    lines = textwrap.wrap(
+        plain(text),
+        to.width,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    to.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def print_table(to: Console, forms: Sequence[Cells], *, title: str, words: Collection[str]) -> int:
+    """Prints the first of several forms of a table that fits, the most detailed first; its index.
+
+    Args:
+        words: headings of the columns that hold words: left-aligned, wrapped where there is no room. The others hold
+            numbers.
+    """
+    for index, cells in enumerate(forms):  # noqa: B007 - the index of the last one is told
+        made = table(cells, title=title, words=words)
+        if to.measure(made, options=to.options.update(width=10_000)).minimum <= to.width:
+            break
+    else:
+        made = table(forms[-1], title=title, words=words, least=1)
+    to.print(made)
+    to.print()
+    return index
+
+
+def table(cells: Cells, *, title: str, words: Collection[str], least: int = _READABLE) -> Table:
+    """A rich table. Headings break at spaces and within ranges; columns of words may shrink to `least` columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    # The box's own divider is a space: no padding beside it.
+    made = Table(title=Text(plain(title)), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    for index, name in enumerate(cells[0]):
+        lines = _HEADING_BREAK.sub("\n", plain(name))
+        natural = max(len(plain(text)) for row in cells[1:] for text in row[index : index + 1]) if cells[1:] else 0
+        natural = max(natural, *(len(line) for line in lines.split("\n")))
+        if name in words:
+            made.add_column(Text(lines), vertical="top", min_width=min(natural, least), overflow="fold")
+        else:
+            made.add_column(Text(lines), justify="right", vertical="top", no_wrap=True, min_width=natural)
+    for row in cells[1:]:
+        made.add_row(*(Text(plain(cell)) for cell in row))
+    return made
