@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/uv/bin:$(HOME)/.cargo/bin:$(PATH):/u
 
 OUT ?= demo
 
-.PHONY: help setup demo check test bench clean
+.PHONY: help setup demo check test soak bench clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -27,14 +27,11 @@ demo: setup ## Run a whole campaign in the lab and print the speed-up table (OUT
 check: setup ## The quick part: format, lint, types, imports, unit tests
 	@scripts/check
 
-test: check ## Everything: check, Rust tests, contract tests, the lab
-	@echo "== Rust tests"
-	# Not the examples, which are benchmarks: linking each of them takes half a minute.
-	cargo test --release --workspace --exclude pcapscan-py --locked --quiet --lib --bins --tests
-	echo "== Python tests: contract and lab, side by side"
-	pytest -n auto --maxprocesses 4 --dist loadfile -m "not measures" tests/contract tests/lab
-	echo "== Python tests: what measures, one after the other"
-	pytest -m measures tests/lab
+test: setup ## Everything: check, Rust tests, contract tests, the lab (CI runs this)
+	@scripts/test
+
+soak: setup ## Every cell of every sweep, many kills (hours; resumes; FRESH=1 starts anew)
+	@scripts/test --soak
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
 	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.soak_plugin", "pytester")
+
 os.environ["UPSHIFT_ALLOWED_PREFIXES"] = "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128"
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -15,6 +17,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` a worker gets all tests of one lab that is shared, else all tests of one file."""
+    for item in items:
+        labs = [name for name in getattr(item, "fixturenames", ()) if name.endswith("_lab")]
+        item.add_marker(pytest.mark.xdist_group(labs[0] if labs else item.path.stem))
 
 
 @pytest.fixture(scope="session")

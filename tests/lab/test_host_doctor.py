@@ -43,8 +43,7 @@ def test_a_table_for_people(tmp_path: Path) -> None:
 
 def test_each_client_has_a_ceiling_here() -> None:
     facts = host_facts.gather(Path(), sample_s=0.0)
-    if not doctor.lab_can_run(doctor.examine(facts)):
-        pytest.skip("the lab cannot run here: see upshift doctor")
+    assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
     found = {ceiling.client: ceiling for ceiling in host_ceilings.measure(1.0)}
     assert set(found) == {"requests", "aioquic", "quiche"}
     for ceiling in found.values():

@@ -26,7 +26,7 @@ from tests.topologies import server, topology
 from upshift import store
 from upshift.domain import Download
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 KILLS = 20
 PLANNED = 2 * 8 * 2 * 3  # vantage points, iterations, targets, configurations

@@ -65,7 +65,6 @@ def test_a_wrong_lab_is_wrong(lab: Lab) -> None:
         emulator.close()
 
 
-@pytest.mark.slow
 def test_the_command_gives_a_verdict(lab_host: Path) -> None:
     argv = [
         sys.executable,

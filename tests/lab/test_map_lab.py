@@ -13,7 +13,7 @@ import pytest
 
 from upshift import store
 from upshift.domain import Sysctl
-from vantage.lab.lab import Lab, open_lab
+from vantage.lab.lab import Lab
 from vantage.lab.place import LabPlace
 
 pytestmark = pytest.mark.lab
@@ -32,15 +32,9 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def anrw(lab_host: Path) -> Iterator[Lab]:
-    with open_lab("anrw") as lab:
-        yield lab
-
-
 @pytest.fixture
-def muc(anrw: Lab) -> Iterator[LabPlace]:
-    place = anrw.place("MUC")
+def muc(anrw_lab: Lab) -> Iterator[LabPlace]:
+    place = anrw_lab.place("MUC")
     yield place
     place.close()
 
@@ -53,7 +47,7 @@ def upshift(*arguments: str | Path, cache: Path) -> str:
     return done.stdout
 
 
-def test_from_the_list_to_providers(anrw: Lab, tmp_path: Path) -> None:
+def test_from_the_list_to_providers(anrw_lab: Lab, tmp_path: Path) -> None:
     """All sixteen targets with the provider of the topology, and what else the crawl finds: two that are incomplete."""
     upshift("lab", "files", "anrw", "-o", tmp_path, cache=tmp_path)
     # `lab exec` needs to know about no name server: programs in the lab read its /etc/resolv.conf.
@@ -62,9 +56,9 @@ def test_from_the_list_to_providers(anrw: Lab, tmp_path: Path) -> None:
     sources = ["--rib", tmp_path / "rib.mrt.gz", "--as2org", tmp_path / "as-org2info.txt"]
     upshift("map", "targets", tmp_path / "found.parquet", "-o", tmp_path / "m.parquet", *sources, cache=tmp_path)
     rows = {row["domain"]: row for row in store.read_table(tmp_path / "m.parquet", "targets").to_pylist()}
-    targets = {target.domain: target for target in anrw.targets()}
+    targets = {target.domain: target for target in anrw_lab.targets()}
     assert len(targets) == 16
-    planted = {site.domain: site for site in anrw.sites() if site.url}
+    planted = {site.domain: site for site in anrw_lab.sites() if site.url}
     assert set(rows) == set(targets) | set(planted)
     for domain, target in targets.items():
         for field in ("url", "size_bytes", "server_ip", "provider", "asn", "organisation"):
@@ -77,32 +71,32 @@ def test_from_the_list_to_providers(anrw: Lab, tmp_path: Path) -> None:
     assert rows["www.shop.example"]["cname_chain"] == "www.shop.example.edgekey.example e2.g.akamai.example"
 
 
-def test_servers_negotiate_the_options_that_they_have(anrw: Lab, muc: LabPlace) -> None:
+def test_servers_negotiate_the_options_that_they_have(anrw_lab: Lab, muc: LabPlace) -> None:
     muc.apply([Sysctl(name="net.ipv4.tcp_ecn", value="1")])
-    address = {server.name: anrw.plan.addresses[server.name].ipv4 for server in anrw.topology.server}
+    address = {server.name: anrw_lab.plan.addresses[server.name].ipv4 for server in anrw_lab.topology.server}
     said = muc.run([sys.executable, "-I", "-c", TCP_INFO_OPTIONS, *address.values()]).check(doing="looking").stdout
     found = json.loads(said)
     every = {"timestamps", "sack", "window_scaling", "ecn"}
-    for server in anrw.topology.server:
+    for server in anrw_lab.topology.server:
         assert set(found[address[server.name]]) == every - set(server.without), server.name
-    assert {option for server in anrw.topology.server for option in server.without} == {"sack", "ecn"}
+    assert {option for server in anrw_lab.topology.server for option in server.without} == {"sack", "ecn"}
 
 
-def test_a_server_can_pretend_to_have_quic(anrw: Lab, muc: LabPlace) -> None:
-    (server,) = [server for server in anrw.topology.server if server.pretends_quic]
-    (site,) = [site for site in anrw.topology.site if site.server == server.name]
+def test_a_server_can_pretend_to_have_quic(anrw_lab: Lab, muc: LabPlace) -> None:
+    (server,) = [server for server in anrw_lab.topology.server if server.pretends_quic]
+    (site,) = [site for site in anrw_lab.topology.site if site.server == server.name]
     assert "alpn=h3,h2" in muc.run(["kdig", f"@{muc.nameservers[0]}", "+short", "HTTPS", site.domain]).stdout
     curl = ["curl", "-sSI", "--cacert", str(muc.ca_file), f"https://{site.domain}/"]
     assert 'alt-svc: h3=":443"' in muc.run(curl).stdout
-    assert ":443 " not in anrw.place(server.name).run(["ss", "-uln"]).stdout
+    assert ":443 " not in anrw_lab.place(server.name).run(["ss", "-uln"]).stdout
 
 
-def test_sites_are_no_targets(anrw: Lab) -> None:
-    measured = {target.domain for target in anrw.targets()}
-    assert {entry["domain"] for entry in anrw.truth()["paths"]} == measured
-    assert not measured & {site.domain for site in anrw.sites()}
-    before = len(anrw.access())
-    target = anrw.targets()[0]
-    place = anrw.place("MUC")
+def test_sites_are_no_targets(anrw_lab: Lab) -> None:
+    measured = {target.domain for target in anrw_lab.targets()}
+    assert {entry["domain"] for entry in anrw_lab.truth()["paths"]} == measured
+    assert not measured & {site.domain for site in anrw_lab.sites()}
+    before = len(anrw_lab.access())
+    target = anrw_lab.targets()[0]
+    place = anrw_lab.place("MUC")
     place.run(["curl", "-sS", "--cacert", str(place.ca_file), "-o", "/dev/null", target.url]).check(doing="fetching")
-    assert len(anrw.access()) == before, "a measured download was logged"
+    assert len(anrw_lab.access()) == before, "a measured download was logged"

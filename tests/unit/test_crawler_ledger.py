@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from crawler.ledger import Ledger, Result
+from tests.cells import Repeats
 from upshift.errors import UsageError
 from upshift.lists import TopList, in_shard
 
@@ -81,9 +82,11 @@ for domain, _ in ledger.take():
 """
 
 
-def test_killed_ten_times_no_finished_domain_is_given_again(tmp_path: Path) -> None:
+def test_killed_again_and_again_no_finished_domain_is_given_again(tmp_path: Path, repeats: Repeats) -> None:
     source, path = tmp_path / "list", tmp_path / "l.sqlite"
-    source.write_text("\n".join(f"d{n}.example" for n in range(1500)))
+    kills = repeats(quick=3, soak=50)
+    count = 150 * kills
+    source.write_text("\n".join(f"d{n}.example" for n in range(count)))
     first = Ledger(path, {})
     first.fill(TopList(source))
     first.close()
@@ -91,7 +94,7 @@ def test_killed_ten_times_no_finished_domain_is_given_again(tmp_path: Path) -> N
     given_out: list[str] = []
     done: set[str] = set()
     repository = str(Path(__file__).resolve().parents[2])
-    for round_number in range(11):
+    for round_number in range(kills + 1):
         child = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(path)],
             stdout=subprocess.PIPE,
@@ -100,7 +103,7 @@ def test_killed_ten_times_no_finished_domain_is_given_again(tmp_path: Path) -> N
         )
         assert child.stdout is not None
         lines = [child.stdout.readline().strip() for _ in range(generator.randrange(1, 130))]
-        if round_number < 10:
+        if round_number < kills:
             child.send_signal(signal.SIGKILL)
         rest, _ = child.communicate(timeout=60)
         lines += rest.split()
@@ -109,6 +112,6 @@ def test_killed_ten_times_no_finished_domain_is_given_again(tmp_path: Path) -> N
         check = Ledger(path, {})
         done = {target.domain for target in check.found()}
         check.close()
-    assert len(done) == 1500
+    assert len(done) == count
     assert set(given_out) == done
-    assert len(given_out) <= 1510
+    assert len(given_out) <= count + kills

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -155,47 +156,103 @@ def test_a_folder_has_one_worker(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys
+import importlib.util, os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-import importlib.util
+sys.path.insert(0, sys.argv[2])
 spec = importlib.util.spec_from_file_location("journal_tests", sys.argv[1])
 tests = importlib.util.module_from_spec(spec); sys.modules["journal_tests"] = tests; spec.loader.exec_module(tests)
-journal = tests.opened(Path(sys.argv[2]))
-when, seen = int(sys.argv[4]), 0
-def trace(statement):
-    global seen
-    seen += 1
-    if seen == when:
-        os.kill(os.getpid(), signal.SIGKILL)
-journal._db.set_trace_callback(trace)
-for number in journal.open_runs():
-    run = tests.runs()[number]
-    journal.accept(number, tests.make(journal, run))
+
+def work(folder, when):
+    journal = tests.opened(Path(folder))
+    seen = 0
+    def trace(statement):
+        nonlocal seen
+        seen += 1
+        if seen == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+    journal._db.set_trace_callback(trace)
+    for number in journal.open_runs():
+        run = tests.runs()[number]
+        journal.accept(number, tests.make(journal, run))
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        try:
+            work(*eval(line))
+        finally:
+            os._exit(1 if sys.exc_info()[0] else 0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
+class Forked:
+    """One interpreter that forks a child for each piece of work: what is killed need not be imported anew."""
+
+    def __init__(self, code: str = KILLED) -> None:
+        command = [sys.executable, "-c", code, __file__, str(Path(__file__).resolve().parents[2])]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.communicate(timeout=30)
+
+    def work(self, folder: Path, when: int) -> int:
+        """Exit code of a child that finishes the plan in `folder`, unless it is killed at the n-th SQL statement."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(repr((str(folder), when)) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+NEVER = 10_000
+
+
+def assert_whole(folder: Path) -> int:
+    """Measurement runs are recorded whole and once; how many downloads are."""
+    journal = opened(folder)
+    recorded = [(d.domain, d.configuration) for d in journal.downloads()]
+    assert len(recorded) == len(set(recorded)) and len(recorded) % len(NAMES) == 0
+    assert len(recorded) == 9 - 3 * len(journal.open_runs())
+    journal.close()
+    return len(recorded)
+
+
 def test_killed_at_every_statement(tmp_path: Path) -> None:
-    """SIGKILL before the n-th SQL statement, for each n until the plan is done: in and between transactions."""
-    done = False
-    for when in (*range(1, 14, 2), *range(14, 70, 7), 10_000):
-        arguments = [__file__, str(tmp_path), str(Path(__file__).resolve().parents[2]), str(when)]
-        child = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True)
-        assert child.returncode in (0, -signal.SIGKILL), child.stderr
-        journal = opened(tmp_path)
-        recorded = [(d.domain, d.configuration) for d in journal.downloads()]
-        assert len(recorded) == len(set(recorded)) and len(recorded) % len(NAMES) == 0
-        assert len(recorded) == 9 - 3 * len(journal.open_runs())
-        journal.close()
-        done = child.returncode == 0
-    assert done and len(recorded) == 9
+    """SIGKILL before the n-th SQL statement, for each n there is: in and between transactions."""
+    kills = 0
+    with Forked() as forked:
+        for when in itertools.count(1):
+            folder = tmp_path / str(when)
+            code = forked.work(folder, when)
+            assert_whole(folder)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            kills += 1
+            assert forked.work(folder, NEVER) == 0
+            assert assert_whole(folder) == 9
+    assert kills > 30, "the plan takes more statements than that"
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    """One folder, killed a little later each time until the plan is done."""
+    with Forked() as forked:
+        for when in itertools.count(1):
+            code = forked.work(tmp_path, when)
+            recorded = assert_whole(tmp_path)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+    assert recorded == 9
 
 
 def test_killed_while_the_journal_is_made(tmp_path: Path) -> None:
-    code = KILLED.replace(
-        "journal = tests.opened", "import downloader.journal as j\nj._TABLES += '; CRASH'\ntests.opened"
-    )
-    subprocess.run([sys.executable, "-c", code, __file__, str(tmp_path), str(Path.cwd()), "1"], capture_output=True)
+    crash = "import downloader.journal as j; j._TABLES += '; CRASH'\n    journal = tests.opened"
+    with Forked(KILLED.replace("journal = tests.opened", crash)) as forked:
+        assert forked.work(tmp_path, NEVER) == 1
     assert (tmp_path / "journal.sqlite").exists()
     assert opened(tmp_path).open_runs() == [0, 1, 2]
 

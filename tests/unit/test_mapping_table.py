@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cdn_mapping import sources, table
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
+from tests.cells import Repeats
 from upshift import progress
 from upshift.errors import UsageError
 
@@ -185,8 +186,8 @@ def test_the_real_sample(shared_data: Path) -> None:
     assert "cut at byte 15273283" in sources.warnings(found)[0]
 
 
-def test_two_full_tables_against_a_dictionary(shared_data: Path) -> None:
-    """Every prefix of real tables: its first and last address, and random ones, against one dictionary per length."""
+def test_two_full_tables_against_a_dictionary(shared_data: Path, repeats: Repeats) -> None:
+    """Prefixes of a real table: first and last address, the next one, and random ones, against a dictionary."""
     pairs: dict[tuple[int, int], int] = {}
     with gzip.open(shared_data / "bgp" / "ipasn_20140513.dat.gz", "rt") as handle:
         for line in handle:
@@ -199,8 +200,8 @@ def test_two_full_tables_against_a_dictionary(shared_data: Path) -> None:
         ballot._columns[4].add(network, length, asn, 1)
     found = table.build({v: ballot.rows(v) for v in (4, 6)}, {})
     generator = random.Random(1)
-    asked = [generator.randrange(2**32) for _ in range(200_000)]
-    for network, length in generator.sample(sorted(pairs), 50_000):
+    asked = [generator.randrange(2**32) for _ in range(repeats(quick=20_000, soak=1_000_000))]
+    for network, length in generator.sample(sorted(pairs), repeats(quick=5_000, soak=200_000)):
         asked += [network, network + 2 ** (32 - length) - 1, min(network + 2 ** (32 - length), 2**32 - 1)]
     lengths = sorted({length for _, length in pairs}, reverse=True)
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from survey.ledger import Ledger
 from survey.subjects import Subject, read_subjects
+from tests.cells import Repeats
 from upshift import store
 from upshift.domain import Target
 from upshift.errors import UsageError
@@ -163,14 +164,16 @@ for subject in ledger.take():
 """
 
 
-def test_killed_again_and_again_no_finished_subject_is_given_again(tmp_path: Path) -> None:
+def test_killed_again_and_again_no_finished_subject_is_given_again(tmp_path: Path, repeats: Repeats) -> None:
     path = tmp_path / "l.sqlite"
     ledger = Ledger(path, {})
-    ledger.fill(Subject(domain=f"d{n}.example") for n in range(400))
+    kills = repeats(quick=2, soak=50)
+    count = 80 * kills
+    ledger.fill(Subject(domain=f"d{n}.example") for n in range(count))
     ledger.close()
     generator = random.Random(1)
     given_out: list[str] = []
-    for number in range(6):
+    for number in range(kills + 1):
         child = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(path)],
             stdout=subprocess.PIPE,
@@ -178,10 +181,10 @@ def test_killed_again_and_again_no_finished_subject_is_given_again(tmp_path: Pat
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         )
         assert child.stdout is not None
-        lines = [child.stdout.readline() for _ in range(generator.randrange(1, 60))] if number < 5 else []
-        if number < 5:
+        lines = [child.stdout.readline() for _ in range(generator.randrange(1, 60))] if number < kills else []
+        if number < kills:
             child.send_signal(signal.SIGKILL)
         said, _ = child.communicate()
         given_out += "".join([*lines, said]).split()
-    assert set(given_out) == {f"d{n}.example" for n in range(400)}
-    assert len(given_out) <= 405  # each kill costs at most the one that was begun
+    assert set(given_out) == {f"d{n}.example" for n in range(count)}
+    assert len(given_out) <= count + kills  # each kill costs at most the one that was begun
