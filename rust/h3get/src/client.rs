@@ -1,338 +1,120 @@
-//! One download: the loop that moves datagrams between the socket and quiche, and the response out of it.
+//! The client `quiche`: its own options, and how it is called.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::resource::{UsageWho, getrusage};
-use quiche::h3;
+use clientkit::{Client, Record, Request, UsageError, Values};
 
-use crate::args::Options;
-use crate::codes;
-use crate::failure::{self, Close, Failure, Outcome, Verdict};
-use crate::quic;
-use crate::response::Response;
-use crate::result::{Record, seconds};
-use crate::socket::{RECEIVE_SIZE, Socket};
-use crate::text;
+use crate::download;
+use crate::quic::{QUICHE_VERSION, QuicFacts, SetupError};
 
-/// Datagrams to take in before acknowledgements go out; more would starve the server's congestion control.
-const DATAGRAMS_PER_ROUND: usize = 64;
-/// Large enough for whatever quiche sends: its datagrams are 1200 bytes, as we leave the default.
-const SEND_SIZE: usize = 1500;
-/// HTTP/3 error codes with which this side closes.
-const H3_NO_ERROR: u64 = 0x100;
-const H3_REQUEST_CANCELLED: u64 = 0x10c;
+/// The largest window that may be asked for, bytes.
+const MOST_WINDOW: u64 = 1 << 40;
 
-/// Downloads once. An error is wrong use that shows only now (a CA file that cannot be read): nothing was sent.
-pub fn download(options: &Options) -> Result<Record, String> {
-    let mut config = quic::config(options)?;
-    let server = (options.address, options.port);
-    if !options.reach.permits(options.address) {
-        let detail = format!("{} is outside the allowed prefixes", options.address);
-        let record = Record::new(&options.url.text, server, unix_time());
-        return Ok(record.conclude(Verdict::failed(Failure::AddressRefused, &detail)));
-    }
-    let socket = match Socket::open(server.into(), options.gro) {
-        Ok(socket) => socket,
-        Err(errno) => {
-            let record = Record::new(&options.url.text, server, unix_time());
-            return Ok(record.conclude(failure::of_errno(errno, false)));
-        }
-    };
-    let connection = quic::connect(options, &mut config, &socket)?;
-    let mut download = Download::new(options, socket, connection);
-    let record = Record::new(&options.url.text, server, unix_time());
-    let cpu_before = cpu_time();
-    download.start = Instant::now();
-    let verdict = download.run();
-    download.close(&verdict);
-    Ok(download
-        .report(record, cpu_time().saturating_sub(cpu_before))
-        .conclude(verdict))
+/// What a download by quiche takes beside the common arguments.
+#[derive(Debug)]
+pub struct Quiche {
+    /// Connection flow control window, bytes.
+    pub max_data: u64,
+    /// Stream flow control window, bytes.
+    pub max_stream_data: u64,
+    pub congestion_control: &'static str,
+    /// Largest UDP payload to accept, bytes: the transport parameter `max_udp_payload_size`.
+    pub max_udp_payload: u16,
+    /// As asked for; see [`Quiche::idle_timeout`].
+    idle_timeout: Option<Duration>,
+    /// Whether the `ClientHello` offers a post-quantum key share too.
+    pub post_quantum: bool,
+    pub gro: bool,
+    pub keylog: Option<PathBuf>,
 }
 
-/// The state of a running download.
-struct Download<'a> {
-    options: &'a Options,
-    socket: Socket,
-    connection: quiche::Connection,
-    http: Option<h3::Connection>,
-    response: Response,
-    start: Instant,
-    /// Handshake completed, since the start.
-    connected_at: Option<Duration>,
-    /// Receive calls that gave data.
-    receive_calls: u64,
-    /// What quiche last complained about.
-    fault: Option<quiche::Error>,
-    complete: bool,
-    datagrams: Vec<u8>,
-    body: Vec<u8>,
-}
-
-impl<'a> Download<'a> {
-    fn new(options: &'a Options, socket: Socket, connection: quiche::Connection) -> Self {
+impl Default for Quiche {
+    fn default() -> Self {
         Self {
-            options,
-            socket,
-            connection,
-            http: None,
-            response: Response::new(options.max_bytes),
-            start: Instant::now(),
-            connected_at: None,
-            receive_calls: 0,
-            fault: None,
-            complete: false,
-            datagrams: vec![0; RECEIVE_SIZE],
-            body: vec![0; RECEIVE_SIZE],
+            max_data: 64 << 20,
+            max_stream_data: 64 << 20,
+            congestion_control: "cubic",
+            max_udp_payload: 65527,
+            idle_timeout: None,
+            post_quantum: false,
+            gro: true,
+            keylog: None,
         }
-    }
-
-    /// Runs until there is a verdict.
-    fn run(&mut self) -> Verdict {
-        loop {
-            match self.round() {
-                Ok(None) => {}
-                Ok(Some(verdict)) => return verdict,
-                Err(errno) => return failure::of_errno(errno, self.connection.is_established()),
-            }
-        }
-    }
-
-    /// Sends what is due, waits for the network or a timer, takes in what came, and looks at what that means.
-    fn round(&mut self) -> Result<Option<Verdict>, Errno> {
-        self.flush()?;
-        let left = self.options.budget.saturating_sub(self.start.elapsed());
-        if self.receive()? == 0 {
-            let timer = self.connection.timeout().unwrap_or(left);
-            self.socket.wait_readable(timer.min(left))?;
-            self.receive()?;
-        }
-        if self.connection.timeout() == Some(Duration::ZERO) {
-            self.connection.on_timeout();
-        }
-        let now = self.start.elapsed();
-        // A response that came before its connection was closed counts, hence this order.
-        if let Some(verdict) = self.progress(now).or_else(|| self.ended()) {
-            return Ok(Some(verdict));
-        }
-        let spent = now >= self.options.budget;
-        Ok(spent.then(|| {
-            let established = self.connection.is_established();
-            failure::of_spent_budget(
-                self.options.budget,
-                established,
-                self.response.last_stream_byte_at(),
-            )
-        }))
-    }
-
-    /// Takes in what is waiting, up to a limit; gives the number of datagrams.
-    fn receive(&mut self) -> Result<usize, Errno> {
-        let info = quic::receive_info(self.socket.local, self.socket.peer);
-        let mut datagrams = 0;
-        while datagrams < DATAGRAMS_PER_ROUND {
-            let Some(batch) = self.socket.receive(&mut self.datagrams)? else {
-                break;
-            };
-            self.receive_calls += 1;
-            for datagram in self.datagrams[..batch.bytes].chunks_mut(batch.segment) {
-                datagrams += 1;
-                if let Err(error) = self.connection.recv(datagram, info) {
-                    self.fault = Some(error);
-                }
-            }
-        }
-        Ok(datagrams)
-    }
-
-    /// Sends all that quiche has to send.
-    fn flush(&mut self) -> Result<(), Errno> {
-        let mut out = [0; SEND_SIZE];
-        loop {
-            match self.connection.send(&mut out) {
-                Ok((size, _)) => self.socket.send(&out[..size])?,
-                Err(quiche::Error::Done) => return Ok(()),
-                Err(error) => {
-                    self.fault = Some(error);
-                    let _ = self.connection.close(false, 0x1, b""); // seen by `ended`
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Moves HTTP/3 on: asks once the handshake is done, then reads.
-    fn progress(&mut self, now: Duration) -> Option<Verdict> {
-        if self.http.is_none() {
-            if !self.connection.is_established() {
-                return None;
-            }
-            self.connected_at = Some(now);
-            if let Err(error) = self.request() {
-                return Some(Verdict::failed(
-                    Failure::ProtocolError,
-                    &format!("cannot ask: {error}"),
-                ));
-            }
-        }
-        loop {
-            let event = self.http.as_mut()?.poll(&mut self.connection);
-            let verdict = match event {
-                Ok((_, h3::Event::Headers { list, .. })) => self.response.on_headers(&list, now),
-                Ok((stream, h3::Event::Data)) => self.read_body(stream, now),
-                Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
-                Ok((_, h3::Event::Reset(code))) => Some(reset(code)),
-                Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
-                Err(h3::Error::Done) => return None,
-                Err(error) => return self.ended().or_else(|| Some(http_trouble(&error))),
-            };
-            if verdict.is_some() {
-                self.complete = verdict
-                    .as_ref()
-                    .is_some_and(|verdict| verdict.outcome == Outcome::Ok);
-                return verdict;
-            }
-        }
-    }
-
-    fn request(&mut self) -> Result<(), h3::Error> {
-        let url = &self.options.url;
-        let fields = [
-            h3::Header::new(b":method", b"GET"),
-            h3::Header::new(b":scheme", b"https"),
-            h3::Header::new(b":authority", url.authority.as_bytes()),
-            h3::Header::new(b":path", url.path.as_bytes()),
-            h3::Header::new(b"user-agent", self.options.user_agent.as_bytes()),
-            h3::Header::new(b"accept", b"*/*"),
-            h3::Header::new(b"accept-encoding", b"identity"),
-        ];
-        let mut http = h3::Connection::with_transport(&mut self.connection, &h3::Config::new()?)?;
-        http.send_request(&mut self.connection, &fields, true)?;
-        self.http = Some(http);
-        Ok(())
-    }
-
-    fn read_body(&mut self, stream: u64, now: Duration) -> Option<Verdict> {
-        let http = self.http.as_mut()?;
-        loop {
-            let room = self.response.room(self.body.len());
-            let verdict = match http.recv_body(&mut self.connection, stream, &mut self.body[..room])
-            {
-                Ok(size) => self.response.on_body(&self.body[..size], now),
-                Err(h3::Error::Done) => return None,
-                Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
-                    Some(reset(code))
-                }
-                Err(error) => Some(http_trouble(&error)),
-            };
-            if verdict.is_some() {
-                return verdict;
-            }
-        }
-    }
-
-    /// Whether QUIC has ended the connection, and why.
-    fn ended(&mut self) -> Option<Verdict> {
-        let established = self.connection.is_established();
-        if let Some(error) = self.connection.peer_error() {
-            let close = Close {
-                by_application: error.is_app,
-                code: error.error_code,
-                reason: &error.reason,
-            };
-            return Some(failure::of_peer_close(close, established));
-        }
-        if let Some(error) = self.connection.local_error().cloned() {
-            let fault = self
-                .fault
-                .map(|fault| fault.to_string())
-                .unwrap_or_default();
-            let close = Close {
-                by_application: error.is_app,
-                code: error.error_code,
-                reason: fault.as_bytes(),
-            };
-            return Some(failure::of_local_close(
-                close,
-                quic::verify_error(&mut self.connection),
-            ));
-        }
-        if self.connection.is_timed_out() {
-            return Some(failure::of_idle_timeout(established));
-        }
-        let reset = || {
-            Verdict::failed(
-                Failure::ConnectionReset,
-                "the peer no longer knows the connection (stateless reset)",
-            )
-        };
-        self.connection.is_closed().then(reset)
-    }
-
-    /// Tells the peer that it is over; does not wait for an answer.
-    fn close(&mut self, verdict: &Verdict) {
-        let code = if verdict.outcome == Outcome::Ok {
-            H3_NO_ERROR
-        } else {
-            H3_REQUEST_CANCELLED
-        };
-        let _ = self.connection.close(true, code, b""); // Done: it is closed already
-        let _ = self.flush(); // nobody may be there any more
-    }
-
-    /// Fills the record with all that is known.
-    fn report(mut self, mut record: Record, cpu: Duration) -> Record {
-        let established = self.connection.is_established();
-        let alpn = self.connection.application_proto().to_owned();
-        record.quic = Some(quic::facts(
-            self.options,
-            &mut self.connection,
-            &self.socket,
-            self.receive_calls,
-        ));
-        record.connect_s = self.connected_at.map(seconds);
-        record.local_ip = Some(self.socket.local.ip());
-        record.local_port = Some(self.socket.local.port());
-        record.client_cpu_s = seconds(cpu);
-        record.tls_version = established.then_some("TLSv1.3"); // QUIC v1 knows no other
-        record.tls_cipher = quic::tls_facts(&mut self.connection).0;
-        record.alpn = (!alpn.is_empty()).then(|| text::one_line(&String::from_utf8_lossy(&alpn)));
-        record.socket_drops = self.socket.counts_drops.then_some(self.socket.drops);
-        record.absorb(self.response, self.complete);
-        record
     }
 }
 
-fn reset(code: u64) -> Verdict {
-    let name = codes::http3_name(code).unwrap_or("no registered code");
-    Verdict::failed(
-        Failure::ConnectionReset,
-        &format!("the peer reset the stream: {code:#x} {name}"),
-    )
+impl Quiche {
+    /// By default longer than the budget, so that the budget decides.
+    pub fn idle_timeout(&self, request: &Request) -> Duration {
+        self.idle_timeout
+            .unwrap_or(request.budget + Duration::from_secs(5))
+    }
 }
 
-fn http_trouble(error: &h3::Error) -> Verdict {
-    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"))
+impl Client for Quiche {
+    const PROGRAM: &'static str = "h3get";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const NAME: &'static str = "quiche";
+    const LIBRARY_VERSION: &'static str = QUICHE_VERSION;
+    const ABOUT: &'static str =
+        "one HTTP/3 download over QUIC, one JSON document on standard output";
+    const OWN_OPTIONS: &'static str = "  \
+  --max-data BYTES        connection flow control window (default 67108864)
+  --max-stream-data BYTES stream flow control window (default 67108864)
+  --cc NAME               reno, cubic or bbr2; governs what this client sends (default cubic)
+  --max-udp-payload N     largest UDP payload to accept, 1200 to 65527 bytes (default 65527)
+  --idle-timeout-s SECONDS  (default: five seconds more than the budget)
+  --post-quantum 0|1      1 offers X25519MLKEM768 with X25519: a ClientHello of two datagrams (default 0)
+  --no-gro                do not ask the kernel to merge datagrams (UDP_GRO)
+  --keylog FILE           append TLS secrets, for reading a capture
+";
+    type Facts = QuicFacts;
+    type Error = SetupError;
+
+    fn take(&mut self, option: &str, values: &mut Values<'_>) -> Result<bool, UsageError> {
+        match option {
+            "max-data" => self.max_data = values.number(1..=MOST_WINDOW, "bytes")?,
+            "max-stream-data" => self.max_stream_data = values.number(1..=MOST_WINDOW, "bytes")?,
+            "cc" => self.congestion_control = values.one_of(&["reno", "cubic", "bbr2"])?,
+            "max-udp-payload" => self.max_udp_payload = values.number(1200..=65527, "bytes")?,
+            "idle-timeout-s" => self.idle_timeout = Some(values.seconds()?),
+            "post-quantum" => self.post_quantum = values.one_of(&["0", "1"])? == "1",
+            "no-gro" => self.gro = false,
+            "keylog" => self.keylog = Some(values.path()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn download(&self, request: &Request) -> Result<Record<QuicFacts>, SetupError> {
+        download::download(self, request)
+    }
 }
 
-fn unix_time() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |time| time.as_secs_f64())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// User and system time of this process so far.
-fn cpu_time() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-        return Duration::ZERO;
-    };
-    [usage.user_time(), usage.system_time()]
-        .into_iter()
-        .map(|time| {
-            let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-            Duration::from_secs(seconds)
-                + Duration::from_micros(u64::try_from(time.tv_usec()).unwrap_or(0))
-        })
-        .sum()
+    #[test]
+    fn the_help_names_every_option_that_is_taken() {
+        for line in Quiche::OWN_OPTIONS.lines() {
+            assert!(line.starts_with("  --"), "{line:?}");
+        }
+        for name in [
+            "max-data",
+            "max-stream-data",
+            "cc",
+            "max-udp-payload",
+            "idle-timeout-s",
+            "post-quantum",
+            "no-gro",
+            "keylog",
+        ] {
+            assert!(
+                Quiche::OWN_OPTIONS.contains(&format!("--{name} ")),
+                "{name}"
+            );
+        }
+    }
 }

@@ -1,29 +1,25 @@
 //! How quiche is configured, and what a connection tells about itself afterwards.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use boring::error::ErrorStack;
 use boring::rand::rand_bytes;
 use boring::ssl::{SslCipherRef, SslContextBuilder, SslMethod, SslRef};
+use clientkit::{Request, one_line};
 use quiche::{Config, Connection, ConnectionId};
 use serde::Serialize;
+use thiserror::Error;
 
-use crate::args::Options;
+use crate::client::Quiche;
 use crate::socket::Socket;
-use crate::text::one_line;
 
 /// The version of the `quiche` crate; a test compares it with `Cargo.lock`.
 pub const QUICHE_VERSION: &str = "0.30.0";
 
-/// Where systems keep their CA certificates in one file; `BoringSSL` itself looks at a path that Debian lacks.
-const SYSTEM_CA_FILES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// Groups of the key exchange. `BoringSSL` sends a key share for the first one only (and one more where post-quantum and
 /// classical groups are mixed), so that the `ClientHello` fits into one datagram.
 const GROUPS: &str = "X25519:P-256:P-384";
@@ -85,96 +81,86 @@ pub struct QuicFacts {
     pub receive_calls: u64,
 }
 
-/// The configuration of quiche for one download; an unusable CA file is wrong use.
-pub fn config(options: &Options) -> Result<Config, String> {
-    let broken = |error: quiche::Error| format!("quiche refused its configuration: {error}");
-    let mut config = Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls(options)?)
-        .map_err(broken)?;
+/// What keeps a download from starting: one sentence each.
+#[derive(Debug, Error)]
+pub enum SetupError {
+    #[error("{} is not a readable PEM file with CA certificates", one_line(&.0.display().to_string()))]
+    Ca(PathBuf),
+    #[error("cannot write {}: {error}", one_line(&.path.display().to_string()))]
+    KeyLog { path: PathBuf, error: io::Error },
+    #[error("TLS refused its configuration: {0}")]
+    Tls(#[from] ErrorStack),
+    #[error("quiche refused its configuration: {0}")]
+    Quiche(#[from] quiche::Error),
+}
+
+/// The configuration of quiche for one download.
+pub fn config(client: &Quiche, request: &Request) -> Result<Config, SetupError> {
+    let mut config =
+        Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls(client, request)?)?;
     config.verify_peer(true);
-    config
-        .set_application_protos(quiche::h3::APPLICATION_PROTOCOL)
-        .map_err(broken)?;
-    config
-        .set_cc_algorithm_name(options.congestion_control)
-        .map_err(broken)?;
+    config.set_application_protos(quiche::h3::APPLICATION_PROTOCOL)?;
+    config.set_cc_algorithm_name(client.congestion_control)?;
     config.enable_pacing(false); // we send requests and acknowledgements only, and do not heed pacing hints
-    let idle_ms = options.idle_timeout.as_millis().max(1);
+    let idle_ms = client.idle_timeout(request).as_millis().max(1);
     config.set_max_idle_timeout(u64::try_from(idle_ms).unwrap_or(u64::MAX));
-    config.set_max_recv_udp_payload_size(usize::from(options.max_udp_payload));
+    config.set_max_recv_udp_payload_size(usize::from(client.max_udp_payload));
     // The windows stay as asked: quiche would otherwise shrink them to its own maxima (24 MiB, 16 MiB) after the
     // initial credit, or grow small ones.
-    config.set_initial_max_data(options.max_data);
-    config.set_max_connection_window(options.max_data);
-    config.set_initial_max_stream_data_bidi_local(options.max_stream_data);
-    config.set_initial_max_stream_data_bidi_remote(options.max_stream_data);
-    config.set_initial_max_stream_data_uni(options.max_stream_data);
-    config.set_max_stream_window(options.max_stream_data);
+    config.set_initial_max_data(client.max_data);
+    config.set_max_connection_window(client.max_data);
+    config.set_initial_max_stream_data_bidi_local(client.max_stream_data);
+    config.set_initial_max_stream_data_bidi_remote(client.max_stream_data);
+    config.set_initial_max_stream_data_uni(client.max_stream_data);
+    config.set_max_stream_window(client.max_stream_data);
     config.set_initial_max_streams_bidi(0);
     config.set_initial_max_streams_uni(UNI_STREAMS);
     config.set_disable_active_migration(true);
-    if options.keylog.is_some() {
+    if client.keylog.is_some() {
         config.log_keys();
     }
     Ok(config)
 }
 
 /// The TLS context with exactly the wanted trust anchors and groups.
-fn tls(options: &Options) -> Result<SslContextBuilder, String> {
-    let mut builder = SslContextBuilder::new(SslMethod::tls())
-        .map_err(|error| format!("no TLS context: {error}"))?;
-    let system = || {
-        SYSTEM_CA_FILES
-            .into_iter()
-            .map(Path::new)
-            .find(|path| path.exists())
-    };
-    let file = options
-        .ca
-        .as_deref()
-        .or_else(system)
-        .ok_or("this system has no known file of CA certificates; name one with --ca")?;
-    let shown = one_line(&file.display().to_string());
+fn tls(client: &Quiche, request: &Request) -> Result<SslContextBuilder, SetupError> {
+    let mut builder = SslContextBuilder::new(SslMethod::tls())?;
     builder
-        .set_ca_file(file)
-        .map_err(|_| format!("{shown} is not a readable PEM file with CA certificates"))?;
-    let groups = if options.post_quantum {
+        .set_ca_file(&request.ca)
+        .map_err(|_| SetupError::Ca(request.ca.clone()))?;
+    builder.set_curves_list(if client.post_quantum {
         POST_QUANTUM_GROUPS
     } else {
         GROUPS
-    };
-    builder
-        .set_curves_list(groups)
-        .map_err(|error| format!("TLS refused the groups {groups}: {error}"))?;
+    })?;
     Ok(builder)
 }
 
 /// A connection that has not sent anything yet.
 pub fn connect(
-    options: &Options,
+    client: &Quiche,
+    request: &Request,
     config: &mut Config,
     socket: &Socket,
-) -> Result<Connection, String> {
+) -> Result<Connection, SetupError> {
     let mut scid = [0; quiche::MAX_CONN_ID_LEN];
-    rand_bytes(&mut scid).map_err(|error| format!("no random numbers: {error}"))?;
+    rand_bytes(&mut scid)?;
     let scid = ConnectionId::from_ref(&scid);
-    let address = options.url.host_address();
-    let name = address.is_none().then_some(options.url.host.as_str());
-    let broken = |error: quiche::Error| format!("quiche cannot start: {error}");
-    let mut connection =
-        quiche::connect(name, &scid, socket.local, socket.peer, config).map_err(broken)?;
+    let address = request.url.host_address();
+    let name = address.is_none().then_some(request.url.host.as_str());
+    let mut connection = quiche::connect(name, &scid, socket.local, socket.peer, config)?;
     if let Some(address) = address {
         // An address is never sent as SNI, yet the certificate must be for it.
         let ssl: &mut SslRef = connection.as_mut();
-        ssl.param_mut()
-            .set_ip(address)
-            .map_err(|error| format!("TLS refused the address: {error}"))?;
+        ssl.param_mut().set_ip(address)?;
     }
-    if let Some(path) = &options.keylog {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let shown = one_line(&path.display().to_string());
-        connection.set_keylog(Box::new(
-            file.map_err(|error| format!("cannot write {shown}: {error}"))?,
-        ));
+    if let Some(path) = &client.keylog {
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.map_err(|error| SetupError::KeyLog {
+            path: path.clone(),
+            error,
+        })?;
+        connection.set_keylog(Box::new(file));
     }
     Ok(connection)
 }
@@ -197,7 +183,8 @@ pub fn verify_error(connection: &mut Connection) -> Option<&'static str> {
 
 /// Gathers the connection's own account.
 pub fn facts(
-    options: &Options,
+    client: &Quiche,
+    request: &Request,
     connection: &mut Connection,
     socket: &Socket,
     receive_calls: u64,
@@ -212,7 +199,7 @@ pub fn facts(
     QuicFacts {
         version: "0x00000001",
         transport_parameters: BothTransportParameters {
-            local: local(options),
+            local: local(client, request),
             peer: peer.map(shown),
         },
         packets_received: stats.recv,
@@ -233,7 +220,7 @@ pub fn facts(
         data_blocked_received: stats.data_blocked_recv_count,
         stream_data_blocked_received: stats.stream_data_blocked_recv_count,
         tls_group,
-        congestion_control: options.congestion_control,
+        congestion_control: client.congestion_control,
         gro: socket.gro,
         rcvbuf_bytes: socket.rcvbuf_bytes,
         receive_calls,
@@ -259,16 +246,16 @@ fn shown(parameters: &quiche::TransportParams) -> TransportParameters {
 }
 
 /// What [`config`] makes quiche send: it has no accessor for its own parameters.
-fn local(options: &Options) -> TransportParameters {
+fn local(client: &Quiche, request: &Request) -> TransportParameters {
     let defaults = shown(&quiche::TransportParams::default());
     TransportParameters {
-        max_idle_timeout: u64::try_from(options.idle_timeout.as_millis().max(1))
+        max_idle_timeout: u64::try_from(client.idle_timeout(request).as_millis().max(1))
             .unwrap_or(u64::MAX),
-        max_udp_payload_size: u64::from(options.max_udp_payload),
-        initial_max_data: options.max_data,
-        initial_max_stream_data_bidi_local: options.max_stream_data,
-        initial_max_stream_data_bidi_remote: options.max_stream_data,
-        initial_max_stream_data_uni: options.max_stream_data,
+        max_udp_payload_size: u64::from(client.max_udp_payload),
+        initial_max_data: client.max_data,
+        initial_max_stream_data_bidi_local: client.max_stream_data,
+        initial_max_stream_data_bidi_remote: client.max_stream_data,
+        initial_max_stream_data_uni: client.max_stream_data,
         initial_max_streams_uni: UNI_STREAMS,
         disable_active_migration: true,
         ..defaults
@@ -290,7 +277,7 @@ pub fn receive_info(local: SocketAddr, peer: SocketAddr) -> quiche::RecvInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args;
+    use clientkit::{Reach, Url};
 
     #[test]
     fn the_version_is_the_locked_one() {
@@ -307,15 +294,23 @@ mod tests {
     #[test]
     fn a_bad_ca_file_is_one_sentence() {
         for bad in ["/dev/null", "/nonexistent.pem"] {
-            let arguments = ["--url", "https://a.test/", "--address", "::1", "--ca", bad];
-            let parsed = args::parse(lexopt::Parser::from_args(arguments), None).unwrap();
-            let args::Command::Download(options) = parsed else {
-                panic!("{parsed:?}")
+            let request = Request {
+                url: Url::parse("https://a.test/").unwrap(),
+                address: "::1".parse().unwrap(),
+                port: 443,
+                ca: bad.into(),
+                budget: Duration::from_secs(1),
+                max_bytes: None,
+                user_agent: "me".to_owned(),
+                reach: Reach::default(),
             };
-            let Err(sentence) = tls(&options) else {
+            let Err(error) = tls(&Quiche::default(), &request) else {
                 panic!("accepted {bad}")
             };
-            assert!(!sentence.contains('\n'), "{sentence}");
+            assert_eq!(
+                error.to_string(),
+                format!("{bad} is not a readable PEM file with CA certificates")
+            );
         }
     }
 }

@@ -6,16 +6,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::arguments::Request;
+use crate::client::Client;
+use crate::clock::Clock;
 use crate::failure::{Failure, Outcome, Verdict};
-use crate::quic::QuicFacts;
 use crate::response::Response;
 
 /// The version of the document's shape.
 pub const SCHEMA: u8 = 1;
 
-/// One download. The fields appear in the document in this order, all of them always.
+/// One download; `F` is the client's own account of the connection. The fields appear in the document in this order, all of them always.
 #[derive(Debug, Serialize)]
-pub struct Record {
+#[allow(
+    missing_docs,
+    reason = "the keys of the contract, explained in docs/design/house.md"
+)]
+pub struct Record<F> {
     pub schema: u8,
     pub client: &'static str,
     pub client_version: &'static str,
@@ -53,22 +59,23 @@ pub struct Record {
     pub alpn: Option<String>,
     /// Always null: there is no TCP here.
     pub tcp: Option<()>,
-    pub quic: Option<QuicFacts>,
+    pub quic: Option<F>,
     /// Datagrams that the socket dropped because its buffer was full.
     pub socket_drops: Option<u32>,
 }
 
-impl Record {
+impl<F> Record<F> {
     /// The record of a download of which no packet was sent yet.
-    pub fn new(url: &str, server: (IpAddr, u16), started_at: f64) -> Self {
+    #[must_use]
+    pub fn new<C: Client>(request: &Request, clock: &Clock) -> Self {
         Self {
             schema: SCHEMA,
-            client: "quiche",
-            client_version: crate::quic::QUICHE_VERSION,
+            client: C::NAME,
+            client_version: C::LIBRARY_VERSION,
             outcome: Outcome::Failed,
             failure: Some(Failure::Unknown),
             failure_detail: None,
-            url: url.to_owned(),
+            url: request.url.text.clone(),
             http_status: None,
             http_version: None,
             content_length: None,
@@ -76,7 +83,7 @@ impl Record {
             response_headers: BTreeMap::new(),
             body_bytes: 0,
             body_sha256: None,
-            started_at,
+            started_at: clock.started_at,
             dns_s: None,
             connect_s: None,
             tls_s: None,
@@ -85,8 +92,8 @@ impl Record {
             last_byte_s: None,
             local_ip: None,
             local_port: None,
-            server_ip: server.0,
-            server_port: server.1,
+            server_ip: request.address,
+            server_port: request.port,
             client_cpu_s: 0.0,
             tls_version: None,
             tls_cipher: None,
@@ -98,6 +105,7 @@ impl Record {
     }
 
     /// Sets how it ended.
+    #[must_use]
     pub fn conclude(mut self, verdict: Verdict) -> Self {
         self.outcome = verdict.outcome;
         self.failure = verdict.failure;
@@ -106,9 +114,9 @@ impl Record {
     }
 
     /// Takes over what the response said; `complete` means that the whole body is here.
-    pub fn absorb(&mut self, response: Response, complete: bool) {
+    pub fn absorb(&mut self, response: Response, http_version: &'static str, complete: bool) {
         self.http_status = response.status;
-        self.http_version = response.status.map(|_| "3");
+        self.http_version = response.status.map(|_| http_version);
         self.content_length = response.content_length;
         self.body_bytes = response.body_bytes;
         self.body_sha256 = complete.then(|| response.sha256());
@@ -121,6 +129,7 @@ impl Record {
 }
 
 /// Seconds, to the microsecond.
+#[must_use]
 pub fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e6
 }
@@ -128,6 +137,9 @@ pub fn seconds(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::tests::Echo;
+    use crate::reach::Reach;
+    use crate::url::Url;
 
     const KEYS: [&str; 32] = [
         "schema",
@@ -164,8 +176,18 @@ mod tests {
         "socket_drops",
     ];
 
-    fn record() -> Record {
-        Record::new("https://a.test/", ("198.18.0.1".parse().unwrap(), 443), 1.5)
+    fn record() -> Record<u64> {
+        let request = Request {
+            url: Url::parse("https://a.test/").unwrap(),
+            address: "198.18.0.1".parse().unwrap(),
+            port: 443,
+            ca: "ca.pem".into(),
+            budget: Duration::from_secs(1),
+            max_bytes: None,
+            user_agent: "me".to_owned(),
+            reach: Reach::default(),
+        };
+        Record::new::<Echo>(&request, &Clock::start())
     }
 
     #[test]
@@ -198,7 +220,7 @@ mod tests {
             let mut record = record();
             let mut response = Response::new(None);
             response.on_body(b"abc", Duration::from_micros(1_234_567));
-            record.absorb(response, complete);
+            record.absorb(response, "3", complete);
             assert_eq!(record.body_sha256.is_some(), complete);
             assert_eq!(
                 (record.body_bytes, record.last_byte_s),

@@ -2,6 +2,30 @@
 
 use std::net::IpAddr;
 
+use thiserror::Error;
+
+use crate::text::one_line;
+
+/// A URL that cannot be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{url}: {reason}")]
+pub struct UrlError {
+    url: String,
+    reason: Reason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum Reason {
+    #[error("write it in ASCII, with other characters percent-encoded and the host in punycode")]
+    NotAscii,
+    #[error("must start with https://")]
+    NotHttps,
+    #[error("must not hold a user name")]
+    UserName,
+    #[error("has no valid host[:port]")]
+    Host,
+}
+
 /// An absolute `https` URL, split. All parts are printable ASCII.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -18,17 +42,22 @@ pub struct Url {
 }
 
 impl Url {
-    /// Splits `text`, or says in one sentence why it is not a URL that can be fetched.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let complain =
-            |reason: &str| Err(format!("--url {}: {reason}", crate::text::one_line(text)));
+    /// Splits `text`.
+    ///
+    /// # Errors
+    /// It is not a URL that can be fetched.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let complain = |reason| {
+            Err(UrlError {
+                url: one_line(text),
+                reason,
+            })
+        };
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return complain(
-                "write it in ASCII, with other characters percent-encoded and the host in punycode",
-            );
+            return complain(Reason::NotAscii);
         }
         let Some(rest) = strip_scheme(text) else {
-            return complain("must start with https://");
+            return complain(Reason::NotHttps);
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let (authority, path) = match rest.find(['/', '?']) {
@@ -36,10 +65,10 @@ impl Url {
             None => (rest, ""),
         };
         if authority.contains('@') {
-            return complain("must not hold a user name");
+            return complain(Reason::UserName);
         }
         let Some((host, port)) = split_authority(authority) else {
-            return complain("has no valid host[:port]");
+            return complain(Reason::Host);
         };
         let path = if path.starts_with('/') {
             path.to_owned()
@@ -56,6 +85,7 @@ impl Url {
     }
 
     /// The host as an address, when the URL names an address instead of a domain.
+    #[must_use]
     pub fn host_address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
@@ -146,7 +176,7 @@ mod tests {
             "https://ü.test/",
             "https://a:/x:",
         ] {
-            let sentence = Url::parse(bad).unwrap_err();
+            let sentence = Url::parse(bad).unwrap_err().to_string();
             assert!(!sentence.contains(['\n', '\r']), "{sentence:?}");
         }
     }

@@ -1,6 +1,7 @@
 //! Names of the error codes that end up in a failure's detail.
 
 /// The name of an HTTP/3 error code (RFC 9114, section 8.1).
+#[must_use]
 pub fn http3_name(code: u64) -> Option<&'static str> {
     const NAMES: [&str; 17] = [
         "H3_NO_ERROR",
@@ -27,6 +28,7 @@ pub fn http3_name(code: u64) -> Option<&'static str> {
 }
 
 /// The name of a QUIC transport error code (RFC 9000, section 20.1).
+#[must_use]
 pub fn quic_name(code: u64) -> Option<&'static str> {
     const NAMES: [&str; 17] = [
         "NO_ERROR",
@@ -53,6 +55,7 @@ pub fn quic_name(code: u64) -> Option<&'static str> {
 }
 
 /// The name of a TLS alert that is likely to be met (RFC 8446, section 6).
+#[must_use]
 pub fn alert_name(alert: u64) -> Option<&'static str> {
     Some(match alert {
         40 => "handshake_failure",

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use boring::sha::Sha256;
-use quiche::h3::NameValue;
+use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Verdict};
 use crate::text::clean;
@@ -23,23 +22,34 @@ const KEPT_HEADERS: [&str; 8] = [
 /// Header values are cut after this many characters.
 const HEADER_CHARS: usize = 200;
 
+/// Name and value of one header field, or of a pseudo-header field like `:status`.
+pub type Field<'a> = (&'a [u8], &'a [u8]);
+
 /// What is known of the response so far.
 pub struct Response {
     /// Final status; interim (1xx) responses are skipped.
     pub status: Option<u16>,
+    /// As announced.
     pub content_length: Option<u64>,
+    /// As announced.
     pub content_type: Option<String>,
+    /// The few that are kept: who answered, from which cache.
     pub headers: BTreeMap<String, String>,
+    /// Bytes of the body so far.
     pub body_bytes: u64,
     /// Since the start of connecting.
     pub headers_at: Option<Duration>,
+    /// Of the body.
     pub first_byte_at: Option<Duration>,
+    /// The latest of the body.
     pub last_byte_at: Option<Duration>,
     max_bytes: Option<u64>,
     hasher: Sha256,
 }
 
 impl Response {
+    /// Nothing has come yet; after `max_bytes` of the body the download is censored.
+    #[must_use]
     pub fn new(max_bytes: Option<u64>) -> Self {
         Self {
             status: None,
@@ -56,13 +66,13 @@ impl Response {
     }
 
     /// A block of header fields came: interim, final, or trailers.
-    pub fn on_headers<H: NameValue>(&mut self, fields: &[H], now: Duration) -> Option<Verdict> {
+    pub fn on_headers(&mut self, fields: &[Field<'_>], now: Duration) -> Option<Verdict> {
         if self.status.is_some() {
             return None; // trailers
         }
-        let status = fields.iter().find(|field| field.name() == b":status");
+        let status = fields.iter().find(|(name, _)| *name == b":status");
         let status =
-            status.and_then(|field| std::str::from_utf8(field.value()).ok()?.parse::<u16>().ok());
+            status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u16>().ok());
         let status = match status {
             Some(status @ 200..=999) => status,
             Some(100..=199) => return None,
@@ -75,8 +85,8 @@ impl Response {
         };
         self.status = Some(status);
         self.headers_at = Some(now);
-        for field in fields {
-            self.keep(field.name(), field.value());
+        for (name, value) in fields {
+            self.keep(name, value);
         }
         if status == 200 {
             return self.check_byte_budget();
@@ -88,6 +98,7 @@ impl Response {
     }
 
     /// How many bytes of the body may be read into a buffer of `size`, so that the byte budget is met exactly.
+    #[must_use]
     pub fn room(&self, size: usize) -> usize {
         let left = self
             .max_bytes
@@ -112,6 +123,7 @@ impl Response {
     }
 
     /// The peer finished the stream.
+    #[must_use]
     pub fn on_finished(&self) -> Verdict {
         match (self.status, self.content_length) {
             (None, _) => Verdict::failed(
@@ -127,14 +139,16 @@ impl Response {
     }
 
     /// The time of the latest byte of the response, headers included.
+    #[must_use]
     pub fn last_stream_byte_at(&self) -> Option<Duration> {
         self.last_byte_at.or(self.headers_at)
     }
 
     /// SHA-256 of the body so far, in hexadecimal.
+    #[must_use]
     pub fn sha256(&self) -> String {
         use std::fmt::Write;
-        let digest = self.hasher.clone().finish();
+        let digest = self.hasher.clone().finalize();
         digest
             .iter()
             .fold(String::with_capacity(64), |mut text, byte| {
@@ -180,15 +194,14 @@ impl Response {
 mod tests {
     use super::*;
     use crate::failure::Outcome;
-    use quiche::h3::Header;
 
     const NOW: Duration = Duration::from_millis(7);
 
     fn answered(max_bytes: Option<u64>, length: &str) -> Response {
         let mut response = Response::new(max_bytes);
         let fields = [
-            Header::new(b":status", b"200"),
-            Header::new(b"content-length", length.as_bytes()),
+            (&b":status"[..], &b"200"[..]),
+            (b"content-length", length.as_bytes()),
         ];
         assert_eq!(response.on_headers(&fields, NOW), None);
         response
@@ -254,24 +267,24 @@ mod tests {
     fn status_interim_and_trailers() {
         let mut response = Response::new(None);
         assert_eq!(
-            response.on_headers(&[Header::new(b":status", b"103")], NOW),
+            response.on_headers(&[(&b":status"[..], &b"103"[..])], NOW),
             None
         );
         assert_eq!(response.status, None);
         let verdict = response
-            .on_headers(&[Header::new(b":status", b"301")], NOW)
+            .on_headers(&[(&b":status"[..], &b"301"[..])], NOW)
             .unwrap();
         assert_eq!(
             (verdict.failure, response.status),
             (Some(Failure::HttpStatus), Some(301))
         );
         assert_eq!(
-            response.on_headers(&[Header::new(b":status", b"200")], NOW),
+            response.on_headers(&[(&b":status"[..], &b"200"[..])], NOW),
             None,
             "trailers"
         );
         assert_eq!(response.status, Some(301));
-        let broken = Response::new(None).on_headers(&[Header::new(b":status", b"x")], NOW);
+        let broken = Response::new(None).on_headers(&[(&b":status"[..], &b"x"[..])], NOW);
         assert_eq!(broken.unwrap().failure, Some(Failure::ProtocolError));
     }
 
@@ -280,12 +293,12 @@ mod tests {
         let mut response = Response::new(None);
         let long = "x".repeat(300);
         let fields = [
-            Header::new(b":status", b"200"),
-            Header::new(b"content-type", b"text/\x1bplain"),
-            Header::new(b"server", long.as_bytes()),
-            Header::new(b"set-cookie", b"secret=1"),
-            Header::new(b"via", b"a"),
-            Header::new(b"via", b"b\xff"),
+            (&b":status"[..], &b"200"[..]),
+            (&b"content-type"[..], &b"text/\x1bplain"[..]),
+            (b"server", long.as_bytes()),
+            (&b"set-cookie"[..], &b"secret=1"[..]),
+            (&b"via"[..], &b"a"[..]),
+            (&b"via"[..], &b"b\xff"[..]),
         ];
         assert_eq!(response.on_headers(&fields, NOW), None);
         assert_eq!(response.content_type.as_deref(), Some("text/ plain"));

@@ -1,11 +1,13 @@
 //! Foreign text made safe to print and to store.
 
 /// One line, no control characters, at most 200 characters.
+#[must_use]
 pub fn one_line(text: &str) -> String {
     clean(text, 200)
 }
 
 /// `text` without control characters (each becomes a space), cut after `most` characters.
+#[must_use]
 pub fn clean(text: &str, most: usize) -> String {
     let hostile = |c: char| {
         c.is_control()

@@ -7,8 +7,31 @@ use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use thiserror::Error;
+
+use crate::text::one_line;
+
 /// Environment variable with comma-separated prefixes.
 pub const VARIABLE: &str = "UPSHIFT_ALLOWED_PREFIXES";
+
+/// Text that is not a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0} is not an IPv4 or IPv6 prefix")]
+pub struct PrefixError(String);
+
+/// The environment's prefixes are not valid: whoever set them meant to restrict something.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReachError {
+    /// The variable is not UTF-8.
+    #[error("{VARIABLE} is not text")]
+    NotText,
+    /// The variable is set, yet empty.
+    #[error("{VARIABLE} is set but names no prefix; unset it or name one")]
+    Empty,
+    /// One of its entries is not a prefix.
+    #[error("{VARIABLE}: {0}")]
+    Prefix(#[from] PrefixError),
+}
 
 /// An IPv4 or IPv6 prefix. Host bits are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +43,7 @@ pub struct Prefix {
 
 impl Prefix {
     /// Whether `address` is inside; an IPv4-mapped IPv6 address is judged as the IPv4 address it reaches.
+    #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.network, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -36,15 +60,10 @@ impl Prefix {
 }
 
 impl FromStr for Prefix {
-    type Err = String;
+    type Err = PrefixError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "{} is not an IPv4 or IPv6 prefix",
-                crate::text::one_line(text)
-            )
-        };
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let wrong = || PrefixError(one_line(text));
         let (network, length) = match text.split_once('/') {
             Some((network, length)) => (network, Some(length)),
             None => (text, None),
@@ -70,28 +89,24 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Joins the command line's prefixes with the environment's. A variable that is set but holds no prefix is
-    /// refused: whoever set it meant to restrict something.
-    pub fn new(command_line: Vec<Prefix>, environment: Option<&OsStr>) -> Result<Self, String> {
+    /// Joins the command line's prefixes with the environment's.
+    ///
+    /// # Errors
+    /// The environment's variable is set but holds no prefix, or something else.
+    pub fn new(command_line: Vec<Prefix>, environment: Option<&OsStr>) -> Result<Self, ReachError> {
         let mut lists = Vec::new();
         if !command_line.is_empty() {
             lists.push(command_line);
         }
         if let Some(value) = environment {
-            let text = value
-                .to_str()
-                .ok_or_else(|| format!("{VARIABLE} is not text"))?;
+            let text = value.to_str().ok_or(ReachError::NotText)?;
             let list = text
                 .split(',')
                 .map(str::trim)
                 .filter(|part| !part.is_empty());
-            let list: Vec<Prefix> = list
-                .map(|part| part.parse().map_err(|error| format!("{VARIABLE}: {error}")))
-                .collect::<Result<_, String>>()?;
+            let list: Vec<Prefix> = list.map(str::parse).collect::<Result<_, _>>()?;
             if list.is_empty() {
-                return Err(format!(
-                    "{VARIABLE} is set but names no prefix; unset it or name one"
-                ));
+                return Err(ReachError::Empty);
             }
             lists.push(list);
         }
@@ -99,6 +114,7 @@ impl Reach {
     }
 
     /// Whether packets may go to `address`.
+    #[must_use]
     pub fn permits(&self, address: IpAddr) -> bool {
         self.lists
             .iter()

@@ -1,0 +1,29 @@
+//! What Upshift's download clients share: arguments in, one JSON document out. A client adds its transport.
+//!
+//! A client implements [`Client`], and its `main` is `clientkit::main::<ItsType>()`. The contract that all clients keep,
+//! whatever their language, is in `docs/design/house.md` (keys of the document, arguments) and
+//! `docs/design/downloader.md` (which fault has which cause). Nothing here knows a QUIC or TLS library.
+
+mod arguments;
+mod client;
+mod clock;
+mod close;
+mod codes;
+mod failure;
+mod reach;
+mod record;
+mod response;
+mod text;
+mod url;
+
+pub use arguments::{Request, UsageError, Values};
+pub use client::{Client, main};
+pub use clock::Clock;
+pub use close::Close;
+pub use codes::http3_name;
+pub use failure::{Failure, Outcome, Verdict};
+pub use reach::{Prefix, PrefixError, Reach, ReachError};
+pub use record::{Record, seconds};
+pub use response::{Field, Response};
+pub use text::one_line;
+pub use url::{Url, UrlError};

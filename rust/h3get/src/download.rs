@@ -1,0 +1,317 @@
+//! One download: the loop that moves datagrams between the socket and quiche, and the response out of it.
+
+use std::time::Duration;
+
+use clientkit::{
+    Clock, Close, Failure, Field, Outcome, Record, Request, Response, Verdict, http3_name,
+    one_line, seconds,
+};
+use nix::errno::Errno;
+use quiche::h3::{self, NameValue};
+
+use crate::client::Quiche;
+use crate::quic::{self, QuicFacts, SetupError};
+use crate::socket::{RECEIVE_SIZE, Socket};
+
+/// Datagrams to take in before acknowledgements go out; more would starve the server's congestion control.
+const DATAGRAMS_PER_ROUND: usize = 64;
+/// Large enough for whatever quiche sends: its datagrams are 1200 bytes, as we leave the default.
+const SEND_SIZE: usize = 1500;
+/// HTTP/3 error codes with which this side closes.
+const H3_NO_ERROR: u64 = 0x100;
+const H3_REQUEST_CANCELLED: u64 = 0x10c;
+
+/// Downloads once. An error is wrong use that shows only now (a CA file that cannot be read): nothing was sent.
+pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>, SetupError> {
+    let mut config = quic::config(client, request)?;
+    let socket = match Socket::open((request.address, request.port).into(), client.gro) {
+        Ok(socket) => socket,
+        Err(errno) => {
+            let record = Record::new::<Quiche>(request, &Clock::start());
+            return Ok(record.conclude(Verdict::of_errno(errno, false)));
+        }
+    };
+    let connection = quic::connect(client, request, &mut config, &socket)?;
+    let mut download = Download::new(client, request, socket, connection);
+    let verdict = download.run();
+    download.close(&verdict);
+    Ok(download.report().conclude(verdict))
+}
+
+/// The state of a running download.
+struct Download<'a> {
+    client: &'a Quiche,
+    request: &'a Request,
+    socket: Socket,
+    connection: quiche::Connection,
+    http: Option<h3::Connection>,
+    response: Response,
+    clock: Clock,
+    /// Handshake completed, since the start.
+    connected_at: Option<Duration>,
+    /// Receive calls that gave data.
+    receive_calls: u64,
+    /// What quiche last complained about.
+    fault: Option<quiche::Error>,
+    complete: bool,
+    datagrams: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl<'a> Download<'a> {
+    fn new(
+        client: &'a Quiche,
+        request: &'a Request,
+        socket: Socket,
+        connection: quiche::Connection,
+    ) -> Self {
+        Self {
+            client,
+            request,
+            socket,
+            connection,
+            http: None,
+            response: Response::new(request.max_bytes),
+            clock: Clock::start(),
+            connected_at: None,
+            receive_calls: 0,
+            fault: None,
+            complete: false,
+            datagrams: vec![0; RECEIVE_SIZE],
+            body: vec![0; RECEIVE_SIZE],
+        }
+    }
+
+    /// Runs until there is a verdict.
+    fn run(&mut self) -> Verdict {
+        loop {
+            match self.round() {
+                Ok(None) => {}
+                Ok(Some(verdict)) => return verdict,
+                Err(errno) => return Verdict::of_errno(errno, self.connection.is_established()),
+            }
+        }
+    }
+
+    /// Sends what is due, waits for the network or a timer, takes in what came, and looks at what that means.
+    fn round(&mut self) -> Result<Option<Verdict>, Errno> {
+        self.flush()?;
+        let left = self.request.budget.saturating_sub(self.clock.elapsed());
+        if self.receive()? == 0 {
+            let timer = self.connection.timeout().unwrap_or(left);
+            self.socket.wait_readable(timer.min(left))?;
+            self.receive()?;
+        }
+        if self.connection.timeout() == Some(Duration::ZERO) {
+            self.connection.on_timeout();
+        }
+        let now = self.clock.elapsed();
+        // A response that came before its connection was closed counts, hence this order.
+        if let Some(verdict) = self.progress(now).or_else(|| self.ended()) {
+            return Ok(Some(verdict));
+        }
+        let spent = now >= self.request.budget;
+        Ok(spent.then(|| {
+            let established = self.connection.is_established();
+            Verdict::of_spent_budget(
+                self.request.budget,
+                established,
+                self.response.last_stream_byte_at(),
+            )
+        }))
+    }
+
+    /// Takes in what is waiting, up to a limit; gives the number of datagrams.
+    fn receive(&mut self) -> Result<usize, Errno> {
+        let info = quic::receive_info(self.socket.local, self.socket.peer);
+        let mut datagrams = 0;
+        while datagrams < DATAGRAMS_PER_ROUND {
+            let Some(batch) = self.socket.receive(&mut self.datagrams)? else {
+                break;
+            };
+            self.receive_calls += 1;
+            for datagram in self.datagrams[..batch.bytes].chunks_mut(batch.segment) {
+                datagrams += 1;
+                if let Err(error) = self.connection.recv(datagram, info) {
+                    self.fault = Some(error);
+                }
+            }
+        }
+        Ok(datagrams)
+    }
+
+    /// Sends all that quiche has to send.
+    fn flush(&mut self) -> Result<(), Errno> {
+        let mut out = [0; SEND_SIZE];
+        loop {
+            match self.connection.send(&mut out) {
+                Ok((size, _)) => self.socket.send(&out[..size])?,
+                Err(quiche::Error::Done) => return Ok(()),
+                Err(error) => {
+                    self.fault = Some(error);
+                    let _ = self.connection.close(false, 0x1, b""); // seen by `ended`
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Moves HTTP/3 on: asks once the handshake is done, then reads.
+    fn progress(&mut self, now: Duration) -> Option<Verdict> {
+        if self.http.is_none() {
+            if !self.connection.is_established() {
+                return None;
+            }
+            self.connected_at = Some(now);
+            if let Err(error) = self.request() {
+                return Some(Verdict::failed(
+                    Failure::ProtocolError,
+                    &format!("cannot ask: {error}"),
+                ));
+            }
+        }
+        loop {
+            let event = self.http.as_mut()?.poll(&mut self.connection);
+            let verdict = match event {
+                Ok((_, h3::Event::Headers { list, .. })) => {
+                    let fields: Vec<Field<'_>> = list
+                        .iter()
+                        .map(|field| (field.name(), field.value()))
+                        .collect();
+                    self.response.on_headers(&fields, now)
+                }
+                Ok((stream, h3::Event::Data)) => self.read_body(stream, now),
+                Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
+                Ok((_, h3::Event::Reset(code))) => Some(reset(code)),
+                Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
+                Err(h3::Error::Done) => return None,
+                Err(error) => return self.ended().or_else(|| Some(http_trouble(&error))),
+            };
+            if verdict.is_some() {
+                self.complete = verdict
+                    .as_ref()
+                    .is_some_and(|verdict| verdict.outcome == Outcome::Ok);
+                return verdict;
+            }
+        }
+    }
+
+    fn request(&mut self) -> Result<(), h3::Error> {
+        let url = &self.request.url;
+        let fields = [
+            h3::Header::new(b":method", b"GET"),
+            h3::Header::new(b":scheme", b"https"),
+            h3::Header::new(b":authority", url.authority.as_bytes()),
+            h3::Header::new(b":path", url.path.as_bytes()),
+            h3::Header::new(b"user-agent", self.request.user_agent.as_bytes()),
+            h3::Header::new(b"accept", b"*/*"),
+            h3::Header::new(b"accept-encoding", b"identity"),
+        ];
+        let mut http = h3::Connection::with_transport(&mut self.connection, &h3::Config::new()?)?;
+        http.send_request(&mut self.connection, &fields, true)?;
+        self.http = Some(http);
+        Ok(())
+    }
+
+    fn read_body(&mut self, stream: u64, now: Duration) -> Option<Verdict> {
+        let http = self.http.as_mut()?;
+        loop {
+            let room = self.response.room(self.body.len());
+            let verdict = match http.recv_body(&mut self.connection, stream, &mut self.body[..room])
+            {
+                Ok(size) => self.response.on_body(&self.body[..size], now),
+                Err(h3::Error::Done) => return None,
+                Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
+                    Some(reset(code))
+                }
+                Err(error) => Some(http_trouble(&error)),
+            };
+            if verdict.is_some() {
+                return verdict;
+            }
+        }
+    }
+
+    /// Whether QUIC has ended the connection, and why.
+    fn ended(&mut self) -> Option<Verdict> {
+        let established = self.connection.is_established();
+        if let Some(error) = self.connection.peer_error() {
+            let close = Close {
+                by_application: error.is_app,
+                code: error.error_code,
+                reason: &error.reason,
+            };
+            return Some(close.peer(established));
+        }
+        if let Some(error) = self.connection.local_error().cloned() {
+            let fault = self
+                .fault
+                .map(|fault| fault.to_string())
+                .unwrap_or_default();
+            let close = Close {
+                by_application: error.is_app,
+                code: error.error_code,
+                reason: fault.as_bytes(),
+            };
+            return Some(close.local(quic::verify_error(&mut self.connection)));
+        }
+        if self.connection.is_timed_out() {
+            return Some(Verdict::of_idle_timeout(established));
+        }
+        let reset = || {
+            Verdict::failed(
+                Failure::ConnectionReset,
+                "the peer no longer knows the connection (stateless reset)",
+            )
+        };
+        self.connection.is_closed().then(reset)
+    }
+
+    /// Tells the peer that it is over; does not wait for an answer.
+    fn close(&mut self, verdict: &Verdict) {
+        let code = if verdict.outcome == Outcome::Ok {
+            H3_NO_ERROR
+        } else {
+            H3_REQUEST_CANCELLED
+        };
+        let _ = self.connection.close(true, code, b""); // Done: it is closed already
+        let _ = self.flush(); // nobody may be there any more
+    }
+
+    /// All that is known, without the verdict.
+    fn report(mut self) -> Record<QuicFacts> {
+        let cpu = self.clock.cpu();
+        let mut record = Record::new::<Quiche>(self.request, &self.clock);
+        let established = self.connection.is_established();
+        let alpn = self.connection.application_proto().to_owned();
+        record.quic = Some(quic::facts(
+            self.client,
+            self.request,
+            &mut self.connection,
+            &self.socket,
+            self.receive_calls,
+        ));
+        record.connect_s = self.connected_at.map(seconds);
+        record.local_ip = Some(self.socket.local.ip());
+        record.local_port = Some(self.socket.local.port());
+        record.client_cpu_s = seconds(cpu);
+        record.tls_version = established.then_some("TLSv1.3"); // QUIC v1 knows no other
+        record.tls_cipher = quic::tls_facts(&mut self.connection).0;
+        record.alpn = (!alpn.is_empty()).then(|| one_line(&String::from_utf8_lossy(&alpn)));
+        record.socket_drops = self.socket.counts_drops.then_some(self.socket.drops);
+        record.absorb(self.response, "3", self.complete);
+        record
+    }
+}
+
+fn reset(code: u64) -> Verdict {
+    let name = http3_name(code).unwrap_or("no registered code");
+    Verdict::failed(
+        Failure::ConnectionReset,
+        &format!("the peer reset the stream: {code:#x} {name}"),
+    )
+}
+
+fn http_trouble(error: &h3::Error) -> Verdict {
+    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"))
+}
