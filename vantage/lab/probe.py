@@ -26,7 +26,10 @@ from pathlib import Path
 ALLOWED = [ipaddress.ip_network(text) for text in ("198.18.0.0/15", "fd00:198:18::/48", "127.0.0.0/8", "::1/128")]
 PACKET_BYTES = 1500
 HEADER_BYTES = 28
-SO_TIMESTAMPNS = 35
+SO_TIMESTAMPING = 37
+TIMESTAMPS = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 11
+"""linux/net_tstamp.h: TX_SOFTWARE, RX_SOFTWARE, SOFTWARE, OPT_TSONLY (no copy of the packet with the time stamp)."""
+
 UDP_SEGMENT = 103
 LONGEST_S = 120.0
 FIRST_PORT = 40000
@@ -42,28 +45,30 @@ def check(address: str) -> str:
 
 
 def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
-    """Round-trip times; arrival is the kernel's own time stamp, so that our waking up does not count."""
+    """Round-trip times between the kernel's own time stamps, so that our system calls and our waking do not count."""
     times: list[float] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as echo:
-        echo.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        echo.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TIMESTAMPS)
         echo.settimeout(2.0)
         echo.connect((check(address), 0))
         for number in range(count):
             packet = struct.pack("!BBHHH", 8, 0, 0, 0, number) + bytes(24)  # the kernel fills in sum and identifier
-            sent = time.time_ns()
             echo.send(packet)
-            try:
-                answer, ancillary, _, _ = echo.recvmsg(2048, 256)
-            except TimeoutError:
-                continue
-            if struct.unpack("!BBHHH", answer[:8])[4] != number:
-                continue
-            for level, kind, data in ancillary:
-                if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
-                    seconds, nanoseconds = struct.unpack("@ll", data[:16])
-                    times.append((seconds * 10**9 + nanoseconds - sent) / 1e6)
+            with contextlib.suppress(TimeoutError):
+                _, left = receive(echo, socket.MSG_ERRQUEUE)
+                answer, came = receive(echo)
+                if struct.unpack("!BBHHH", answer[:8])[4] == number:
+                    times.append((came - left) / 1e6)
             time.sleep(interval_s)
     return {"rtt_ms": times, "sent": count}
+
+
+def receive(echo: socket.socket, flags: int = 0) -> tuple[bytes, int]:
+    """A packet, or with MSG_ERRQUEUE word of one that left, and the kernel's time stamp of it [ns]."""
+    data, ancillary, _, _ = echo.recvmsg(2048, 512, flags)
+    stamps = [value for level, kind, value in ancillary if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPING)]
+    seconds, nanoseconds = struct.unpack("@ll", stamps[0][:16])
+    return data, seconds * 10**9 + nanoseconds
 
 
 def blast(address: str, port: int, rate_mbit: float, seconds: float, burst: int, count: int) -> dict[str, object]:

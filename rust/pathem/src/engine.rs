@@ -3,6 +3,7 @@
 use crate::control::{Control, FIRST_CLIENT_TOKEN};
 use crate::host::monotonic_ns;
 use crate::jobs::Wish;
+use crate::lead::Plan;
 use crate::world::World;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
@@ -125,25 +126,31 @@ impl Engine {
         if let Some(Wish::Before(time)) = wish {
             deadline = Some(deadline.map_or(time, |due| due.min(time)));
         }
-        let is_busy = wish == Some(Wish::Now) || deadline.is_some_and(|due| due <= monotonic_ns());
+        let plan = deadline.map(|due| self.world.lead.plan(due, monotonic_ns()));
+        let is_busy = wish == Some(Wish::Now) || plan == Some(Plan::Poll);
+        let until = match plan {
+            Some(Plan::Sleep(until)) => Some(until),
+            _ => None,
+        };
         let timeout = if is_busy {
             EpollTimeout::ZERO
         } else {
             EpollTimeout::NONE
         };
         if !is_busy {
-            self.arm(deadline)?;
+            self.arm(until)?;
         }
         let count = match self.epoll.wait(events, timeout) {
             Err(nix::Error::EINTR) => 0,
             other => other?,
         };
         let woke = monotonic_ns();
-        if let Some(late) = deadline
+        if let Some(late) = until
             .filter(|_| !is_busy)
-            .and_then(|due| woke.checked_sub(due))
+            .and_then(|until| woke.checked_sub(until))
         {
             self.world.wakeups.add(late, woke);
+            self.world.lead.learn(late);
         }
         Ok((woke, count))
     }

@@ -4,7 +4,7 @@
 //! ordered pair of nodes has its own path: loss, a drop-tail bottleneck, one AQM law and a delay.
 //! `docs/design/pathem.md` states the laws, the configuration and the control protocol.
 //!
-//! The modules [`config`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`] and [`router`] are
+//! The modules [`config`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
 //! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
 //! clock. [`tun`], [`netlink`], [`host`], [`awake`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
 //! the kernel.
@@ -17,6 +17,7 @@ pub mod engine;
 pub mod flows;
 pub mod host;
 pub mod jobs;
+pub mod lead;
 pub mod loss;
 pub mod netlink;
 pub mod packet;

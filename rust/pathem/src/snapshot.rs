@@ -115,6 +115,7 @@ fn head(world: &World) -> Value {
             "scheduling": world.scheduling,
             "cpus_awake": world.awake.status(),
             "wakeup": world.wakeups,
+            "lead_ns": world.lead.present_ns(),
             "iteration": world.iterations,
             "packet_log": world.log.as_ref().map(PacketLog::status),
         },

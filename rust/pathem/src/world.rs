@@ -3,6 +3,7 @@
 use crate::awake::Awake;
 use crate::config::Config;
 use crate::host::{Scheduling, monotonic_ns};
+use crate::lead::Lead;
 use crate::packet_log::PacketLog;
 use crate::router::Router;
 use crate::stats::Stalls;
@@ -21,6 +22,8 @@ pub struct World {
     pub log: Option<PacketLog>,
     /// How late the loop woke for its timer.
     pub wakeups: Stalls,
+    /// How much earlier than a packet is due the loop wakes.
+    pub lead: Lead,
     /// How long one iteration of the loop took.
     pub iterations: Stalls,
     /// What the host granted.
@@ -69,6 +72,7 @@ impl World {
             ports,
             log: None,
             wakeups: Stalls::default(),
+            lead: Lead::default(),
             iterations: Stalls::default(),
             scheduling,
             awake,

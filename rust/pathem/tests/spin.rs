@@ -8,18 +8,29 @@ use std::time::{Duration, Instant};
 const SCHED_IDLE: &str = "5";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn start() -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pathem"))
-        .arg("--spin")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("pathem");
-    let mut line = String::new();
-    let stdout = child.stdout.as_mut().expect("stdout");
-    BufReader::new(stdout).read_line(&mut line).expect("ready");
-    assert_eq!(line, "spinning\n");
-    child
+struct Spinner(Child);
+
+impl Spinner {
+    fn start() -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_pathem"))
+            .arg("--spin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut spinner = Self(child.expect("pathem"));
+        let mut line = String::new();
+        let stdout = spinner.0.stdout.as_mut().expect("stdout");
+        BufReader::new(stdout).read_line(&mut line).expect("ready");
+        assert_eq!(line, "spinning\n");
+        spinner
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Fields of each task of a process from the third one on (proc(5), /proc/PID/stat).
@@ -35,7 +46,8 @@ fn tasks(pid: u32) -> Vec<Vec<String>> {
 
 #[test]
 fn spins_once_per_cpu_behind_everything_else_until_its_input_ends() {
-    let mut child = start();
+    let mut spinner = Spinner::start();
+    let child = &mut spinner.0;
     let cpus = std::thread::available_parallelism().expect("CPUs").get();
     let policies = tasks(child.id());
     let idle = policies.iter().filter(|fields| fields[38] == SCHED_IDLE);
@@ -53,6 +65,5 @@ fn spins_once_per_cpu_behind_everything_else_until_its_input_ends() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let _ = child.kill();
     panic!("it goes on when nobody holds its input");
 }
