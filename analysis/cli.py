@@ -123,14 +123,16 @@ def figures(folders: Folders, unproven: Unproven = False, out: Out = None, as_js
     Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok and proven to have been
     treated as asked, warm-ups left out.
     """
-    from analysis import dataset
+    from analysis import dataset, findings
     from analysis import figures as drawing
+    from analysis import tables as counting
 
     data = dataset.load(folders)
     written = drawing.write(data, dataset.output_folder(folders, out) / "figures", unproven=unproven)
     if as_json:
         typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
         return
+    typer.echo(findings.treatment_sentence(counting.configurations(data), unproven=unproven), err=True)
     for note in data.notes:
         typer.echo(note, err=True)
     for path in written:

@@ -8,7 +8,6 @@ the tables and the report; and a fault in the use of each is told like that of a
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,15 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract._package_copy import copy_packages, upshift
 from tests.topologies import server, topology
 from upshift import store
 from upshift.domain import Download
 from upshift.errors import PlaceError
 from vantage.lab import control
 from vantage.lab.pathem import find_pathem
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = ("upshift", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
 
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
 
@@ -98,32 +95,10 @@ client = "quiche-narrow"
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of the packages with three more files, and a state folder of its own."""
     folder = tmp_path_factory.mktemp("one-file")
-    for package in PACKAGES:
-        shutil.copytree(REPOSITORY / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in FILES.items():
-        assert not (folder / name).exists()
-        (folder / name).write_text(text)
+    copy_packages(folder, FILES)
     (folder / "one.toml").write_text(TOPOLOGY)
     (folder / "c.toml").write_text(CAMPAIGN)
     yield folder
-
-
-def upshift(folder: Path, *arguments: str, state: str = "/nonexistent") -> subprocess.CompletedProcess[str]:
-    """The command line of the copy."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(folder)!r}); import upshift.cli, downloader.factors as f\n"
-        f"assert f.__file__.startswith({str(folder)!r}), f.__file__\nupshift.cli.main()"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(folder), "UPSHIFT_STATE_DIR": state, "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment,
-        timeout=120,
-        check=False,
-    )
 
 
 def test_each_is_in_the_help(copy: Path) -> None:
