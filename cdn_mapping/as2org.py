@@ -19,6 +19,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ from cdn_mapping.inflate import Inflated
 from upshift.errors import UsageError
 
 MAX_ASN = 2**32 - 1
+
+MOST_BYTES = 256 << 20
+"""Largest file, inflated: several times what CAIDA publishes."""
+MOST_LINES = 1_000_000
+"""Most lines: there are about 120,000 AS numbers, and fewer organisations."""
+LONGEST_LINE = 64 << 10
+MOST_SIBLING_BYTES = 8 << 20
+"""Largest sibling list, inflated: it is parsed as a whole."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,20 +109,21 @@ def read(path: Path, *, into: Organisations | None = None) -> Organisations:
     """Reads one file of any of the three forms; a sibling list is merged into what is already known.
 
     Raises:
-        UsageError: the file is missing, cut, or malformed; with the line.
+        UsageError: the file is missing, cut, malformed, or far larger than any such file; with the line.
     """
     organisations = into if into is not None else Organisations()
-    first, lines = _peek(_lines(path))
-    match first[:1]:
-        case "":
+    chunks = _limited(path)
+    first = next(chunks, b"")
+    match first.removeprefix(_BYTE_ORDER_MARK)[:1]:
+        case b"":
             raise UsageError("the file is empty", where=str(path), remedy="fetch it again: upshift map fetch")
-        case "[":
-            organisations.merge_siblings(_read_siblings(path, lines), source=str(path))
+        case b"[":
+            organisations.merge_siblings(_read_siblings(path, chain([first], chunks)), source=str(path))
             return organisations
-        case "{":
-            _read_jsonl(path, lines, organisations)
-        case "#":
-            _read_txt(path, lines, organisations)
+        case b"{":
+            _read_jsonl(path, _lines(path, chain([first], chunks)), organisations)
+        case b"#":
+            _read_txt(path, _lines(path, chain([first], chunks)), organisations)
         case _:
             raise UsageError(
                 "line 1 is neither a comment, a JSON object nor a JSON list",
@@ -127,42 +139,50 @@ def read(path: Path, *, into: Organisations | None = None) -> Organisations:
     return organisations
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _limited(path: Path) -> Iterator[bytes]:
+    """The inflated file in chunks; whatever inflates to more than `MOST_BYTES` is something else."""
     source = Inflated(path)
-    rest = b""
-    number = 0
+    total = lines = 0
     for chunk in source:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            number += 1
-            yield _decode(line)
+        total += len(chunk)
+        lines += chunk.count(b"\n")
+        if total > MOST_BYTES:
+            raise _too_large(path, f"the file has more than {MOST_BYTES >> 20} MiB, inflated")
+        yield chunk
     if source.cut:
         raise UsageError(
-            f"the compressed file ends too early, after line {number}",
+            f"the compressed file ends too early, after line {lines}",
             where=str(path),
             remedy="fetch it again: upshift map fetch",
         )
+
+
+def _too_large(path: Path, what: str) -> UsageError:
+    return UsageError(what, where=str(path), remedy="give CAIDA's as-org2info, or an as2org+ sibling list")
+
+
+def _lines(path: Path, chunks: Iterable[bytes]) -> Iterator[str]:
+    rest = b""
+    number = 0
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            if number > MOST_LINES:
+                raise _too_large(path, f"the file has more than {MOST_LINES:,} lines")
+            yield _decode(line)
+        if len(rest) > LONGEST_LINE:
+            raise _too_large(path, f"line {number + 1} is longer than {LONGEST_LINE >> 10} KiB")
     if rest:
         yield _decode(rest)
 
 
 def _decode(line: bytes) -> str:
-    text = line.rstrip(b"\r").removeprefix(b"\xef\xbb\xbf")
+    text = line.rstrip(b"\r").removeprefix(_BYTE_ORDER_MARK)
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError:
         return text.decode("latin-1")
-
-
-def _peek(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
-    first = next(lines, "")
-
-    def all_lines() -> Iterator[str]:
-        if first:
-            yield first
-        yield from lines
-
-    return first, all_lines()
 
 
 def mended(name: str) -> str:
@@ -247,12 +267,18 @@ def _text(row: Mapping[str, Any], key: str, *, mend: bool = False) -> str | None
     return mended(value) if mend else value
 
 
-def _read_siblings(path: Path, lines: Iterable[str]) -> list[list[int]]:
-    text = "\n".join(lines)
+def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > MOST_SIBLING_BYTES:
+            raise _too_large(path, f"the list has more than {MOST_SIBLING_BYTES >> 20} MiB, inflated")
     try:
-        groups = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"this is not JSON ({error})", where=str(path), remedy="mend that line") from None
+        groups = json.loads(_decode(bytes(data)))
+    except RecursionError:
+        raise UsageError("its lists are nested too deeply", where=str(path), remedy="give a list of lists") from None
+    except ValueError as error:
+        raise UsageError(f"this is not JSON ({error})", where=str(path), remedy="fix that line") from None
     found = []
     for number, group in enumerate(groups, 1):
         if not isinstance(group, list) or not group:

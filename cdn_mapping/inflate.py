@@ -7,36 +7,92 @@ already inflated when a file is cut short (EOFError), and `zstandard`'s reader e
 from __future__ import annotations
 
 import bz2
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from upshift.errors import UsageError
 
 PIECE_BYTES = 32_768
-"""Compressed bytes fed at a time. Small, so that a file made to explode inflates by pieces, not at once."""
+"""Compressed bytes read at a time."""
 
 PLAIN_PIECE_BYTES = 1 << 20
+"""Plain bytes at a time, so that a file made to explode comes in pieces, too."""
+
+_ZSTD_PIECE_BYTES = 512
+"""Compressed bytes fed at a time: `zstandard` has no limit of output, and four bytes may stand for 128 KiB."""
 
 _BZ2_BLOCK = bytes.fromhex("314159265359")
 _BZ2_END = bytes.fromhex("177245385090")
 
 
 class _Inflater(Protocol):
-    """What zlib, bz2 and zstandard offer alike."""
+    """One member of a compressed file."""
 
     @property
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """What this much of the file inflates to, in pieces."""
 
 
-def _zstd_inflater() -> Any:
-    import zstandard  # here, as it comes with the extra `crawl` and most RIBs are gz or bz2
+class _Zlib:
+    def __init__(self) -> None:
+        self._inflater = zlib.decompressobj(wbits=31)
 
-    return zstandard.ZstdDecompressor().decompressobj()
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflater.unused_data
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        # After the end, `unconsumed_tail` may repeat what is in `unused_data`.
+        while not self._inflater.eof and (plain := self._inflater.decompress(data, PLAIN_PIECE_BYTES)):
+            yield plain
+            data = self._inflater.unconsumed_tail
+
+
+class _Bz2:
+    def __init__(self) -> None:
+        self._inflater = bz2.BZ2Decompressor()
+
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflater.unused_data
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        yield self._inflater.decompress(data, PLAIN_PIECE_BYTES)
+        while not self._inflater.eof and not self._inflater.needs_input:
+            yield self._inflater.decompress(b"", PLAIN_PIECE_BYTES)
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        import zstandard  # here, as it comes with the extra `crawl` and most RIBs are gz or bz2
+
+        self._inflater = zstandard.ZstdDecompressor().decompressobj()
+        self.unused_data = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        for start in range(0, len(data), _ZSTD_PIECE_BYTES):
+            yield self._inflater.decompress(data[start : start + _ZSTD_PIECE_BYTES])
+            if self._inflater.eof:
+                self.unused_data = self._inflater.unused_data + data[start + _ZSTD_PIECE_BYTES :]
+                return
 
 
 def _inflater_for(head: bytes) -> tuple[Callable[[], _Inflater], bytes] | None:
@@ -45,11 +101,11 @@ def _inflater_for(head: bytes) -> tuple[Callable[[], _Inflater], bytes] | None:
     `BZh` alone does not tell: as an MRT timestamp it is a few minutes of 2005-04-11, so the block magic is asked too.
     """
     if head[:2] == b"\x1f\x8b":
-        return (lambda: zlib.decompressobj(wbits=31)), b"\x1f\x8b"
+        return _Zlib, b"\x1f\x8b"
     if head[:3] == b"BZh" and head[4:10] in (_BZ2_BLOCK, _BZ2_END):
-        return bz2.BZ2Decompressor, b"BZh"
+        return _Bz2, b"BZh"
     if head[:4] == b"\x28\xb5\x2f\xfd":
-        return _zstd_inflater, b"\x28\xb5\x2f\xfd"
+        return _Zstd, b"\x28\xb5\x2f\xfd"
     return None
 
 
@@ -68,8 +124,11 @@ class Inflated:
         self.read_bytes = 0
         self.cut = False
         try:
+            status = path.stat()
+            if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+                raise UsageError("this is a device, not a file", where=str(path), remedy="check the path")
             self._handle = path.open("rb", buffering=0)
-            self.size_bytes = path.stat().st_size
+            self.size_bytes = status.st_size
         except OSError as error:
             said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
             raise UsageError(said, where=str(path), remedy="check the path") from None
@@ -95,15 +154,13 @@ class Inflated:
         inflater = make()
         while piece:
             try:
-                plain = inflater.decompress(piece)
+                yield from filter(None, inflater.pieces(piece))
             except Exception as error:  # zlib.error, OSError, EOFError, ZstdError: no common base
                 raise UsageError(
                     f"the compressed data is damaged before byte {self.read_bytes} of the file ({error})",
                     where=str(self.path),
                     remedy="fetch the file again",
                 ) from None
-            if plain:
-                yield plain
             if not inflater.eof:
                 piece = self._read(PIECE_BYTES)
                 continue

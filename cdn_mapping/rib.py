@@ -36,6 +36,12 @@ new = tuple.__new__  # a named tuple's own constructor takes twice as long, and 
 CACHED_ATTRIBUTES = 200_000
 """Decoded attribute blobs kept: neighbouring prefixes of one origin share theirs. The cache is emptied when full."""
 
+LONGEST_CACHED_BYTES = 512
+"""Longer blobs are rare, and a file made to fill the memory has nothing else."""
+
+MOST_STRAY_RECORDS = 1_000_000
+"""Records before the first that belongs to a RIB."""
+
 
 class Entry(NamedTuple):
     """One route of one peer: one line of `bgpdump -m`."""
@@ -112,7 +118,7 @@ class RibReader:
         """Every unicast RIB record. Raises UsageError with the offset of a malformed one."""
         unicast = _UNICAST.get
         decode = self._decode_v2
-        offset = 0
+        offset = strays = 0
         try:
             for record in self._file:
                 offset, kind, subtype, body = record
@@ -125,6 +131,13 @@ class RibReader:
                     self._table_offset = offset
                 else:
                     self.skipped[f"type {kind}, subtype {subtype}"] += 1
+                    strays += 1
+                    if strays > MOST_STRAY_RECORDS and self._table_offset is None and not self.peers:
+                        raise UsageError(
+                            f"none of the first {MOST_STRAY_RECORDS:,} records belongs to a RIB",
+                            where=str(self.path),
+                            remedy="give a RIB in MRT format (RouteViews rib.*, RIS bview.*)",
+                        )
         except (struct.error, IndexError, ValueError) as error:
             raise self.fault(offset, str(error) or "it is too short") from None
 
@@ -139,7 +152,8 @@ class RibReader:
                     decoded = self._path(record, attributes)
                     if len(cache) >= CACHED_ATTRIBUTES:
                         cache.clear()
-                    cache[key] = decoded
+                    if len(attributes) <= LONGEST_CACHED_BYTES:
+                        cache[key] = decoded
                 peer = self.peers[record.peers[index]]
                 path_id = record.path_ids[index] if record.path_ids is not None else None
                 yield new(Entry, (prefix, *decoded, *peer, path_id))

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdn_mapping import as_path
-from cdn_mapping.rib import Entry, RibReader
+from cdn_mapping.rib import LONGEST_CACHED_BYTES, Entry, RibReader
 
 SHORTEST = {4: 8, 6: 16}
 """IP version -> shortest prefix length that is believed."""
@@ -101,7 +101,8 @@ class _OriginCache(dict[bytes, int]):
         origin = as_path.quick_public_origin(attributes)
         if len(self) >= self.LIMIT:
             self.clear()
-        self[attributes] = origin
+        if len(attributes) <= LONGEST_CACHED_BYTES:
+            self[attributes] = origin
         return origin
 
 

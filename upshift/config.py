@@ -18,11 +18,11 @@ MOST_JSON_BYTES = 32 << 20
 """Files that Upshift writes, such as `lab.json` (300 B per path); `json` takes up to 30 times the size."""
 
 
-def read_text(path: Path, *, most_bytes: int, remedy: str = "check the path") -> str:
-    """A UTF-8 file (a byte order mark is dropped). Whatever `path` is, a device too, at most `most_bytes` are read.
+def read_bytes(path: Path, *, most_bytes: int, remedy: str = "check the path") -> bytes:
+    """A whole file. Whatever `path` is, a device too, at most `most_bytes` are read.
 
     Raises:
-        UsageError: the file is missing, cannot be read, is no UTF-8 text, or is larger than `most_bytes`.
+        UsageError: the file is missing, cannot be read, or is larger than `most_bytes`.
     """
     try:
         with path.open("rb") as handle:
@@ -32,12 +32,15 @@ def read_text(path: Path, *, most_bytes: int, remedy: str = "check the path") ->
     except OSError as error:
         raise UsageError(unreadable(error), where=str(path), remedy=remedy) from None
     if len(data) > most_bytes:
-        size = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes} bytes"
-        raise UsageError(
-            f"the file is larger than {size}, the limit", where=str(path), remedy="check that it is the right file"
-        )
+        what = f"the file is larger than {most_bytes >> 20} MiB, the limit"
+        raise UsageError(what, where=str(path), remedy="check that it is the right file")
+    return data
+
+
+def read_text(path: Path, *, most_bytes: int) -> str:
+    """A UTF-8 file (a byte order mark is dropped). Raises UsageError as `read_bytes`, and where it is not UTF-8."""
     try:
-        return data.decode("utf-8-sig")
+        return read_bytes(path, most_bytes=most_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"this is not UTF-8 text ({error})", where=str(path), remedy="save it as UTF-8") from None
 

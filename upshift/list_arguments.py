@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from upshift.errors import UsageError, unreadable
+from upshift.config import read_bytes
+from upshift.errors import UsageError
 
 Contact = Annotated[str, typer.Option(help="Mail or web address in the user agent, for those who are asked. Required.")]
 
@@ -35,6 +36,8 @@ Certificates = Annotated[
     typer.Option(help="Certificates to trust (PEM). Default: the system's, or those that SSL_CERT_FILE names."),
 ]
 
+MOST_CERTIFICATE_BYTES = 16 << 20
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")]
 
 
@@ -54,9 +57,6 @@ def check_certificates(file: Path | None) -> None:
     """Raises UsageError for a file that is missing, or holds no certificate."""
     if file is None:
         return
-    try:
-        found = b"-----BEGIN CERTIFICATE-----" in file.read_bytes()
-    except OSError as error:
-        raise UsageError(unreadable(error), where=str(file), remedy="give certificates in PEM") from None
-    if not found:
-        raise UsageError("there is no certificate in it", where=str(file), remedy="give certificates in PEM")
+    remedy = "give certificates in PEM"
+    if b"-----BEGIN CERTIFICATE-----" not in read_bytes(file, most_bytes=MOST_CERTIFICATE_BYTES, remedy=remedy):
+        raise UsageError("there is no certificate in it", where=str(file), remedy=remedy)

@@ -35,6 +35,10 @@ NAMED_FAULTS = 20
 """Broken rows that are remembered with line and text; the rest is only counted."""
 
 MAX_LINE_BYTES = 4_096
+"""Longer lines are broken rows."""
+
+MOST_LINE_BYTES = 1 << 20
+"""A file with a longer one is no list."""
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -90,9 +94,7 @@ class TopList:
             with _opened(self.path) as handle:
                 while text := handle.readline(MAX_LINE_BYTES):
                     line += 1
-                    rest = text
-                    while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                        rest = handle.readline(MAX_LINE_BYTES)
+                    self._skip_rest(handle, line, text)
                     row = self._row(line, text)
                     if row is not None:
                         yield row
@@ -111,6 +113,19 @@ class TopList:
                 where=str(self.path),
                 remedy="give a top list: rank,domain, or one domain a line",
             )
+
+    def _skip_rest(self, handle: IO[bytes], line: int, text: bytes) -> None:
+        """Reads to the end of a line of which `text` is the beginning."""
+        size = len(text)
+        while len(text) == MAX_LINE_BYTES and not text.endswith(b"\n"):
+            text = handle.readline(MAX_LINE_BYTES)
+            size += len(text)
+            if size > MOST_LINE_BYTES:
+                raise UsageError(
+                    f"line {line} is longer than {MOST_LINE_BYTES >> 20} MiB",
+                    where=str(self.path),
+                    remedy="give a top list: rank,domain, or one domain a line",
+                )
 
     def _row(self, line: int, raw: bytes) -> Listed | None:
         text = raw.decode("utf-8", "replace").removeprefix("\ufeff").strip()
@@ -173,7 +188,13 @@ class TopList:
 
 
 def identity(path: Path) -> str:
-    """Name and content of a list, for the plans of ledgers: a resumed crawl or survey must have the same list."""
+    """Name and content of a list, for the plans of ledgers: a resumed crawl or survey must have the same list.
+
+    Raises:
+        UsageError: it is a device, which may have no end.
+    """
+    if path.is_char_device() or path.is_block_device():
+        raise UsageError("this is a device, not a file", where=str(path), remedy="check the path")
     with path.open("rb") as handle:
         return f"{path.name}, sha256 {hashlib.file_digest(handle, 'sha256').hexdigest()}"
 
@@ -246,7 +267,13 @@ def _opened(path: Path) -> IO[bytes]:
             raise UsageError(
                 f"the zip file holds {len(names)} files", where=str(path), remedy="leave only the list in it"
             )
-        return _Closing(archive.open(names[0]), handle)
+        try:
+            return _Closing(archive.open(names[0]), handle)
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed by an unknown method
+            handle.close()
+            raise UsageError(
+                f"the zip file cannot be unpacked ({error})", where=str(path), remedy="unpack it by other means"
+            ) from None
     return handle
 
 

@@ -60,6 +60,7 @@ def quic(
     from upshift.lists import parse_shard
     from upshift.progress import show
 
+    ca = ca or _trusted_here()
     arguments.check_certificates(ca)
     options = Options(
         source=source,
@@ -76,7 +77,7 @@ def quic(
         handshakes=handshakes,
         nameserver=nameserver,
         nameserver_port=nameserver_port,
-        ca_file=ca or _trusted_here(),
+        ca_file=ca,
         block_lists=block_list_paths(block_list, opt_out),
     )
     with show(as_json=as_json) as progress:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from cdn_mapping import table
+from cdn_mapping.inflate import Inflated
+from cdn_mapping.rib import Entry
+from cdn_mapping.votes import Ballot
 from tests.unit.analysis_factory import make_download, write_campaign
 
 NESTED = "[" * 100_000
@@ -45,8 +54,11 @@ sys.exit(done.returncode)
 
 def assert_sentence(done: subprocess.CompletedProcess[str], said: str) -> None:
     assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("upshift: "), done.stderr
+    lines = [line for line in done.stderr.splitlines() if not PROGRESS.fullmatch(line)]
+    assert len(lines) == 1 and lines[0].startswith("upshift: ") and said in lines[0], done.stderr
+
+
+PROGRESS = re.compile(r".*: \d+/\d+, .*/s.*")
 
 
 @pytest.mark.parametrize("command", ["run", "lab up"])
@@ -79,11 +91,112 @@ def test_a_plan_without_end(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["environment.json", "lab.json", "targets/composition.json"])
+@pytest.mark.parametrize("name", ["lab.json", "targets/composition.json"])
 def test_nested_json_of_a_campaign(tmp_path: Path, name: str) -> None:
     folder = write_campaign(tmp_path / "c", [make_download()])
     (folder / name).parent.mkdir(exist_ok=True)
-    for text in (NESTED, '{"a":' * 100_000):
-        (folder / name).write_text(text)
-        assert_sentence(upshift("tables", folder), f"{name}: its lists or objects are nested too deeply")
+    (folder / name).write_text(NESTED)
+    assert_sentence(upshift("tables", folder), f"{name}: its lists or objects are nested too deeply")
     assert not (folder / "tables").exists()
+
+
+ZEROS_BYTES = 608 << 20
+"""More than a command may keep, and little when it is packed."""
+
+
+def gz_of_zeros() -> bytes:
+    return gzip.compress(bytes(32 << 20), 1) * (ZEROS_BYTES >> 25)
+
+
+def bz2_of_zeros() -> bytes:
+    return bz2.compress(bytes(32 << 20)) * (ZEROS_BYTES >> 25)
+
+
+def zst_of_zeros() -> bytes:
+    compressor = zstandard.ZstdCompressor().compressobj()
+    return b"".join([compressor.compress(bytes(1 << 20)) for _ in range(ZEROS_BYTES >> 20)]) + compressor.flush()
+
+
+ZEROS = {"gz": gz_of_zeros, "bz2": bz2_of_zeros, "zst": zst_of_zeros}
+"""gz and bz2 have several members in one file."""
+
+
+def map_targets(folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    targets, out = folder / "targets.csv", folder / "mapped.parquet"
+    targets.write_text("domain,server_ip\nwww.a.example,198.18.0.1\n")
+    done = upshift("map", "targets", targets, "-o", out, *options)
+    assert not out.exists()
+    return done
+
+
+@pytest.mark.parametrize("packing", ZEROS)
+def test_zeros_come_in_pieces(tmp_path: Path, packing: str) -> None:
+    path = tmp_path / "zeros"
+    path.write_bytes(ZEROS[packing]())
+    sizes = list(map(len, Inflated(path)))
+    assert sum(sizes) == ZEROS_BYTES and max(sizes) <= 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"", "line 1 is neither a comment, a JSON object nor a JSON list"),
+        (b"#", "line 1 is longer than 64 KiB"),
+        (b"[", "the list has more than 8 MiB, inflated"),
+    ],
+)
+def test_organisations_that_inflate_without_end(tmp_path: Path, head: bytes, said: str) -> None:
+    ballot = Ballot()
+    ballot.add_entries([Entry("198.18.0.0/16", 680, "680", 680, "198.18.0.2", None)])
+    table.build({version: ballot.rows(version) for version in (4, 6)}, {}).save(tmp_path / "t.npz")
+    path = tmp_path / "as2org"
+    path.write_bytes(gzip.compress(head) * bool(head) + gz_of_zeros())
+    assert_sentence(map_targets(tmp_path, "--rib", tmp_path / "t.npz", "--as2org", path), f"as2org: {said}")
+
+
+def test_a_rib_that_inflates_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "rib"
+    path.write_bytes(gz_of_zeros())
+    assert_sentence(map_targets(tmp_path, "--rib", path), "rib: none of the first 1,000,000 records belongs to a RIB")
+
+
+@pytest.mark.parametrize("name", ["list.gz", "list.zip"])
+def test_a_top_list_that_inflates_without_end(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("gz"):
+        path.write_bytes(gz_of_zeros())
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr("list.csv", bytes(64 << 20))
+    assert_sentence(walk("crawl", path, tmp_path), f"{name}: line 1 is longer than 1 MiB")
+
+
+def walk(command: str, path: Path, folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    done = upshift(*command.split(), path, "-o", folder / "out.parquet", "--contact", "a@b.example", *options)
+    assert not (folder / "out.parquet").exists()
+    return done
+
+
+def test_an_encrypted_zip_is_a_sentence(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "list.zip", "w") as archive:
+        archive.writestr("list.csv", "1,a.example\n")
+    data = bytearray((tmp_path / "list.zip").read_bytes())
+    data[6] |= 1  # the flag in the local header and in the directory (APPNOTE.TXT, section 4.4.4)
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "list.zip").write_bytes(data)
+    assert_sentence(walk("crawl", tmp_path / "list.zip", tmp_path), "the zip file cannot be unpacked")
+
+
+def test_devices(tmp_path: Path) -> None:
+    """/dev/zero in the place of every file that a command reads."""
+    zero = Path("/dev/zero")
+    (tmp_path / "list.csv").write_text("1,a.example\n")
+    (tmp_path / "c.toml").write_text('name = "c"\nlab = "small"\ntargets = "/dev/zero"\n')
+    assert_sentence(walk("survey quic", zero, tmp_path), "/dev/zero: ")
+    done = walk("survey quic", tmp_path / "list.csv", tmp_path, "--ca", zero)
+    assert_sentence(done, "/dev/zero: the file is larger than 16 MiB, the limit")
+    done = walk("crawl", tmp_path / "list.csv", tmp_path, "--block-list", zero)
+    assert_sentence(done, "/dev/zero: the file is larger than 64 MiB, the limit")
+    assert_sentence(map_targets(tmp_path, "--rib", zero), "/dev/zero: this is a device")
+    assert_sentence(upshift("kpis", zero), "/dev/zero: this file is neither")
+    assert_sentence(upshift("run", tmp_path / "c.toml", "--out", tmp_path / "out"), "/dev/zero' is neither a .csv nor")
