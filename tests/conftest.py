@@ -19,14 +19,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` a worker gets all tests of one lab that is shared, else all tests of one file."""
-    for item in items:
-        labs = [name for name in getattr(item, "fixturenames", ()) if name.endswith("_lab")]
-        item.add_marker(pytest.mark.xdist_group(labs[0] if labs else item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The team's sample inputs, which a user's machine does not have."""

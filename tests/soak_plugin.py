@@ -26,8 +26,8 @@ import pytest
 from tests.cells import SOAK, Repeats
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-NAME, SWEEP = "soak name", "soak sweep"
-"""Properties of a test that travel with its reports, from worker processes too."""
+SWEEP = "soak sweep"
+"""Property of a test that travels with its reports, from worker processes too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sweeps = {base(name) for name in soak_only}
     for item in items:
         sweep = base(item.nodeid) in sweeps or "repeats" in getattr(item, "fixturenames", ())
-        item.user_properties += [(NAME, item.nodeid), (SWEEP, sweep)]
+        item.user_properties.append((SWEEP, sweep))
     if not config.getoption("--soak"):
         leave_out(config, items, soak_only)
     elif passed := passed_before(config):
@@ -179,7 +179,7 @@ class Recorder:
         worst = next((report for report in reports if report.outcome == verdict), reports[-1])
         return Result(
             tree=self.tree,
-            test=str(dict(properties).get(NAME, reports[-1].nodeid.partition("@")[0])),
+            test=reports[-1].nodeid,
             verdict=verdict,
             seconds=round(sum(report.duration for report in reports), 3),
             sweep=(SWEEP, True) in properties,

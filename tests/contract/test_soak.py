@@ -104,7 +104,7 @@ def test_it_resumes_with_the_same_sources_only(checkout: pytest.Pytester) -> Non
 
 
 def test_worker_processes_skip_the_same_tests(checkout: pytest.Pytester) -> None:
-    arguments = ("-p", "tests.soak_plugin", "--soak", "--soak-results", RESULTS, "-n", "2", "--dist", "loadgroup")
+    arguments = ("-p", "tests.soak_plugin", "--soak", "--soak-results", RESULTS, "-n", "2", "--dist", "loadfile")
     first = checkout.runpytest_subprocess(*arguments)
     first.assert_outcomes(passed=9, failed=1, skipped=1)
     (checkout.path / "good").touch()

@@ -12,6 +12,7 @@ from downloader import factors
 from downloader.campaign import from_document
 from downloader.export import export_downloads
 from downloader.run import RunSummary, run_campaign
+from tests.cells import Repeats
 from upshift import process
 from upshift.config import read_toml
 from upshift.domain import Download, Failure, Outcome, Target
@@ -43,13 +44,14 @@ def first_syn(out: Path, download: Download) -> str:
     return process.run(command).stdout.splitlines()[0]
 
 
-def test_the_example_puts_every_combination_on_the_wire(small_lab: Lab, tmp_path: Path) -> None:
+def test_the_example_puts_every_combination_on_the_wire(small_lab: Lab, tmp_path: Path, repeats: Repeats) -> None:
     document = read_toml(EXAMPLES / "small.toml")
     targets = [t for t in small_lab.targets() if t.quic]
     assert len(targets) == 3
+    targets = targets[: repeats(quick=1, soak=3)]
     summary, rows = run(small_lab, document, targets, tmp_path)
-    assert summary.complete and summary.planned == 3 * 13
-    assert Counter(r.outcome for r in rows)[Outcome.OK] >= 38, [r.failure_detail for r in rows]
+    assert summary.complete and summary.planned == len(targets) * 13
+    assert Counter(r.outcome for r in rows)[Outcome.OK] >= len(rows) - 1, [r.failure_detail for r in rows]
     for row in rows:
         if row.transport != "tcp":
             continue
@@ -82,6 +84,7 @@ def test_a_window_of_64_kib_limits_quic(small_lab: Lab, tmp_path: Path) -> None:
     assert times["quiche"] and times["narrow"] and times["narrow"] > times["quiche"]
 
 
+@pytest.mark.soak  # test_faults_campaign has each of these causes among its quick ones
 def test_every_fault_has_its_cause(small_lab: Lab, tmp_path: Path) -> None:
     document: dict[str, object] = {
         "budget": 3,

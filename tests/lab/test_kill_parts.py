@@ -6,6 +6,7 @@ Proven for each: the run ends with a record or with one clear sentence, never wi
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from downloader.journal import Journal
+from tests.cells import cells
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 from upshift.domain import Failure
@@ -122,8 +124,11 @@ def test_a_client(world: Any, program: str) -> None:
         assert bad and bad[0].configuration == "quiche" and "SIGKILL" in bad[0].failure_detail
 
 
-@pytest.mark.parametrize("whose", ["its own lab", "a lab that was up"])
-@pytest.mark.parametrize("part", ["pathem", "holder"])
+@cells(
+    "part, whose",
+    every=itertools.product(["pathem", "holder"], ["its own lab", "a lab that was up"]),
+    quick=[("pathem", "its own lab"), ("holder", "a lab that was up")],
+)
 def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     up = whose == "a lab that was up"
     if up:

@@ -1,4 +1,4 @@
-"""`upshift run` killed at 20 random moments, in a lab of its own and in one that was up before.
+"""`upshift run` killed again and again, in a lab of its own and in one that was up before.
 
 Proven: restarted each time, the plan is finished in the end with every planned download recorded exactly once, in the
 journal and in the table; after the next `upshift lab down` there is no process, network namespace, TUN device, mount,
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from downloader.journal import Journal
+from tests.cells import Repeats
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 from upshift import store
@@ -28,8 +29,7 @@ from upshift.domain import Download
 
 pytestmark = pytest.mark.lab
 
-KILLS = 20
-PLANNED = 2 * 8 * 2 * 3  # vantage points, iterations, targets, configurations
+PER_ITERATION = 2 * 2 * 3  # vantage points, targets, configurations
 
 COUNTERS = re.compile(
     r"kernel\.random\.|kernel\.ns_last_pid|kernel\.pty\.nr|fs\.(dentry-state|file-nr|inode-nr|inode-state|aio-nr)"
@@ -90,12 +90,17 @@ class Host:
 
 
 @pytest.fixture
-def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+def iterations(repeats: Repeats) -> int:
+    return repeats(quick=3, soak=8)
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path, iterations: int) -> Iterator[Any]:
     made = faults.World(tmp_path)
     pair = ("V", "W")
     servers = [server("s1", "www.one.example", vantages=pair), server("s2", "t.example", vantages=pair)]
     made.write("pair.toml", topology("pair", *servers, vantages=pair, seed=3))
-    made.campaign(tmp_path / "pair.toml", more="iterations = 8")
+    made.campaign(tmp_path / "pair.toml", more=f"iterations = {iterations}")
     yield made
     for pid in made.processes():  # only after a failure
         with contextlib.suppress(ProcessLookupError):
@@ -113,9 +118,21 @@ def interrupted_runs(out: Path) -> int:
     return found
 
 
-@pytest.mark.timeout(900)
+def wait_for_download(child: subprocess.Popen[str], out: Path, since: float) -> None:
+    """Waits until a capture has begun, or the run has ended."""
+
+    def begun() -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            captures = out.glob("vantage/*/captures/.*.part.pcap")
+            return child.poll() is not None or any(path.stat().st_mtime >= since for path in captures)
+        return False
+
+    faults.wait_until(begun, 60)
+
+
 @pytest.mark.parametrize("whose", ["its own lab", "a lab that was up"])
-def test_killed_at_random_moments(world: Any, whose: str) -> None:
+def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repeats: Repeats) -> None:
+    planned, wanted = PER_ITERATION * iterations, repeats(quick=4, soak=20)
     host = Host(world)
     up = whose == "a lab that was up"
     if up:
@@ -124,32 +141,35 @@ def test_killed_at_random_moments(world: Any, whose: str) -> None:
     out = world.folder / "out"
     kills, ended = 0, 0
     longest_s = 2.6 if up else 3.4
-    while kills < KILLS:
-        began = time.monotonic()
+    while kills < wanted:
+        began, since = time.monotonic(), time.time()
         child = world.start("run", "c.toml", "--out", "out")
         try:
-            # Most moments fall into downloads, some into start, export, or the way down.
-            _, stderr = child.communicate(timeout=generator.uniform(0.2, longest_s))
+            # Every other moment falls into a measurement run, the others also into start, export, or the way down.
+            if kills % 2:
+                wait_for_download(child, out, since)
+                moment_s = generator.uniform(0.0, 0.4)
+            else:
+                moment_s = generator.uniform(0.2, longest_s)
+            _, stderr = child.communicate(timeout=moment_s)
             assert child.returncode == 0, stderr
             ended += 1
             longest_s = min(longest_s, 0.9 * (time.monotonic() - began))
-            assert ended <= KILLS, "it ends faster than it is killed"
+            assert ended <= wanted, "it ends faster than it is killed"
         except subprocess.TimeoutExpired:
             host.remember()
             child.kill()
             child.communicate()
             kills += 1
-            if kills >= 5 and not interrupted_runs(out):
-                longest_s *= 1.2  # a machine so busy that downloads begin later
     done = world.upshift("run", "c.toml", "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
-    rows = faults.assert_each_once(out, PLANNED)
+    rows = faults.assert_each_once(out, planned)
     assert all(row.outcome == "ok" for row in rows), [row.failure_detail for row in rows]
     interrupted = interrupted_runs(out)
     print(f"{whose}: {kills} kills, {interrupted} measurement runs interrupted, {ended} ends before the kill")
     assert interrupted >= 1, "the kills did not hit downloads"
     thrown = store.read_rows(out / "superseded.parquet", "superseded", Download)
     assert {row.treatment_detail.partition(":")[0] for row in thrown} <= {"interrupted", "void"}
-    assert len(store.read_table(out / "kpis.parquet", "kpis")) == PLANNED
+    assert len(store.read_table(out / "kpis.parquet", "kpis")) == planned
     world.clean()
     host.check()

@@ -32,6 +32,7 @@ from pathlib import Path
 import pytest
 
 from analysis.captures import kpi_values, scan_capture
+from tests.cells import cells
 from tests.lab._captures import (
     UPSHIFT,
     Printed,
@@ -234,20 +235,28 @@ def test_the_handshake_of_quic_took_the_path_and_the_servers_thinking(spins: dic
 BAD_PATHS = [("lossy", "ipv4"), ("loss", "ipv4"), ("both", "ipv4"), ("both", "ipv6")]
 
 
-@pytest.fixture(scope="module")
-def bad(small_lab: Lab, folder: Path) -> dict[tuple[str, str], Taken]:
-    """Downloads with losses: the path's own, ours, and ours with packets that overtake others."""
-    found = {}
-    for kind, family in BAD_PATHS:
+class BadPaths(dict[tuple[str, str], Taken]):
+    """Downloads with losses, each made when it is asked for: the path's own losses, ours, ours with reordering."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+
+    def __missing__(self, key: tuple[str, str]) -> Taken:
+        kind, family = key
         domain, server = ("www.lossy.example", "hoster-2") if kind == "lossy" else ("www.plain.example", "hoster-1")
         with ExitStack() as trouble:
             if kind != "lossy":
-                trouble.enter_context(losses(small_lab, server))
+                trouble.enter_context(losses(self.lab, server))
             if kind == "both":
-                trouble.enter_context(overtaking(small_lab.place(server)))
-            command = curl(small_lab, domain, family)
-            found[kind, family] = fetch(small_lab, server, family, command, f"{kind}-{family}", folder)
-    return found
+                trouble.enter_context(overtaking(self.lab.place(server)))
+            command = curl(self.lab, domain, family)
+            self[key] = fetch(self.lab, server, family, command, f"{kind}-{family}", self.folder)
+        return self[key]
+
+
+@pytest.fixture(scope="module")
+def bad(small_lab: Lab, folder: Path) -> BadPaths:
+    return BadPaths(small_lab, folder)
 
 
 def copies(capture: Path) -> list[tuple[Printed, int]]:
@@ -268,8 +277,8 @@ def identity(line: Printed) -> tuple[object, ...]:
     return line.ip_id, line.first, line.payload, re.findall(r"TS val (\d+)", line.text)[0]
 
 
-@pytest.mark.parametrize("kind", BAD_PATHS, ids=lambda kind: "-".join(kind))
-def test_true_class_is_what_the_sender_did(bad: dict[tuple[str, str], Taken], kind: tuple[str, str]) -> None:
+@cells("kind", every=BAD_PATHS, quick=[("lossy", "ipv4"), ("loss", "ipv4"), ("both", "ipv6")], ids="-".join)
+def test_true_class_is_what_the_sender_did(bad: BadPaths, kind: tuple[str, str]) -> None:
     taken = bad[kind]
     sent: dict[object, deque[int]] = {}
     left = copies(taken.server)
@@ -299,10 +308,8 @@ def test_true_class_is_what_the_sender_did(bad: dict[tuple[str, str], Taken], ki
     assert (counts["reordered"] > 5) == (kind[0] == "both")
 
 
-def test_wireshark_agrees_on_every_packet(
-    tcp6: Taken, bad: dict[tuple[str, str], Taken], tshark: parity.Tshark, tmp_path: Path
-) -> None:
-    captures = [taken.client for taken in (tcp6, *bad.values())]
+def test_wireshark_agrees_on_every_packet(tcp6: Taken, bad: BadPaths, tshark: parity.Tshark, tmp_path: Path) -> None:
+    captures = [taken.client for taken in (tcp6, *(bad[kind] for kind in BAD_PATHS))]
     for capture in (*captures, bad["both", "ipv4"].server):
         count, wrong = parity.differences(tshark, capture, tmp_path)
         print(f"{capture.name}: {count} packets, {len(wrong)} different")
@@ -342,7 +349,7 @@ def assert_accurate(capture: Path, *, marked: bool) -> None:
 
 
 def test_a_folder_of_captures_becomes_one_table(
-    tcp6: Taken, quic6: Taken, bad: dict[tuple[str, str], Taken], folder: Path, tmp_path: Path
+    tcp6: Taken, quic6: Taken, bad: BadPaths, folder: Path, tmp_path: Path
 ) -> None:
     captures = sorted(folder.rglob("*.pcap"))
     out = tmp_path / "kpis.parquet"
@@ -356,7 +363,7 @@ def test_a_folder_of_captures_becomes_one_table(
         assert {name: row[name] for name in values} == values
 
 
-def test_series_of_a_download_add_up(bad: dict[tuple[str, str], Taken]) -> None:
+def test_series_of_a_download_add_up(bad: BadPaths) -> None:
     taken = bad["lossy", "ipv4"]
     done = process.run([UPSHIFT, "kpis", str(taken.client), "--json", "--series", "--rules", "4.4"])
     document = json.loads(done.check(doing="reading").stdout)

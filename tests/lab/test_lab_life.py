@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cells import cells
 from tests.topologies import MINI
 from upshift.errors import LabError
 from upshift.process import start_time_ticks
@@ -117,7 +118,7 @@ def test_kill_9_of_unshare_takes_everything_with_it(mini: Path) -> None:
     assert wait_until(lambda: not folder.alive())
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.5, 0.7, 0.9, 1.1])
+@cells("delay_s", every=[0.0, 0.3, 0.5, 0.7, 0.9, 1.1], quick=[0.3, 0.9])
 def test_kill_9_of_up_leaves_nothing_after_down(mini: Path, delay_s: float) -> None:
     argv = [sys.executable, "-c", "from upshift.cli import main; main()", "lab", "up", str(mini)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as popen:
@@ -141,19 +142,19 @@ def test_an_attached_lab_dies_with_its_owner(mini: Path) -> None:
     assert wait_until(lambda: not lab_folder(mini.stem).alive())
 
 
-def test_after_kill_9_of_its_owner_the_next_one_comes_up_at_once(mini: Path) -> None:
+@cells("delay_s", every=[0.4, 0.6, 0.8, 1.0, 1.2], quick=[0.6, 1.0])
+def test_after_kill_9_of_its_owner_the_next_one_comes_up_at_once(mini: Path, delay_s: float) -> None:
     """However far the lab was: the one that is dying is neither used nor in the way."""
     code = (
         "import sys, time\nfrom vantage.lab.lab import open_lab\n"
         "with open_lab(sys.argv[1]) as lab:\n    lab.place('V').run(['true']).check(doing='trying')\n"
         "    print('up', flush=True)\n    time.sleep(float(sys.argv[2]))\n"
     )
-    for delay_s in (0.4, 0.6, 0.8, 1.0, 1.2):
-        with subprocess.Popen([sys.executable, "-c", code, str(mini), "60"], stdout=subprocess.DEVNULL) as popen:
-            time.sleep(delay_s)
-            popen.kill()
-        done = subprocess.run([sys.executable, "-c", code, str(mini), "0"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and done.stdout == "up\n", (delay_s, done.stderr)
+    with subprocess.Popen([sys.executable, "-c", code, str(mini), "60"], stdout=subprocess.DEVNULL) as popen:
+        time.sleep(delay_s)
+        popen.kill()
+    done = subprocess.run([sys.executable, "-c", code, str(mini), "0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == "up\n", done.stderr
 
 
 def test_down_ends_programs_that_joined(mini: Path) -> None:

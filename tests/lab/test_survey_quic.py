@@ -23,6 +23,7 @@ import pytest
 import trustme
 
 from survey.quic.record import QuicRecord
+from tests.cells import Repeats
 from upshift import process, store
 from upshift.domain import Target
 
@@ -415,7 +416,7 @@ def test_ipv6(world: World) -> None:
     assert caddy.cause == "dns_error", "it has no IPv6 address"
 
 
-def test_killed_and_resumed_every_domain_once(world: World) -> None:
+def test_killed_and_resumed_every_domain_once(world: World, repeats: Repeats) -> None:
     source, out = world.folder / "many.txt", world.folder / "many.parquet"
     source.write_text("".join(f"{rank},{name}\n" for rank, name in enumerate(MANY, 1)))
     ledger = out.with_name(out.name + ".ledger.sqlite")
@@ -424,7 +425,7 @@ def test_killed_and_resumed_every_domain_once(world: World) -> None:
     chance = random.Random(4)
     finished: dict[str, int] = {}
     kills = 0
-    while kills < 4:
+    while kills < repeats(quick=2, soak=5):
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             asked, most = len(world.log()), chance.randint(5, 12)
