@@ -12,7 +12,7 @@ from typing import Any
 from analysis.comparisons import Design, read_design
 from upshift import store
 from upshift.config import read_json
-from upshift.domain import Download
+from upshift.domain import Download, Superseded
 from upshift.errors import UsageError
 
 Value = float | int | str | bool | None
@@ -29,17 +29,6 @@ class Folder:
     """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
     composition: Mapping[str, Any] | None = None
     """`targets/composition.json`, the account of `upshift targets compose`, where the folder has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Void:
-    """One download of a measurement run that was void and repeated: a row of `superseded.parquet`."""
-
-    vantage: str
-    iteration: int
-    domain: str
-    configuration: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +53,8 @@ class Record:
         return self.download.position == 0
 
     def accepted(self, *, unproven: bool) -> bool:
-        """Whether the download was treated as asked: proven, or with `unproven` at least not disproven."""
-        return self.download.treatment_ok is True or (unproven and self.download.treatment_ok is None)
+        """Whether it was treated as asked, in a run that was not void: proven, or with `unproven` not disproven."""
+        return self.download.accepted is True or (unproven and self.download.accepted is None)
 
     def number(self, kpi: str) -> float | None:
         """A KPI as a finite number, None where it is missing."""
@@ -83,7 +72,7 @@ class Dataset:
     records: tuple[Record, ...]
     kpi_units: Mapping[str, str]
     """KPI name -> unit, `` where it has none."""
-    voids: tuple[Void, ...]
+    superseded: tuple[Superseded, ...]
     design: Design
     """The configurations, and what is compared with what."""
     notes: tuple[str, ...]
@@ -99,7 +88,7 @@ def load(paths: Sequence[Path]) -> Dataset:
     """
     folders: list[Folder] = []
     records: list[Record] = []
-    voids: list[Void] = []
+    superseded: list[Superseded] = []
     units: dict[str, str] = {}
     notes: list[str] = []
     read: list[tuple[Path, list[Download]]] = []
@@ -122,14 +111,14 @@ def load(paths: Sequence[Path]) -> Dataset:
         unmatched = sum(1 for d in downloads if kpis and d.outcome == "ok" and _key(d) not in kpis)
         if unmatched:
             notes.append(f"{path}: {unmatched} of {len(downloads)} downloads are ok and have no row in kpis.parquet.")
-        voids += _voids(path)
+        superseded += _superseded(path)
     _refuse_repeats(records, folders)
     design = read_design(read)
     return Dataset(
         folders=tuple(folders),
         records=tuple(records),
         kpi_units=units,
-        voids=tuple(voids),
+        superseded=tuple(superseded),
         design=design,
         notes=(*design.notes, *notes),
     )
@@ -165,12 +154,7 @@ def _downloads(path: Path) -> list[Download]:
             where=str(path),
             remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
         )
-    try:
-        downloads = store.read_rows(file, "downloads", Download)
-    except TypeError as error:  # a column of the dataclass is absent
-        raise UsageError(
-            f"columns are missing ({error})", where=str(file), remedy="export it again with `upshift run`"
-        ) from None
+    downloads = store.read_rows(file, "downloads", Download)
     if not downloads:
         raise UsageError("there is no download in it", where=str(file), remedy="run the campaign first")
     return downloads
@@ -185,14 +169,14 @@ def _kpis(path: Path, units: dict[str, str], notes: list[str]) -> dict[tuple[Val
     if not file.is_file():
         notes.append(
             f"{path} has no kpis.parquet, so there is nothing here that comes from its captures; "
-            "`upshift run` makes the file at the end of a campaign."
+            "`upshift inspect` makes the file from them."
         )
         return {}
     table = store.read_table(file, "kpis")
     missing = [name for name in store.DOWNLOAD_KEY if name not in table.column_names]
     if missing:
         raise UsageError(f"column {missing[0]} is missing", where=str(file), remedy="make the file again")
-    names = [field.name for field in table.schema if field.name not in store.DOWNLOAD_KEY]
+    names = [field.name for field in table.schema if field.name not in (*store.DOWNLOAD_KEY, "engine")]
     for name in names:
         metadata = table.schema.field(name).metadata or {}
         units.setdefault(name, metadata.get(b"unit", b"").decode())
@@ -205,26 +189,9 @@ def _kpis(path: Path, units: dict[str, str], notes: list[str]) -> dict[tuple[Val
     return found
 
 
-def _voids(path: Path) -> list[Void]:
+def _superseded(path: Path) -> list[Superseded]:
     file = path / "superseded.parquet"
-    if not file.is_file():
-        return []
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    place = [name for name in Void.__dataclass_fields__ if name != "reason"]
-    try:
-        # Not through the store: whatever else the rows hold is the downloader's business.
-        table = pq.read_table(file)
-        # The export writes downloads whose `treatment_detail` tells why; a table of one's own may say `reason`.
-        told = "reason" if "reason" in table.column_names else "treatment_detail"
-        rows = table.select([*place, told]).to_pylist()
-        return [Void(**{n: row[n] for n in place}, reason=row[told] or "no reason recorded") for row in rows]
-    except (pa.ArrowException, OSError, TypeError, KeyError) as error:
-        said = (str(error).strip().splitlines() or ["?"])[0]
-        raise UsageError(
-            f"this is no table of superseded downloads ({said})", where=str(file), remedy="make it again"
-        ) from None
+    return store.read_rows(file, "superseded", Superseded) if file.is_file() else []
 
 
 def _json(path: Path, name: str) -> Mapping[str, Any] | None:

@@ -192,12 +192,12 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
 
     of = {o: [r for r in dataset.records if r.download.outcome == o] for o in (Outcome.FAILED, Outcome.CENSORED)}
     mismatches: list[tuple[str, ...]] = [
-        (*_place(d), d.treatment_detail or "")
+        (*_place(d), d.void_detail or d.treatment_detail or "")
         for d in (record.download for record in dataset.records)
-        if d.treatment_ok is False
+        if d.accepted is False
     ]
     voids: list[tuple[str, ...]] = [
-        (v.vantage, str(v.iteration), v.domain, v.configuration, v.reason) for v in dataset.voids
+        (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
     ]
     found: list[tuple[str, str, list[tuple[str, ...]]]] = [
         ("Failed", "They have a cause and no place in speed-ups.", pick(of[Outcome.FAILED])),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from analysis import speedup
 from analysis.dataset import Dataset, Record
 from analysis.speedup import Metric, Sample, SpeedupRow
-from upshift.domain import Download, Failure, Outcome, Provider, Transport
+from upshift.domain import Download, Failure, Outcome, Provider, Transport, VoidReason
 from upshift.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
@@ -111,7 +111,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
     groups: dict[str, list[Download]] = {}
     for record in dataset.records:
         groups.setdefault(record.download.configuration, []).append(record.download)
-    voids = Counter(void.configuration for void in dataset.voids)
+    voids = Counter(row.configuration for row in dataset.superseded if row.reason != VoidReason.INTERRUPTED)
     rows = []
     for name in sorted({*groups, *voids}, key=dataset.design.rank):
         members = groups.get(name, [])
@@ -125,9 +125,9 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 ok=_count(members, Outcome.OK),
                 failed=_count(members, Outcome.FAILED),
                 censored=_count(members, Outcome.CENSORED),
-                proven=sum(d.treatment_ok is True for d in measured),
-                mismatched=sum(d.treatment_ok is False for d in members),
-                unproven=sum(d.treatment_ok is None for d in measured),
+                proven=sum(d.accepted is True for d in measured),
+                mismatched=sum(d.accepted is False for d in members),
+                unproven=sum(d.accepted is None for d in measured),
                 cpu_bound=sum(cpu_bound(d) for d in members),
                 void=voids[name],
                 causes=causes(members),
@@ -180,6 +180,8 @@ def samples(
         excluded = bounds if isinstance(bounds, str) else None
         if d.outcome == Outcome.FAILED:
             excluded = "failed"
+        elif d.void_reason is not None:
+            excluded = "void measurement run"
         elif d.treatment_ok is False:
             excluded = "treatment not accepted"
         elif not record.accepted(unproven=unproven):

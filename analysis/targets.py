@@ -93,7 +93,7 @@ def views(records: Sequence[Record], *, limit: int) -> tuple[list[TargetView], i
 
 
 def _good(download: Download) -> bool:
-    return download.outcome == Outcome.OK and download.treatment_ok is not False
+    return download.outcome == Outcome.OK and download.accepted is not False
 
 
 def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
@@ -146,8 +146,8 @@ def _download(record: Record, longest: float) -> DownloadView:
         retransmitted=_retransmitted(record),
         negotiated=_negotiated(record),
         why=_why(d),
-        treated=d.treatment_ok,
-        classes=" ".join([f"outcome-{d.outcome}", *(["mistreated"] if d.treatment_ok is False else [])]),
+        treated=d.accepted,
+        classes=" ".join([f"outcome-{d.outcome}", *(["mistreated"] if d.accepted is False else [])]),
     )
 
 
@@ -209,7 +209,9 @@ def _why(d: Download) -> str:
     parts = [d.failure or "", _short(d.failure_detail)]
     if d.outcome != Outcome.OK and d.http_status not in (None, 200):
         parts.append(f"status {d.http_status}")
-    if d.treatment_ok is False:
+    if d.void_reason is not None:
+        parts.append("void measurement run: kept out of speed-ups")
+    elif d.treatment_ok is False:
         parts.append("treatment not accepted: kept out of speed-ups")
     return "; ".join(part for part in parts if part)
 

@@ -195,7 +195,7 @@ def compare(
         defaults = next((_levels(attempts[0]) for attempts in configurations.values() if _is_warmup(attempts)), {})
         treated = (True, None) if unproven else (True,)
         for name, attempts in configurations.items():
-            used = [d for d in attempts if d.outcome == Outcome.OK and d.treatment_ok in treated and d.last_byte_s]
+            used = [d for d in attempts if d.outcome == Outcome.OK and d.accepted in treated and d.last_byte_s]
             rows.append(_row(path, name, attempts, used, defaults))
     return rows
 

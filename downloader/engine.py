@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from downloader.journal import Journal
 from downloader.plan import PlannedRun
 from downloader.records import Planned, complete, mark_void, not_started, record
 from downloader.targets import host_and_port
-from upshift.domain import Download, Failure, Outcome, Target
+from upshift.domain import Disturbance, Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
 from upshift.place import Place, Verdict, Watch
 from upshift.progress import Progress
@@ -33,19 +35,33 @@ class Turns:
         self._condition = threading.Condition()
         self._busy: set[str] = set()
 
-    def take(self, domains: Sequence[str], stop: threading.Event) -> int | None:
-        """Takes the first domain that nobody uses, and waits while all are in use; its index, None when stopped."""
+    def each(self, runs: Iterable[PlannedRun], stop: threading.Event) -> Generator[PlannedRun]:
+        """All runs, in order save for those whose target is in use: they come as soon as it is free.
+
+        The target of a run is in use until the next one is asked for, or this is closed. No more runs are looked at
+        than must be: the first, and one for each that others use. Ends early when stopped.
+        """
+        # Ordered by links: its head is found at once however many were taken from there (a dict looks at each again).
+        waiting = OrderedDict((run.number, run) for run in runs)
+        while waiting and (run := self._take(waiting.values(), stop)) is not None:
+            del waiting[run.number]
+            try:
+                yield run
+            finally:
+                self._give_back(run.target.domain)
+
+    def _take(self, runs: Iterable[PlannedRun], stop: threading.Event) -> PlannedRun | None:
+        """The first run whose target nobody uses; waits while all are in use, None when stopped."""
         with self._condition:
             while not stop.is_set():
-                for index, domain in enumerate(domains):
-                    if domain not in self._busy:
-                        self._busy.add(domain)
-                        return index
+                for run in runs:
+                    if run.target.domain not in self._busy:
+                        self._busy.add(run.target.domain)
+                        return run
                 self._condition.wait(0.2)
         return None
 
-    def give_back(self, domain: str) -> None:
-        """Lets others have the domain."""
+    def _give_back(self, domain: str) -> None:
         with self._condition:
             self._busy.discard(domain)
             self._condition.notify_all()
@@ -101,23 +117,20 @@ class Worker:
             return
         self._remove_parts()
         used = {self.campaign.configuration(name).client for run in waiting for name in run.configurations}
-        with Caller(self.place, [clients.ALL[name] for name in sorted(used)], self._stop) as caller:
-            while waiting:
-                index = self._turns.take([run.target.domain for run in waiting], self._stop)
-                if index is None:
-                    return
-                run = waiting.pop(index)
-                try:
-                    self._record(run, caller)
-                finally:
-                    self._turns.give_back(run.target.domain)
+        with (
+            Caller(self.place, [clients.ALL[name] for name in sorted(used)], self._stop) as caller,
+            contextlib.closing(self._turns.each(waiting, self._stop)) as runs,
+        ):
+            for run in runs:
+                self._record(run, caller)
 
     def _record(self, run: PlannedRun, caller: Caller) -> None:
         """One run, as often as it takes until it is recorded."""
         while True:
             attempt = self.journal.begin(run.number)
+            self._remove_interrupted(run, attempt)
             try:
-                downloads, reason = _Attempt(self, run, attempt, caller).make()
+                downloads, disturbed = _Attempt(self, run, attempt, caller).make()
             except PlaceError:
                 if not self._stop.is_set():
                     self.place.check()  # where the place itself is the cause, it tells more
@@ -127,16 +140,16 @@ class Worker:
             # In a place that has gone every download fails, too: that is no result, and must not be recorded.
             self.place.check()
             last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
-            if reason is None or last:
-                if reason is not None:
-                    downloads = mark_void(downloads, reason)
-                self.journal.accept(run.number, downloads, void=reason)
+            if disturbed is None or last:
+                if disturbed is not None:
+                    downloads = mark_void(downloads, disturbed)
+                self.journal.accept(run.number, downloads, void=disturbed)
                 self._recorded += len(downloads)
                 self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
                 self._show(run.target.domain)
                 return
-            self.journal.void(run.number, reason, downloads)
-            self._show(f"{run.target.domain}: void, again ({reason})")
+            self.journal.void(run.number, disturbed, downloads)
+            self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
 
     def show(self, run: PlannedRun, done: int, name: str) -> None:
         """Shows which download comes now."""
@@ -156,6 +169,12 @@ class Worker:
         """A path as records have it."""
         return path.relative_to(self._out).as_posix()
 
+    def _remove_interrupted(self, run: PlannedRun, attempt: int) -> None:
+        """Removes the captures of attempts that were cut off between capture and record: no row names them."""
+        if attempt > 1:
+            for earlier in set(range(1, attempt)) - self.journal.void_attempts(run.number):
+                self.capture_path(run, earlier).unlink(missing_ok=True)
+
     def _remove_parts(self) -> None:
         """Removes captures that an earlier process left unfinished."""
         for part in self._folder.glob(".*.part.pcap"):
@@ -171,7 +190,7 @@ class _Attempt:
         self._host, self._port = host_and_port(run.target.url)
         self._budget_s = self._campaign.budget_for(run.target)
 
-    def make(self) -> tuple[list[Download], str | None]:
+    def make(self) -> tuple[list[Download], Disturbance | None]:
         """The downloads of the attempt, and why it is void, if it is."""
         fixed = self._look_up()
         if fixed.address is None and self._campaign.order != Order.PUBLISHED:

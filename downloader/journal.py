@@ -2,8 +2,8 @@
 
 A measurement run is `planned`, `running` or `done`. While it runs, each finished download is staged; when the run is
 accepted, its downloads enter the table `downloads` in one transaction, in which the run becomes `done`. A run that was
-interrupted is found `running` by the next start: what was staged goes to `superseded`, and the run is made again whole,
-warm-up included.
+interrupted is found `running` by the next start: what was staged goes to `superseded`, as do the downloads of a void
+attempt, and the run is made again whole, warm-up included.
 
 Write-ahead log with synchronous=NORMAL: nothing that was committed is lost when a process is killed. A power cut may
 undo the last commits, whole and in order, so those runs are simply made again; waiting for the disk after each
@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import json
+import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from downloader.plan import PlannedRun
-from upshift.domain import Download, Outcome
+from upshift import conversions
+from upshift.domain import Disturbance, Download, Outcome, Superseded, VoidReason
 from upshift.errors import UsageError
 
-SCHEMA = 1
-"""Version of the tables below."""
+SCHEMA = 2
+"""Version of the tables below and of the records in them (those of `downloads` in `upshift.store`)."""
 
 FILE_NAME = "journal.sqlite"
 
@@ -49,8 +49,9 @@ CREATE TABLE downloads (
 ) STRICT;
 CREATE TABLE superseded (
     id INTEGER PRIMARY KEY, plan INTEGER NOT NULL REFERENCES plan, attempt INTEGER NOT NULL,
-    reason TEXT NOT NULL, record TEXT NOT NULL
+    reason TEXT NOT NULL, detail TEXT, record TEXT NOT NULL
 ) STRICT;
+CREATE INDEX superseded_by_plan ON superseded (plan);
 """
 
 
@@ -69,58 +70,45 @@ class Counts:
     """Attempts of measurement runs that were cut off."""
 
 
-@contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds a campaign's folder for one process; the lock dies with it, however it dies (flock(2)).
-
-    Raises:
-        UsageError: another process holds it, or it cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / ".lock").open("a")
-    except OSError as error:
-        raise UsageError(
-            f"results cannot be written here ({error.strerror})",
-            where=str(folder),
-            remedy="name another folder by --out" if error.errno != errno.ENOSPC else "make room there",
-        ) from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                "another upshift run is working in this folder",
-                where=str(folder),
-                remedy="wait for it, or use another --out",
-            ) from None
-        yield
-
-
 class Journal:
     """The journal of one vantage point. Use from one thread at a time."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens an existing journal. Raises UsageError where it is none of ours, or of a newer version."""
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Opens an existing journal.
+
+        Args:
+            read_only: nothing is changed, and an older version is read, too.
+
+        Raises:
+            UsageError: it is none of ours, or of a version that cannot be used.
+        """
         self.path = path
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
-        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db = _connect(path, read_only=read_only)
         try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if not read_only:
+                self._db.execute("PRAGMA foreign_keys = ON")
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+            self._version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:  # no room, no permission: a fault of the disk, not of the file
             self._db.close()
             raise
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UsageError(f"this is no journal ({error})", where=str(path), remedy="use another --out") from None
-        if version > SCHEMA:
+        if self._version > SCHEMA:
             self._db.close()
             raise UsageError(
-                f"the journal's version {version} is newer than this Upshift knows ({SCHEMA})",
+                f"the journal's version {self._version} is newer than this Upshift knows ({SCHEMA})",
                 where=str(path),
                 remedy="update Upshift",
+            )
+        if 0 < self._version < SCHEMA and not read_only:
+            self._db.close()
+            raise UsageError(
+                f"this campaign was begun by an older Upshift (journal version {self._version}, now {SCHEMA})",
+                where=str(path),
+                remedy="use another --out; upshift inspect and the reports still read this one",
             )
 
     @classmethod
@@ -150,7 +138,7 @@ class Journal:
             )
         with self._transaction():
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
-                self._supersede(number, "interrupted")
+                self._supersede(number, VoidReason.INTERRUPTED, None)
 
     def _create(self, runs: Sequence[PlannedRun], plan_hash: str) -> None:
         with self._transaction():
@@ -166,6 +154,7 @@ class Journal:
                     )
             # Part of the transaction: a journal either has its whole plan, or is empty and made anew.
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+        self._version = SCHEMA
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -179,7 +168,7 @@ class Journal:
 
     def meta(self, key: str) -> str | None:
         """A value that belongs to the whole journal."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        row = next(self._select("SELECT value FROM meta WHERE key = ?", key), None)
         return None if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
@@ -195,7 +184,7 @@ class Journal:
     def begin(self, number: int) -> int:
         """Starts a run; which attempt this is, from 1."""
         with self._transaction():
-            self._supersede(number, "interrupted")
+            self._supersede(number, VoidReason.INTERRUPTED, None)
             self._db.execute("UPDATE runs SET state = 'running', attempts = attempts + 1 WHERE number = ?", (number,))
         return int(self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
@@ -204,22 +193,23 @@ class Journal:
         plan = self._plan_id(number, download.configuration)
         self._db.execute("INSERT INTO staged VALUES (?, ?, ?)", (plan, attempt, _dump(download)))
 
-    def void(self, number: int, reason: str, downloads: Sequence[Download]) -> int:
+    def void(self, number: int, why: Disturbance, downloads: Sequence[Download]) -> int:
         """Throws a disturbed run back; how often it has been void by now. `downloads` replace what was staged."""
         with self._transaction():
             attempt = self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0]
             self._db.execute("DELETE FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)", (number,))
             for download in downloads:
                 self.stage(number, attempt, download)
-            self._supersede(number, f"void: {reason}")
-            self._db.execute("UPDATE runs SET voids = voids + 1, void_reason = ? WHERE number = ?", (reason, number))
+            self._supersede(number, why.reason, why.detail)
+            values = (why.reason.value, number)
+            self._db.execute("UPDATE runs SET voids = voids + 1, void_reason = ? WHERE number = ?", values)
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
     def voids(self, number: int) -> int:
         """How often a run has been void so far."""
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
-    def accept(self, number: int, downloads: Sequence[Download], *, void: str | None = None) -> None:
+    def accept(self, number: int, downloads: Sequence[Download], *, void: Disturbance | None = None) -> None:
         """Records a run: all of its downloads at once, or none.
 
         Args:
@@ -235,14 +225,14 @@ class Journal:
             self._db.execute("DELETE FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)", (number,))
             self._db.execute(
                 "UPDATE runs SET state = 'done', voids = voids + ?, void_reason = ? WHERE number = ?",
-                (0 if void is None else 1, void, number),
+                (0 if void is None else 1, None if void is None else void.reason.value, number),
             )
 
-    def _supersede(self, number: int, reason: str) -> None:
+    def _supersede(self, number: int, reason: VoidReason, detail: str | None) -> None:
         self._db.execute(
-            "INSERT INTO superseded (plan, attempt, reason, record) SELECT plan, attempt, ?, record FROM staged "
-            "WHERE plan IN (SELECT id FROM plan WHERE run = ?)",
-            (reason, number),
+            "INSERT INTO superseded (plan, attempt, reason, detail, record)"
+            " SELECT plan, attempt, ?, ?, record FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)",
+            (reason.value, detail, number),
         )
         self._db.execute("DELETE FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)", (number,))
         self._db.execute("UPDATE runs SET state = 'planned' WHERE number = ?", (number,))
@@ -253,15 +243,45 @@ class Journal:
         ).fetchone()
         return int(row[0])
 
-    def downloads(self) -> list[Download]:
-        """The recorded downloads, in the order of the plan."""
-        rows = self._db.execute("SELECT record FROM downloads ORDER BY plan")
-        return [_load(row[0]) for row in rows]
+    def void_attempts(self, number: int) -> set[int]:
+        """The attempts of a run that were void; their captures are named in `superseded`."""
+        rows = self._db.execute(
+            "SELECT DISTINCT attempt FROM superseded WHERE plan IN (SELECT id FROM plan WHERE run = ?) AND reason != ?",
+            (number, VoidReason.INTERRUPTED.value),
+        )
+        return {row[0] for row in rows}
 
-    def superseded(self) -> list[Download]:
-        """Downloads of void and interrupted attempts; the reason is their `treatment_detail`."""
-        rows = self._db.execute("SELECT record, reason FROM superseded ORDER BY id").fetchall()
-        return [dataclasses.replace(_load(record), treatment_ok=False, treatment_detail=why) for record, why in rows]
+    def downloads(self) -> Iterator[Download]:
+        """The recorded downloads in the order of the plan, so those of a measurement run follow each other."""
+        for (record,) in self._select("SELECT record FROM downloads ORDER BY plan"):
+            yield conversions.build(Download, self._converted(record))
+
+    def recorded_runs(self) -> int:
+        """How many measurement runs are recorded."""
+        return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs WHERE state = 'done'"))
+
+    def superseded(self) -> Iterator[Superseded]:
+        """The downloads of void and interrupted attempts, in the order in which they were thrown away."""
+        if self._version == 1:
+            for attempt, text, record in self._select("SELECT attempt, reason, record FROM superseded ORDER BY id"):
+                reason, detail = conversions.void_reason(text)
+                yield self._superseded(record, attempt, reason.value, detail)
+            return
+        for attempt, why, detail, record in self._select(
+            "SELECT attempt, reason, detail, record FROM superseded ORDER BY id"
+        ):
+            yield self._superseded(record, attempt, why, detail)
+
+    def _superseded(self, record: str, attempt: int, reason: str, detail: str | None) -> Superseded:
+        told = {"attempt": attempt, "reason": reason, "detail": detail}
+        return conversions.build(Superseded, {**self._converted(record), **told})
+
+    def _select(self, query: str, *values: str) -> Iterator[Any]:
+        """Rows of a query; none where a kill came before the plan was written."""
+        return iter(()) if self._version == 0 else self._db.execute(query, values)
+
+    def _converted(self, record: str) -> Mapping[str, Any]:
+        return conversions.converted("downloads", self._version, SCHEMA, json.loads(record))
 
     def counts(self) -> Counts:
         """How far the journal is."""
@@ -290,6 +310,12 @@ def _dump(download: Download) -> str:
     return json.dumps(dataclasses.asdict(download))
 
 
-def _load(record: str) -> Download:
-    values: dict[str, Any] = json.loads(record)
-    return Download(**values)
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    if not read_only:
+        return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+    # A journal whose log is empty can be read where nothing may be written, such as on a mounted archive; with
+    # `immutable` SQLite does not make the files that it needs for a log (https://sqlite.org/wal.html, read-only).
+    log = path.with_name(f"{path.name}-wal")
+    alone = not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    uri = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30.0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from downloader import clients
 from downloader.apply import complete_levels
 from downloader.capture import Captured
 from downloader.client import ClientResult
-from upshift.domain import Configuration, Download, Failure, Outcome, Target
+from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target
 from upshift.place import Verdict
 
 
@@ -116,10 +116,10 @@ def complete(
     return done
 
 
-def mark_void(downloads: Sequence[Download], reason: str) -> list[Download]:
+def mark_void(downloads: Sequence[Download], why: Disturbance) -> list[Download]:
     """The rows of a run that was disturbed at its last attempt: recorded, and kept out of every speed-up."""
     return [
-        dataclasses.replace(download, treatment_ok=False, treatment_detail=f"void: {reason}") for download in downloads
+        dataclasses.replace(download, void_reason=why.reason.value, void_detail=why.detail) for download in downloads
     ]
 
 
@@ -145,6 +145,6 @@ def _changed(download: Download, true: tuple[int, str | None]) -> Download:
     )
 
 
-def failures(downloads: Sequence[Download]) -> Mapping[str, int]:
+def failures(downloads: Iterable[Download]) -> Mapping[str, int]:
     """How many downloads have each cause, most frequent first."""
     return dict(Counter(str(d.failure) for d in downloads if d.failure is not None).most_common())

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from downloader.calls import StoppedError
 from downloader.campaign import Campaign, plan_hash
 from downloader.engine import Turns, Worker
-from downloader.journal import Counts, Journal, folder_lock
+from downloader.folder import folder_lock
+from downloader.journal import Counts, Journal
 from downloader.plan import PlannedRun, make_plan
 from downloader.records import failures
 from downloader.targets import check_targets
@@ -61,9 +63,9 @@ class RunSummary:
             f"{self.censored} censored{f' ({causes})' if causes else ''}{void}"
         )
 
-    def as_json(self) -> str:
-        """One line for a program."""
-        return json.dumps({**asdict(self), "complete": self.complete})
+    def document(self) -> dict[str, Any]:
+        """The same for a program."""
+        return {**asdict(self), "complete": self.complete}
 
 
 def run_campaign(
@@ -210,7 +212,7 @@ def _summary(journals: Sequence[Journal], *, stopped: bool) -> RunSummary:
         censored=sum(c.censored for c in counts),
         void_runs=sum(c.void_runs for c in counts),
         interrupted_runs=sum(c.interrupted_runs for c in counts),
-        causes=failures([download for journal in journals for download in journal.downloads()]),
+        causes=failures(download for journal in journals for download in journal.downloads()),
         stopped=stopped,
     )
 

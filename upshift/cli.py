@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "survey": ("upshift.compose.survey:app", "What servers support: options, quic, figures."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
+    "inspect": (
+        "upshift.compose.cli:inspect",
+        "Journals and captures -> downloads, KPIs, proof of treatment; anywhere.",
+    ),
     "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
     "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
     "figures": ("analysis.cli:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),

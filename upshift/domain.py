@@ -84,6 +84,30 @@ class Role(StrEnum):
     """The warm-up against the same configuration later in the run, so what caches do: a row without a verdict."""
 
 
+class VoidReason(StrEnum):
+    """Why an attempt of a measurement run does not count. The vocabulary is closed, as `Failure` is."""
+
+    INTERRUPTED = "interrupted"
+    """The campaign was stopped or killed in the middle: no fault of the place."""
+    EMULATOR_LATE = "emulator_late"
+    """The path emulator delivered packets late."""
+    EMULATOR_LOST = "emulator_lost"
+    """The path emulator lost packets that no programmed drop accounts for."""
+    HOST_DROPPED = "host_dropped"
+    """The host, or a device of the lab, dropped packets outside the path."""
+    UNKNOWN = "unknown"
+    """Only in files of older versions, which had a text instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance:
+    """What made a measurement run void."""
+
+    reason: VoidReason
+    detail: str
+    """One clause for a person, with the numbers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A file on a server: one row of a `targets` file."""
@@ -256,6 +280,46 @@ class Download:
     lab_dropped: int | None
     """Programmed drops: seeded loss, full queue, AQM (lab only)."""
     lab_marked: int | None
+    void_reason: str | None = None
+    """One of `VoidReason`, where the last attempt that the campaign allows was void, too; else None."""
+    void_detail: str | None = None
     treatment_ok: bool | None = None
-    """Whether the wire carried what was asked; None where the capture cannot tell."""
+    """Whether the wire carried what was asked; None (unproven) where nothing can tell."""
     treatment_detail: str | None = None
+    """Why it is not true, as a sentence."""
+    engine: str | None = None
+    """Which versions inspected it: what the `treatment_*` columns and its row of `kpis` come from."""
+
+    @property
+    def accepted(self) -> bool | None:
+        """Whether it may enter a speed-up: False where it is void or its treatment disproved, None where unproven."""
+        return False if self.void_reason is not None else self.treatment_ok
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superseded:
+    """One download of an attempt that was void or interrupted, and repeated: one row of a `superseded` file."""
+
+    campaign: str
+    vantage: str
+    iteration: int
+    domain: str
+    url: str
+    provider: str
+    configuration: str
+    client: str
+    position: int
+    attempt: int
+    """Which attempt of the measurement run it was, from 1."""
+    started_at: float
+    outcome: str
+    failure: str | None
+    last_byte_s: float | None
+    body_bytes: int
+    capture: str | None
+    """Path of the attempt's capture; None for an interrupted one, whose capture is removed."""
+    capture_dropped: int | None
+    lab_lateness_p99_ms: float | None
+    reason: str
+    """One of `VoidReason`."""
+    detail: str | None

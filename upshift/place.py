@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from upshift.domain import Setting
+from upshift.domain import Disturbance, Setting
 from upshift.process import Child, Completed
 from upshift.reach import IPNetwork
 
@@ -31,7 +31,7 @@ class FlowCount:
 class Verdict:
     """Whether the place was fit for measuring during one measurement run."""
 
-    disturbed: str | None
+    disturbed: Disturbance | None
     """Why the run is void, or None where it can be believed."""
     lateness_p99_ms: float | None
     flows: Mapping[tuple[str, int], FlowCount]

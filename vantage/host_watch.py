@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 
+from upshift.domain import Disturbance, VoidReason
 from upshift.place import Verdict
 from upshift.process import Completed
 
@@ -58,7 +59,8 @@ class HostWatch:
         dropped = self._read_dropped() - self._dropped
         disturbed = None
         if dropped > 0:
-            disturbed = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
+            told = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
+            disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=told)
         return Verdict(disturbed=disturbed, lateness_p99_ms=None, flows={})
 
     def _read_dropped(self) -> int:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import api, dataset, figures, findings, report, tables, targets, truth
-from tests.unit.analysis_factory import lab_path, make_download, realistic, write_campaign
+from tests.unit.analysis_factory import lab_path, make_download, make_superseded, realistic, write_campaign
 from upshift.cli import app
 from upshift.domain import Download
 
@@ -96,7 +96,7 @@ def hostile_campaign(folder: Path) -> Path:
         lab={"schema": 1, "topology": HOSTILE, "paths": [lab_path(**texts)]},
         environment={HOSTILE: HOSTILE, "nested": {HOSTILE: [HOSTILE]}},
         superseded=[
-            {"vantage": HOSTILE, "iteration": 1, "domain": HOSTILE, "configuration": HOSTILE, "reason": HOSTILE}
+            make_superseded(vantage=HOSTILE, domain=HOSTILE, configuration=HOSTILE, reason=HOSTILE, detail=HOSTILE)
         ],
     )
 

@@ -5,6 +5,7 @@ Used by the tests of the downloader and by the programs that they start and kill
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from downloader.campaign import from_document
 from downloader.run import run_campaign
 from upshift import process
 from upshift.config import read_toml
-from upshift.domain import RouteAttribute, Setting, Sysctl, Target
+from upshift.domain import Disturbance, RouteAttribute, Setting, Sysctl, Target, VoidReason
 from upshift.place import Verdict
 from upshift.process import Child, Completed
 from upshift.progress import show
@@ -23,7 +24,7 @@ from upshift.reach import LOOPBACK_PREFIXES, IPNetwork
 
 class LoopbackWatch:
     def __init__(self, disturbed: str | None) -> None:
-        self.disturbed = disturbed
+        self.disturbed = disturbed and Disturbance(reason=VoidReason.EMULATOR_LATE, detail=disturbed)
 
     def settle(self) -> None:
         """Loopback delivers at once."""
@@ -108,7 +109,7 @@ def main() -> None:
             Path(out),
             progress=progress,
         )
-    print(summary.as_json())
+    print(json.dumps(summary.document()))
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ class Bench:
         """
         for attempt in ("a", "b"):
             found = self._measure(f"{name}-{attempt}{len(self.known)}", configurations, domain, times)
-            void = sorted({d.treatment_detail or "" for d in found.downloads if is_void(d)})
+            void = sorted({d.void_detail or "" for d in found.downloads if is_void(d)})
             if not void:
                 self.known[name] = found
                 return found
@@ -240,7 +240,7 @@ def open_bench(topology: str, folder: Path) -> Iterator[Bench]:
 
 def is_void(download: Download) -> bool:
     """The lab itself says that this download cannot be believed."""
-    return (download.treatment_detail or "").startswith("void:")
+    return download.void_reason is not None
 
 
 def key_of(download: Download) -> Key:

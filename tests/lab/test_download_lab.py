@@ -10,9 +10,9 @@ import pytest
 
 from downloader import factors
 from downloader.campaign import from_document
-from downloader.export import export_downloads
 from downloader.run import RunSummary, run_campaign
 from tests.cells import Repeats
+from tests.journaled import recorded
 from upshift import process
 from upshift.config import read_toml
 from upshift.domain import Download, Failure, Outcome, Target
@@ -35,7 +35,7 @@ def run(lab: Lab, document: dict[str, object], targets: list[Target], out: Path)
         summary = run_campaign(campaign, targets, {"MUC": place}, out, progress=Silent())
     finally:
         place.close()
-    return summary, export_downloads(out)
+    return summary, recorded(out)
 
 
 def first_syn(out: Path, download: Download) -> str:
@@ -65,7 +65,7 @@ def test_the_example_puts_every_combination_on_the_wire(small_lab: Lab, tmp_path
     for row in rows:
         assert row.capture_dropped == 0 and row.lab_lateness_p99_ms is not None
         assert row.lab_sent is not None and row.lab_received is not None and row.lab_dropped is not None
-        if row.attempts == 1 and row.treatment_ok is None:
+        if row.attempts == 1 and row.void_reason is None:
             assert row.lab_sent == row.lab_received + row.lab_dropped
 
 

@@ -22,12 +22,12 @@ import trustme
 
 from downloader import calls
 from downloader.campaign import Campaign, from_document
-from downloader.export import export_downloads
-from downloader.journal import Journal
+from downloader.folder import environment, open_journals
 from downloader.run import RunSummary, run_campaign
 from tests.cells import Repeats
+from tests.journaled import recorded, superseded
 from tests.lab import _loopback as loopback
-from upshift import description, process, store
+from upshift import description, process
 from upshift.domain import Download, Failure, Outcome
 from upshift.errors import PlaceError, UsageError
 
@@ -154,8 +154,7 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
     nothing = replace(targets[0], domain="404.example", url=f"https://b.example:{world.port}/nothing")
     summary = run(world, campaign(), [*targets, nothing], tmp_path)
     assert summary.complete and (summary.planned, summary.recorded) == (25, 25)
-    rows = export_downloads(tmp_path)
-    assert rows == store.read_rows(tmp_path / "downloads.parquet", "downloads", Download)
+    rows = recorded(tmp_path)
     assert Counter((r.domain, r.outcome, r.failure) for r in rows) == {
         ("a.example", "ok", None): 5,
         ("alias.example", "ok", None): 5,
@@ -178,16 +177,17 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
             assert ("[SEW]" in shown) == (row.configuration == "WS") and "sackOK" not in shown
     detail = next(r.transport_detail for r in rows if r.configuration == "quiche" and r.outcome == "ok")
     assert json.loads(detail or "")["transport_parameters"]["local"]["initial_max_data"] == 1_000_000
-    environment = json.loads((tmp_path / "environment.json").read_text())
-    assert environment["vantage_points"]["A"]["python_packages"]["aioquic"]
+    with open_journals(tmp_path) as journals:
+        document = environment(journals)
+    assert document["vantage_points"]["A"]["python_packages"]["aioquic"]
     assert not list(tmp_path.glob("**/.*.part.pcap"))
     again = run(world, campaign(), [*targets, nothing], tmp_path)
-    assert again.complete and export_downloads(tmp_path) == rows, "a finished campaign does nothing again"
+    assert again.complete and recorded(tmp_path) == rows, "a finished campaign does nothing again"
 
 
 def test_captures_hold_whole_connections(world: World, tmp_path: Path) -> None:
     run(world, campaign(), world.targets("a.example"), tmp_path)
-    for row in export_downloads(tmp_path):
+    for row in recorded(tmp_path):
         assert row.capture is not None
         command = ["tcpdump", "-nr", str(tmp_path / row.capture), f"port {row.local_port}"]
         lines = process.run(command).stdout.splitlines()
@@ -207,14 +207,19 @@ def test_a_disturbed_run_is_made_again(world: World, tmp_path: Path) -> None:
     targets = world.targets("a.example", "b.example", "c.example")
     summary = run(world, campaign(), targets, tmp_path, place)
     assert summary.complete and summary.void_runs == 4 and summary.interrupted_runs == 0
-    rows = export_downloads(tmp_path)
+    rows = recorded(tmp_path)
     assert len(rows) == 15 and len({(r.domain, r.configuration) for r in rows}) == 15
-    attempts = {r.domain: (r.attempts, r.treatment_ok, r.treatment_detail) for r in rows}
-    assert Counter(attempts.values()) == {(2, None, None): 1, (3, False, "void: late"): 1, (1, None, None): 1}
-    superseded = store.read_rows(tmp_path / "superseded.parquet", "superseded", Download)
-    assert len(superseded) == 15 and {r.treatment_detail for r in superseded} == {"void: late"}
-    assert all(r.capture and (tmp_path / r.capture).exists() for r in superseded)
-    assert len({r.capture for r in [*rows, *superseded]}) == 6
+    attempts = {r.domain: (r.attempts, r.void_reason, r.void_detail, r.accepted) for r in rows}
+    void = ("emulator_late", "late")
+    assert Counter(attempts.values()) == {
+        (2, None, None, None): 1,
+        (3, *void, False): 1,
+        (1, None, None, None): 1,
+    }
+    thrown = superseded(tmp_path)
+    assert len(thrown) == 15 and {(r.reason, r.detail) for r in thrown} == {void}
+    assert all(r.capture and (tmp_path / r.capture).exists() for r in thrown)
+    assert len({r.capture for r in rows} | {r.capture for r in thrown}) == 6
 
 
 def test_what_a_folder_refuses(world: World, tmp_path: Path) -> None:
@@ -237,7 +242,7 @@ def test_comparisons_may_be_added_to_a_finished_campaign(world: World, tmp_path:
     """They are no part of the plan: the same folder takes them, and downloads nothing again."""
     targets = world.targets("a.example")
     run(world, campaign(), targets, tmp_path)
-    downloads = export_downloads(tmp_path)
+    downloads = recorded(tmp_path)
     before = description.read(tmp_path)
     assert before is not None and before == campaign().for_analysis()
     assert [one.name for one in before.configurations] == ["warmup", "BL", "WS", "aioquic", "quiche"]
@@ -245,7 +250,7 @@ def test_comparisons_may_be_added_to_a_finished_campaign(world: World, tmp_path:
     assert run(world, more, targets, tmp_path).complete
     after = description.read(tmp_path)
     assert after is not None and [row.name for row in after.comparisons] == ["wide"]
-    assert export_downloads(tmp_path) == downloads
+    assert recorded(tmp_path) == downloads
     with pytest.raises(UsageError):
         run(world, campaign(iterations=2, comparisons=[]), targets, tmp_path)
     assert description.read(tmp_path) == after, "another plan leaves the folder as it is"
@@ -255,7 +260,7 @@ def test_two_vantage_points_never_share_a_target(world: World, tmp_path: Path) -
     places = (world.place("A"), world.place("B"))
     plan = campaign(iterations=2, configurations=BASE["configurations"][:2])
     assert run(world, plan, world.targets("a.example", "b.example", "c.example"), tmp_path, *places).complete
-    rows = export_downloads(tmp_path)
+    rows = recorded(tmp_path)
     assert Counter(r.vantage for r in rows) == {"A": 18, "B": 18}
     spans: dict[tuple[str, str, int], list[float]] = {}
     for row in rows:
@@ -270,7 +275,7 @@ def test_two_vantage_points_never_share_a_target(world: World, tmp_path: Path) -
 
 def test_published_order(world: World, tmp_path: Path) -> None:
     run(world, campaign(order="published"), world.targets("a.example", "b.example"), tmp_path)
-    rows = export_downloads(tmp_path)
+    rows = recorded(tmp_path)
     order = [r.configuration for r in sorted(rows, key=lambda r: r.started_at)]
     assert order == 2 * ["warmup", "BL", "WS", "aioquic", "quiche"]
     assert len({r.dns_s for r in rows}) == 10, "each download has its own look-up"
@@ -290,8 +295,8 @@ def test_stopped_in_the_middle(world: World, tmp_path: Path) -> None:
     assert first.stopped and first.recorded == 5
     second = run(world, campaign(), targets, tmp_path)
     assert second.complete and second.interrupted_runs == 1
-    superseded = Journal(tmp_path / "vantage/A/journal.sqlite").superseded()
-    assert superseded and {r.treatment_detail for r in superseded} == {"interrupted"}
+    thrown = superseded(tmp_path)
+    assert thrown and {(r.reason, r.detail, r.capture) for r in thrown} == {("interrupted", None, None)}
 
 
 def test_a_client_that_dies_or_hangs_is_a_record(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +322,7 @@ def test_a_client_that_dies_or_hangs_is_a_record(world: World, tmp_path: Path, m
     configurations = [{"name": name, "client": name} for name in programs]
     plan = campaign(configurations=configurations, budget=1)
     assert run(world, plan, world.targets("a.example"), tmp_path / "out").complete
-    rows = {r.configuration: r for r in export_downloads(tmp_path / "out")}
+    rows = {r.configuration: r for r in recorded(tmp_path / "out")}
     assert rows["warmup"].outcome == "ok"
     assert all(rows[name].failure == Failure.CLIENT_CRASHED for name in programs)
     details = [rows[name].failure_detail for name in programs]
@@ -372,7 +377,7 @@ def test_killed_at_random_moments(world: World, tmp_path: Path, repeats: Repeats
         if kills >= most // 2:
             break
         shutil.rmtree(out)  # a machine so quick that it was finished before: earlier kills
-    rows = export_downloads(out)
+    rows = recorded(out)
     keys = Counter((r.vantage, r.iteration, r.domain, r.configuration) for r in rows)
     assert len(keys) == iterations * 2 * 4 * 3 and set(keys.values()) == {1}
     assert all(r.outcome == "ok" and r.capture and (out / r.capture).stat().st_size > 24 for r in rows)

@@ -25,7 +25,7 @@ from tests.cells import Repeats
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 from upshift import store
-from upshift.domain import Download
+from upshift.domain import Superseded, VoidReason
 
 pytestmark = pytest.mark.lab
 
@@ -168,8 +168,10 @@ def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repea
     interrupted = interrupted_runs(out)
     print(f"{whose}: {kills} kills, {interrupted} measurement runs interrupted, {ended} ends before the kill")
     assert interrupted >= 1, "the kills did not hit downloads"
-    thrown = store.read_rows(out / "superseded.parquet", "superseded", Download)
-    assert {row.treatment_detail.partition(":")[0] for row in thrown} <= {"interrupted", "void"}
+    thrown = store.read_rows(out / "superseded.parquet", "superseded", Superseded)
+    assert {row.reason for row in thrown} <= set(VoidReason) - {VoidReason.UNKNOWN}
+    named = {out / row.capture for row in [*rows, *thrown] if row.capture}
+    assert set(out.glob("vantage/*/captures/*")) == named, "a killed attempt left a capture that no row names"
     assert len(store.read_table(out / "kpis.parquet", "kpis")) == planned
     world.clean()
     host.check()

@@ -70,7 +70,7 @@ class Demo:
 
     def disturbed(self) -> list[str]:
         """What a busy host can do to a demo."""
-        void = [f"{d.domain} {d.treatment_detail}" for d in self.downloads if is_void(d)]
+        void = [f"{d.domain} {d.void_detail}" for d in self.downloads if is_void(d)]
         pairs = self.pairs()
         wide = [f"BL2/BL of {domain} is {ratio:.2f}" for domain, ratio in pairs if not 1 / 1.1 <= ratio <= 1.1]
         return void + (wide if len(wide) > 0.1 * len(pairs) else [])

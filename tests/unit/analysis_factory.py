@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.comparisons import of_downloads
 from upshift import description, store
-from upshift.domain import Comparison, Download
+from upshift.domain import Comparison, Download, Superseded, VoidReason
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -112,12 +112,18 @@ def write_kpis(path: Path, downloads: Sequence[Download], rows: Sequence[Mapping
     store.write_table(path, "kpis", pa.table(columns, schema=pa.schema(fields)))
 
 
-def write_superseded(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def make_superseded(**changes: Any) -> Superseded:
+    """A download of a void attempt."""
+    values: dict[str, Any] = {field.name: None for field in dataclasses.fields(Superseded)}
+    values |= {"campaign": "synthetic", "vantage": "MUC", "iteration": 1, "domain": "www.a.example"}
+    values |= {"url": "https://www.a.example/file.bin", "provider": "akamai", "configuration": "BL"}
+    values |= {"client": "requests", "position": 1, "attempt": 1, "started_at": 1.8e9, "outcome": "ok"}
+    values |= {"body_bytes": 0, "reason": VoidReason.EMULATOR_LATE.value, "detail": "the lab was late"}
+    return Superseded(**(values | changes))
 
-    names = ("vantage", "iteration", "domain", "configuration", "reason")
-    pq.write_table(pa.table({name: [row[name] for row in rows] for name in names}), path)
+
+def write_superseded(path: Path, rows: Sequence[Superseded]) -> None:
+    store.write_rows(path, "superseded", rows)
 
 
 def write_campaign(
@@ -127,7 +133,7 @@ def write_campaign(
     kpis: bool | Callable[[Download], Mapping[str, Any]] = True,
     lab: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
-    superseded: Sequence[Mapping[str, Any]] = (),
+    superseded: Sequence[Superseded] = (),
     comparisons: Sequence[Comparison] | None = None,
 ) -> Path:
     """A campaign folder; `kpis` may be a function of a download, `comparisons` (None: an older folder) its own."""

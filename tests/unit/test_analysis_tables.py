@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ from tests.unit.analysis_factory import (
     LEVELS,
     make_download,
     make_kpis,
+    make_superseded,
     realistic,
     write_campaign,
     write_kpis,
@@ -32,6 +34,12 @@ from upshift import store
 from upshift.cli import app
 from upshift.domain import Comparison, Download, Role
 from upshift.errors import UsageError
+
+VOID = ("void_reason", "void_detail")
+
+
+def downloads_of(data: dataset.Dataset) -> list[Download]:
+    return [record.download for record in data.records]
 
 
 def two_configurations(**by_configuration: float) -> list[Download]:
@@ -81,23 +89,41 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     downloads = [
         make_download(client_cpu_s=0.8),
         make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused"),
+        make_download(configuration="SACK", void_reason="emulator_late", void_detail="late", treatment_ok=True),
         make_download(configuration="quiche", treatment_ok=None),
     ]
-    voids = [{"vantage": "MUC", "iteration": 1, "domain": "d", "configuration": "BL", "reason": None}] * 3
-    data = dataset.load([write_campaign(tmp_path / "c", downloads, superseded=voids)])
+    # What was interrupted says nothing about the place: it is no void attempt.
+    thrown = [make_superseded()] * 3 + [make_superseded(reason="interrupted", detail=None)]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads, superseded=thrown)])
     rows = {row.configuration: row for row in tables.configurations(data)}
-    assert list(rows) == ["BL", "ECN", "quiche"]
+    assert list(rows) == ["BL", "ECN", "SACK", "quiche"]
     assert (rows["BL"].void, rows["BL"].void_share, rows["BL"].cpu_bound) == (3, 0.75, 1)
-    assert (rows["ECN"].mismatched, rows["quiche"].unproven) == (1, 1)
-    assert data.voids[0].reason == "no reason recorded"
+    assert (rows["ECN"].mismatched, rows["SACK"].mismatched, rows["quiche"].unproven) == (1, 1, 1)
+    assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
 
 
-def test_voids_are_read_as_the_downloader_exports_them(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path / "c", [make_download()])
-    void = make_download(configuration="WS", treatment_ok=False, treatment_detail="void: the lab was late")
-    store.write_rows(folder / "superseded.parquet", "superseded", [void])
-    (found,) = dataset.load([folder]).voids
-    assert (found.configuration, found.reason) == ("WS", "void: the lab was late")
+def test_folders_of_version_1_told_voids_by_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = make_download(configuration="WS", treatment_ok=False, treatment_detail="void: the lab was late")
+    cut = make_download(configuration="BL", treatment_ok=False, treatment_detail="interrupted")
+    wrong = make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused")
+    folder = tmp_path / "c"
+    with monkeypatch.context() as past:
+        past.setattr(store, "SCHEMA_VERSIONS", {"downloads": 1, "superseded": 1})
+        old = [field for field in store.row_schema("downloads") if field.name not in ("engine", *VOID)]
+        for name, rows in (("downloads", [late, wrong]), ("superseded", [late, cut])):
+            path = folder / f"{name}.parquet"
+            with store.whole_file(path) as part, store.Table(part, name, pa.schema(old)) as table:
+                for row in rows:
+                    table.add(row)
+    data = dataset.load([folder])
+    assert [(d.void_reason, d.void_detail, d.treatment_ok, d.treatment_detail) for d in downloads_of(data)] == [
+        ("unknown", "the lab was late", None, None),
+        (None, None, False, "refused"),
+    ]
+    assert [(row.configuration, row.attempt, row.reason, row.detail) for row in data.superseded] == [
+        ("WS", 1, "unknown", "the lab was late"),
+        ("BL", 1, "interrupted", None),
+    ]
 
 
 def test_table2_knows_the_answer(tmp_path: Path) -> None:
@@ -227,11 +253,17 @@ def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
 def test_mismatched_and_failed_downloads_stay_out(tmp_path: Path) -> None:
     downloads = two_configurations(BL=2.0, WS=1.0)
     downloads[1] = dataclasses.replace(downloads[1], treatment_ok=False)
+    downloads[7] = dataclasses.replace(downloads[7], void_reason="host_dropped")
     downloads[2] = dataclasses.replace(downloads[2], outcome="failed", failure="stalled")
     downloads[5] = dataclasses.replace(downloads[5], last_byte_s=None)
     (row,) = tables.table2(dataset.load([write_campaign(tmp_path / "c", downloads)]))
-    assert row.n == 9
-    assert row.excluded == {"BL failed": 1, "WS treatment not accepted": 1, "WS without a time": 1}
+    assert row.n == 8
+    assert row.excluded == {
+        "BL failed": 1,
+        "WS treatment not accepted": 1,
+        "WS void measurement run": 1,
+        "WS without a time": 1,
+    }
 
 
 def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
@@ -264,7 +296,7 @@ def test_throughput_metric_is_the_papers_ratio(tmp_path: Path) -> None:
 def test_without_kpis_time_works_and_throughput_says_why(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", two_configurations(BL=1.0, WS=1.0), kpis=False)
     data = dataset.load([folder])
-    assert "kpis.parquet" in data.notes[0] and "upshift run" in data.notes[0]
+    assert "kpis.parquet" in data.notes[0] and "upshift inspect" in data.notes[0]
     assert tables.table2(data)[0].n == 12
     with pytest.raises(UsageError, match="mean_throughput"):
         tables.table2(data, metric=Metric.THROUGHPUT)
@@ -315,7 +347,7 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
         dataset.load([good])
     (good / "lab.json").unlink()
     (good / "superseded.parquet").write_text("no")
-    with pytest.raises(UsageError, match="superseded downloads"):
+    with pytest.raises(UsageError, match="no readable Parquet"):
         dataset.load([good])
     write_superseded(good / "superseded.parquet", [])
     write_kpis(good / "kpis.parquet", [make_download()] * 2, [{}, {}])

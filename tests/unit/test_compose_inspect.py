@@ -6,7 +6,6 @@ import dataclasses
 import json
 import types
 import typing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,13 +55,64 @@ def connection(**changes: Any) -> Connection:
     return Connection(**blank(Connection, **(known | changes)))
 
 
-def test_the_nearest_connection_of_a_used_port_is_taken() -> None:
-    early, late = connection(first_ns=int((START - 0.4) * 1e9)), connection(first_ns=int((START + 0.01) * 1e9))
-    assert matching.find_connection(download(), [early, late]) is late
-    far = connection(first_ns=int((START + 5) * 1e9))
-    assert matching.find_connection(download(), [far]) is None
-    assert matching.find_connection(download(), [connection(client_port=1)]) is None
-    assert matching.find_connection(download(local_port=None), [late]) is None
+HOUR = 3600.0
+
+
+def at(seconds: float, **changes: Any) -> Connection:
+    return connection(first_ns=int((START + seconds) * 1e9), **changes)
+
+
+@pytest.mark.parametrize("clock", [0.0, HOUR, -HOUR])
+def test_addresses_and_ports_tell_the_connection_whatever_the_clock_says(clock: float) -> None:
+    connections = [at(n, client_port=40000 + n) for n in range(5)]
+    downloads = [download(local_port=40000 + n, started_at=START + n + clock) for n in range(5)]
+    assert matching.match(downloads, connections) == connections
+    assert matching.match(downloads[::-1], connections) == connections[::-1]
+
+
+def test_other_ends_are_no_match() -> None:
+    for changes in ({"client_port": 1}, {"server_port": 80}, {"server_ip": "198.18.0.8"}, {"protocol": "quic"}):
+        assert matching.match([download()], [connection(**changes)]) == [None]
+    for missing in ({"local_port": None}, {"server_ip": None}, {"server_port": None}):
+        assert matching.match([download(**missing)], [connection()]) == [None]
+
+
+def test_the_local_address_tells_where_it_is_known() -> None:
+    one, two = at(0.1, client_ip="198.18.0.1"), at(0.0, client_ip="198.18.0.2")
+    assert matching.match([download(local_ip="::ffff:198.18.0.1")], [one, two]) == [one]
+    # Behind an address translation the capture has another one.
+    assert matching.match([download(local_ip="198.18.7.7")], [one]) == [one]
+    six = connection(server_ip="fd00:198:18::9", client_ip="fe80::1")
+    written = download(server_ip="fd00:198:18:0::9", local_ip="fe80::1%eth0")
+    assert matching.match([written], [six]) == [six]
+
+
+@pytest.mark.parametrize("clock", [0.0, HOUR, -HOUR])
+def test_time_decides_between_connections_of_one_port(clock: float) -> None:
+    """Port 40000 was used again; others of the run tell what the clock is off by."""
+    other = at(0, client_port=1)
+    early, middle, late = at(10.0), at(10.6), at(20.0)
+    known = download(local_port=1, started_at=START + clock)
+
+    def found(*seconds: float) -> list[Connection | None]:
+        downloads = [known, *(download(started_at=START + clock + s) for s in seconds)]
+        return matching.match(downloads, [late, other, middle, early])[1:]
+
+    assert found(10.1) == [early] and found(10.5) == [middle] and found(19.0) == [late]
+    assert found(19.0, 10.5) == [late, middle]
+    assert found(10.1, 10.2, 20.0) == [early, middle, late]
+    # More downloads than connections: one never left the host.
+    assert found(5.0, 10.0, 10.5, 20.0) == [None, early, middle, late]
+
+
+def test_order_decides_where_no_clock_is_known() -> None:
+    early, late = at(10.0), at(20.0)
+    assert matching.match([download(started_at=1.0), download(started_at=500.0)], [late, early]) == [early, late]
+    # Distances fit best where the first one is left out.
+    downloads = [download(started_at=HOUR), download(started_at=HOUR + 10)]
+    assert matching.match(downloads, [at(3.0), early, late]) == [early, late]
+    # Nothing else can tell: the nearest.
+    assert matching.match([download(started_at=START + 19)], [early, late]) == [late]
 
 
 def test_a_treatment_as_asked_is_proven() -> None:
@@ -77,14 +127,18 @@ def test_a_treatment_that_the_wire_contradicts_is_told() -> None:
 
 
 def test_without_a_capture_nothing_is_proven() -> None:
-    assert proof.judge_treatment(download(), None) == (None, "no connection of the capture fits this download")
+    ok, detail = proof.judge_treatment(download(), None)
+    assert ok is None and "addresses and ports" in (detail or "")
+    assert proof.judge_treatment(download(), None, lost="it is gone") == (None, "it is gone")
     assert proof.judge_treatment(download(capture=None), None) == (None, "there is no capture")
     assert proof.judge_treatment(download(), connection(syn_ns=None))[0] is None
 
 
-def test_a_void_download_stays_void() -> None:
-    void = download(treatment_ok=False, treatment_detail="void: late")
-    assert proof.judge_treatment(void, connection()) == (False, "void: late")
+def test_a_void_download_is_judged_and_not_accepted() -> None:
+    void = download(void_reason="emulator_late")
+    assert proof.judge_treatment(void, connection()) == (True, None)
+    (row,) = rows.inspect_run([void], [connection()])
+    assert (row.download.treatment_ok, row.download.accepted) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +152,7 @@ def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None
 
 def test_client_and_capture_must_agree() -> None:
     assert proof.story(download(), connection()) is None
+    assert proof.story(download(started_at=START + HOUR), connection()) is None, "only the clock differs"
     late = connection(response_last_ns=int((START + 0.98) * 1e9))
     assert "client and capture differ" in (proof.story(download(), late) or "")
     short = connection(server=side(payload_bytes=999))
@@ -105,14 +160,12 @@ def test_client_and_capture_must_agree() -> None:
     assert proof.story(download(), connection(truncated=True, server=side(payload_bytes=1))) is None
 
 
-def test_kpis_are_written_with_units(tmp_path: Path) -> None:
+def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:
+    schema = rows.kpi_schema()
+    assert schema.names == [*store.DOWNLOAD_KEY, "engine", *KPIS]
+    assert schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
     row = rows.kpi_row(download(), connection())
-    rows.write_kpis(tmp_path / "kpis.parquet", [row])
-    table = store.read_table(tmp_path / "kpis.parquet", "kpis")
-    assert table.column_names == [*store.DOWNLOAD_KEY, *KPIS]
-    assert table.schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
-    rows.write_kpis(tmp_path / "empty.parquet", [])
-    assert store.read_table(tmp_path / "empty.parquet", "kpis").num_rows == 0
+    assert list(row) == schema.names and row["engine"] == rows.ENGINE
 
 
 def test_quic_goodput_comes_from_the_body() -> None:

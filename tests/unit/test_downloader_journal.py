@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from downloader.client import ClientResult
-from downloader.export import export_downloads
-from downloader.journal import Journal, folder_lock
+from downloader.folder import environment, folder_lock, open_journals
+from downloader.journal import Journal
 from downloader.plan import PlannedRun
 from downloader.records import Planned, complete, mark_void, record, same_object
-from upshift import store
-from upshift.domain import Configuration, Download, Failure, Outcome, Target
+from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from upshift.errors import UsageError
 from upshift.place import FlowCount, Verdict
 
 NAMES = ("warmup", "BL", "WS")
+LATE = Disturbance(reason=VoidReason.EMULATOR_LATE, detail="late")
+AGAIN = Disturbance(reason=VoidReason.EMULATOR_LOST, detail="late again")
 
 
 def runs(count: int = 3) -> list[PlannedRun]:
@@ -77,14 +79,14 @@ def test_accepted_runs_are_recorded_once(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     first, second, _ = runs()
     rows = make(journal, first)
-    assert journal.downloads() == []
+    assert list(journal.downloads()) == []
     journal.accept(0, rows)
-    assert journal.downloads() == rows and journal.open_runs() == [1, 2]
+    assert list(journal.downloads()) == rows and journal.open_runs() == [1, 2]
     with pytest.raises(Exception, match="UNIQUE"):
         journal.accept(0, rows)
     with pytest.raises(AssertionError, match="2 downloads of 3"):
         journal.accept(1, [download(second, 0), download(second, 1)])
-    assert journal.downloads() == rows
+    assert list(journal.downloads()) == rows
     counts = journal.counts()
     assert (counts.planned, counts.recorded, counts.ok, counts.interrupted_runs) == (9, 3, 3, 0)
 
@@ -97,31 +99,35 @@ def test_an_interrupted_run_is_made_again_whole(tmp_path: Path) -> None:
     journal.stage(0, attempt, download(run, 1))
     journal.close()
     again = opened(tmp_path)
-    assert again.open_runs() == [0, 1, 2] and again.downloads() == []
-    assert [(d.configuration, d.treatment_ok, d.treatment_detail) for d in again.superseded()] == [
-        ("warmup", False, "interrupted"),
-        ("BL", False, "interrupted"),
+    assert again.open_runs() == [0, 1, 2] and list(again.downloads()) == []
+    assert [(d.configuration, d.attempt, d.reason, d.detail, d.capture) for d in again.superseded()] == [
+        ("warmup", 1, "interrupted", None, None),
+        ("BL", 1, "interrupted", None, None),
     ]
     rows = make(again, run)
     assert {row.attempts for row in rows} == {2}
     again.accept(0, rows)
-    assert again.counts().interrupted_runs == 1 and len(again.superseded()) == 2
+    assert again.counts().interrupted_runs == 1 and len(list(again.superseded())) == 2
 
 
 def test_void_runs_are_counted_apart_from_interrupted_ones(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     run = runs()[0]
-    assert journal.void(0, "late", make(journal, run)) == 1
+    assert journal.void(0, LATE, make(journal, run)) == 1
     journal.begin(0)  # interrupted
     journal.close()
     journal = opened(tmp_path)
     assert journal.voids(0) == 1
-    journal.void(0, "late", make(journal, run))
-    journal.accept(0, mark_void(make(journal, run), "late again"), void="late again")
+    journal.void(0, LATE, make(journal, run))
+    journal.accept(0, mark_void(make(journal, run), AGAIN), void=AGAIN)
     assert journal.counts().void_runs == 3 and journal.counts().interrupted_runs == 1
-    assert {d.treatment_detail for d in journal.downloads()} == {"void: late again"}
-    assert {d.treatment_ok for d in journal.downloads()} == {False}
-    assert len(journal.superseded()) == 6
+    void = {(d.void_reason, d.void_detail, d.treatment_ok, d.accepted) for d in journal.downloads()}
+    assert void == {("emulator_lost", "late again", None, False)}
+    assert [(d.attempt, d.reason, d.detail) for d in journal.superseded()] == [
+        *[(1, "emulator_late", "late")] * 3,
+        *[(3, "emulator_late", "late")] * 3,
+    ]
+    assert journal.void_attempts(0) == {1, 3}
 
 
 def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
@@ -140,7 +146,7 @@ def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_worker(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from downloader.journal import folder_lock\n"
+        "import sys; from pathlib import Path; from downloader.folder import folder_lock\n"
         "with folder_lock(Path(sys.argv[1])):\n print('locked', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(
@@ -257,21 +263,90 @@ def test_killed_while_the_journal_is_made(tmp_path: Path) -> None:
     assert opened(tmp_path).open_runs() == [0, 1, 2]
 
 
-def test_export(tmp_path: Path) -> None:
+def test_the_journals_of_a_folder(tmp_path: Path) -> None:
+    for name in ("B", "A"):
+        journal = opened(tmp_path / "vantage" / name)
+        journal.set_meta("environment", json.dumps({"kernel": name}))
+        rows = make(journal, runs()[1])
+        journal.accept(1, rows)
+        journal.void(0, LATE, make(journal, runs()[0]))
+        journal.close()
+    with open_journals(tmp_path) as journals:
+        assert list(journals) == ["A", "B"]
+        assert [list(journal.downloads()) for journal in journals.values()] == [rows, rows]
+        assert [journal.recorded_runs() for journal in journals.values()] == [1, 1]
+        document = environment(journals)
+        assert document["plan_sha256"] == "h"
+        assert document["vantage_points"] == {"A": {"kernel": "A"}, "B": {"kernel": "B"}}
+    with pytest.raises(UsageError, match="holds no campaign"), open_journals(tmp_path / "vantage"):
+        pass
+    with pytest.raises(UsageError, match="no such folder"), open_journals(tmp_path / "nowhere"):
+        pass
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_journal_that_was_never_filled_has_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "vantage" / "A"
+    folder.mkdir(parents=True)
+    (folder / "journal.sqlite").touch()  # killed before the plan was in it
+    with open_journals(tmp_path) as journals:
+        assert list(journals["A"].downloads()) == list(journals["A"].superseded()) == []
+        assert journals["A"].recorded_runs() == 0 and environment(journals)["plan_sha256"] is None
+
+
+def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
     journal = opened(tmp_path / "vantage" / "A")
-    journal.set_meta("environment", json.dumps({"kernel": "6.1"}))
-    rows = make(journal, runs()[1])
-    journal.accept(1, rows)
-    journal.void(0, "late", make(journal, runs()[0]))
+    journal.accept(0, make(journal, runs()[0]))
     journal.close()
-    assert export_downloads(tmp_path) == rows
-    assert store.read_rows(tmp_path / "downloads.parquet", "downloads", Download) == rows
-    superseded = store.read_rows(tmp_path / "superseded.parquet", "superseded", Download)
-    assert [d.treatment_detail for d in superseded] == ["void: late"] * 3
-    environment = json.loads((tmp_path / "environment.json").read_text())
-    assert environment["plan_sha256"] == "h" and environment["vantage_points"] == {"A": {"kernel": "6.1"}}
-    with pytest.raises(UsageError, match="holds no campaign"):
-        export_downloads(tmp_path / "vantage")
+    path = tmp_path / "vantage" / "A" / "journal.sqlite"
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"x" * (len(data) - 4096))
+    with pytest.raises(UsageError, match="a journal cannot be read"), open_journals(tmp_path) as journals:
+        list(journals["A"].downloads())
+
+
+def downgrade(path: Path) -> None:
+    """Makes a journal what version 1 would have written."""
+    database = sqlite3.connect(path)
+    for table in ("downloads", "superseded"):
+        for key, text in database.execute(f"SELECT rowid, record FROM {table}").fetchall():
+            record = json.loads(text)
+            reason = record.pop("void_detail")
+            if record.pop("void_reason"):
+                record |= {"treatment_ok": False, "treatment_detail": f"void: {reason}"}
+            del record["engine"]
+            database.execute(f"UPDATE {table} SET record = ? WHERE rowid = ?", (json.dumps(record), key))
+    database.execute("UPDATE superseded SET reason = 'void: ' || detail WHERE reason != 'interrupted'")
+    database.execute("DROP INDEX superseded_by_plan")
+    database.execute("ALTER TABLE superseded DROP COLUMN detail")
+    database.execute("PRAGMA user_version = 1")
+    database.commit()
+    database.close()
+
+
+def test_a_journal_of_version_1_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
+    folder = tmp_path / "vantage" / "A"
+    journal = opened(folder)
+    journal.void(0, LATE, make(journal, runs()[0]))
+    journal.accept(0, mark_void(make(journal, runs()[0]), AGAIN), void=AGAIN)
+    journal.accept(1, make(journal, runs()[1]))
+    journal.begin(2)
+    journal.stage(2, 1, download(runs()[2], 0))
+    journal.close()
+    opened(folder).close()
+    downgrade(folder / "journal.sqlite")
+    with open_journals(tmp_path) as journals:
+        rows = list(journals["A"].downloads())
+        assert [(d.void_reason, d.void_detail, d.treatment_ok, d.treatment_detail) for d in rows] == [
+            *[("unknown", "late again", None, None)] * 3,
+            *[(None, None, None, None)] * 3,
+        ]
+        assert [(d.reason, d.detail) for d in journals["A"].superseded()] == [
+            *[("unknown", "late")] * 3,
+            ("interrupted", None),
+        ]
+    with pytest.raises(UsageError, match="begun by an older Upshift"):
+        opened(folder)
 
 
 def test_same_object() -> None:

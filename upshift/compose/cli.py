@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,10 @@ from upshift.errors import IncompleteError, UsageError
 if TYPE_CHECKING:
     from downloader.client import ClientOption
     from downloader.run import RunSummary
+    from upshift.compose.inspect import Inspection
+
+_MOST_NAMED = 20
+"""Lost captures that are named one by one."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 
@@ -37,16 +43,46 @@ def run(
 ) -> None:
     """Run a campaign, or resume the one in a folder.
 
-    Ends with 0 when every planned download is recorded, whatever its outcome, and with 1 when the plan is incomplete.
+    Ends with 0 when every planned download is recorded, whatever its outcome, and with 1 when the plan is incomplete or
+    captures that were made before are gone.
     """
     from upshift.compose.run import run_file
 
     with progress_display.show(as_json=json) as progress:
-        summary = run_file(
+        summary, inspection = run_file(
             campaign, out, progress=progress, order=order, vantage_points=vantage or (), isolation=isolation
         )
-    typer.echo(summary.as_json() if json else summary.sentence(out))
+    if json:
+        typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))
+    else:
+        typer.echo(summary.sentence(out))
+        typer.echo(inspection.sentence())
     _require_whole(summary, out)
+    _require_evidence([inspection])
+
+
+def inspect(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: what `upshift run` writes to --out.")
+    ],
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Captures read at once. Default: one per core.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Progress and one result per folder as JSON lines.")] = False,
+) -> None:
+    """Make downloads.parquet, kpis.parquet and the proof of treatment again, from journals and captures.
+
+    It needs no network, no root and no lab, so it works on a copy of a folder anywhere. What cannot be made again
+    because its capture is gone stays as an earlier inspection made it, is named, and makes the exit code 1.
+    """
+    from upshift.compose.inspect import inspect_campaign
+
+    inspections = []
+    for folder in folders:
+        with progress_display.show(as_json=json) as progress:
+            inspections.append(inspect_campaign(folder, progress=progress, jobs=jobs))
+        typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
+    _require_evidence(inspections)
 
 
 def run_listing() -> dict[str, list[tuple[str, str]]]:
@@ -78,6 +114,21 @@ def _require_whole(summary: RunSummary, out: Path) -> None:
         )
 
 
+def _require_evidence(inspections: Sequence[Inspection]) -> None:
+    """Names what is lost, and ends with exit code 1 where something is."""
+    lost = [f"{inspection.folder}/{lost.path}: {lost.why}" for inspection in inspections for lost in inspection.lost]
+    for line in lost[:_MOST_NAMED]:
+        typer.echo(f"upshift: {line}", err=True)
+    if len(lost) > _MOST_NAMED:
+        typer.echo(f"upshift: and {len(lost) - _MOST_NAMED} more; --json names all", err=True)
+    if lost:
+        kept = sum(inspection.kept for inspection in inspections)
+        raise IncompleteError(
+            f"{len(lost)} captures or journals are gone or damaged; {kept} downloads keep what was found before",
+            remedy="put them back, then run upshift inspect",
+        )
+
+
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("demo"),
     topology: Annotated[str, typer.Option(help="Lab: anrw (three vantage points, minutes) or small.")] = "anrw",
@@ -102,13 +153,15 @@ def demo(
     def say(line: str) -> None:
         typer.echo(line, err=json)
 
-    summary = run_demo(out, topology=topology, say=say, as_json=json)
+    summary, inspection = run_demo(out, topology=topology, say=say, as_json=json)
     _require_whole(summary, out)
     made = present(out)
     if json:
-        typer.echo(summary.as_json())
+        typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))
         typer.echo(dumps({"report": str(made.report)}))
-        return
-    made.tables.show(sys.stdout)
-    typer.echo(summary.sentence(out))
-    typer.echo(f"report: {made.report}")
+    else:
+        made.tables.show(sys.stdout)
+        typer.echo(summary.sentence(out))
+        typer.echo(inspection.sentence())
+        typer.echo(f"report: {made.report}")
+    _require_evidence([inspection])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from downloader.run import RunSummary
 from upshift import store
 from upshift.compose import road
+from upshift.compose.inspect import Inspection
 from upshift.compose.run import run_file
 from upshift.errors import UsageError
 from upshift.progress import show
@@ -34,7 +35,9 @@ TARGETS = "targets"
 PER_PROVIDER, OTHER = 2, 6
 
 
-def run_demo(out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False) -> RunSummary:
+def run_demo(
+    out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False
+) -> tuple[RunSummary, Inspection]:
     """Finds the targets and runs the demo's campaign into a folder, or goes on with it.
 
     Args:

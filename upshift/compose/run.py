@@ -1,4 +1,4 @@
-"""A campaign from its file to `kpis.parquet`: opens places, runs or resumes, exports, inspects the captures."""
+"""A campaign from its file to `kpis.parquet`: opens places, runs or resumes, inspects the folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from downloader.campaign import Campaign, load
-from downloader.export import export_downloads
 from downloader.run import RunSummary, run_campaign
 from downloader.targets import load_targets
 from upshift import store
-from upshift.compose.inspect import inspect_campaign
+from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
 from upshift.errors import UsageError
 from upshift.place import Place
@@ -32,7 +31,7 @@ def run_file(
     order: str | None = None,
     vantage_points: Sequence[str] = (),
     isolation: str | None = None,
-) -> RunSummary:
+) -> tuple[RunSummary, Inspection]:
     """Runs the campaign of a file into a folder, or goes on with the one that is there.
 
     Args:
@@ -59,9 +58,7 @@ def run_file(
     # Only now: a folder that holds another plan has been refused, and keeps its own truth.
     if truth is not None:
         store.write_json(out / "lab.json", truth)
-    export_downloads(out)
-    inspect_campaign(out, progress=progress)
-    return summary
+    return summary, inspect_campaign(out, progress=progress)
 
 
 def _lab_places(

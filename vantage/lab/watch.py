@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from upshift.domain import Transport
+from upshift.domain import Disturbance, Transport, VoidReason
 from upshift.place import FlowCount, Verdict
 from vantage.lab.pathem import Emulator
 
@@ -96,20 +96,23 @@ def lateness_p99_ms(before: Mapping[str, Any], after: Mapping[str, Any]) -> floa
 
 def judge(
     before: Mapping[str, Any], after: Mapping[str, Any], lateness_ms: float | None, limit_ms: float
-) -> str | None:
+) -> Disturbance | None:
     """Why a run between two snapshots is void, None where it can be believed."""
     if lateness_ms is not None and lateness_ms > limit_ms:
-        return f"the path emulator was {lateness_ms:.1f} ms late (99th percentile; the limit is {limit_ms:.1f} ms)"
+        late = f"the path emulator was {lateness_ms:.1f} ms late (99th percentile; the limit is {limit_ms:.1f} ms)"
+        return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=late)
     for old, new in zip(before["pairs"], after["pairs"], strict=True):
         for what in ("overflow", "write_errors"):
             if lost := new[what] - old[what]:
-                return f"the path emulator lost {lost} packets from {new['from']} to {new['to']} ({what})"
+                told = f"the path emulator lost {lost} packets from {new['from']} to {new['to']} ({what})"
+                return Disturbance(reason=VoidReason.EMULATOR_LOST, detail=told)
     known = {node["name"]: node["device_counters"] for node in before["nodes"]}
     for node in after["nodes"]:
         new, old = node["device_counters"], known[node["name"]]
         for what in ("tx_dropped", "rx_dropped"):
             if new is not None and old is not None and (lost := new.get(what, 0) - old.get(what, 0)):
-                return f"the device of {node['name']} dropped {lost} packets outside the emulator ({what})"
+                told = f"the device of {node['name']} dropped {lost} packets outside the emulator ({what})"
+                return Disturbance(reason=VoidReason.HOST_DROPPED, detail=told)
     return None
 
 

@@ -1,13 +1,15 @@
-"""Inspection: joins downloads with the connections of their captures, for KPIs and the proof of treatment.
+"""Inspection: journals and captures -> `downloads`, `kpis` and the proof of treatment. Anywhere, without root or place.
 
-    campaign.py  a campaign folder -> `downloads.parquet`, `kpis.parquet`
-    matching.py  which connection of a capture is a download's      (pure)
+    campaign.py  a campaign folder: streams the journals, scans captures on all cores, writes the tables
+    evidence.py  where the rows of a measurement run come from: its capture
+    earlier.py   what an earlier inspection left, for what is gone
+    rows.py      downloads and the connections of their capture -> rows                        (pure)
+    matching.py  which connection is a download's                                              (pure)
     proof.py     did the wire carry what was asked, and do client and capture tell one story?  (pure)
-    rows.py      rows of `kpis`                                      (pure, save for the writer)
 
 It stands in `compose` because it needs `downloader` (each factor reads its own proof) and `analysis` (connections).
 """
 
-from upshift.compose.inspect.campaign import inspect_campaign
+from upshift.compose.inspect.campaign import Inspection, inspect_campaign
 
-__all__ = ["inspect_campaign"]
+__all__ = ["Inspection", "inspect_campaign"]

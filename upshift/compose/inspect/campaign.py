@@ -1,56 +1,185 @@
-"""A campaign folder: its captures complete `downloads.parquet` and give `kpis.parquet`."""
+"""A campaign folder: journals and captures -> its tables, as often as wanted, few rows in memory at a time."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from analysis.captures import scan_capture
-from analysis.connection import Connection
-from analysis.kpi import Value
-from upshift import store
-from upshift.compose.inspect.matching import find_connection
-from upshift.compose.inspect.proof import judge_treatment
-from upshift.compose.inspect.rows import kpi_row, write_kpis
-from upshift.domain import Download
+from analysis.captures import in_order
+from downloader.folder import environment, folder_lock, open_journals
+from downloader.journal import Journal
+from upshift import conversions, store
+from upshift.compose.inspect.earlier import DOWNLOADS, KPIS, Earlier, kept
+from upshift.compose.inspect.evidence import Evidence, evidence
+from upshift.compose.inspect.rows import Inspected, kpi_schema
+from upshift.config import read_json
+from upshift.domain import Download, Superseded
 from upshift.errors import UsageError
 from upshift.progress import Progress
 
-
-def inspect_campaign(out: Path, *, progress: Progress) -> None:
-    """Reads the captures of a campaign folder, completes `downloads.parquet` and writes `kpis.parquet`."""
-    downloads = store.read_rows(out / "downloads.parquet", "downloads", Download)
-    captures = sorted({d.capture for d in downloads if d.capture is not None})
-    scans: dict[str, tuple[Connection, ...]] = {}
-    unreadable: dict[str, str] = {}
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        results = pool.map(lambda name: _scan(out / name), captures)
-        for done, (name, result) in enumerate(zip(captures, results, strict=True), start=1):
-            if isinstance(result, str):
-                unreadable[name] = result
-            else:
-                scans[name] = result
-            progress.update("captures", done=done, total=len(captures), failed=len(unreadable))
-    judged: list[Download] = []
-    rows: list[dict[str, Value]] = []
-    for download in downloads:
-        connection = find_connection(download, scans.get(download.capture or "", ()))
-        ok, detail = judge_treatment(download, connection)
-        if connection is None and download.capture in unreadable:
-            detail = unreadable[download.capture]
-        judged.append(replace(download, treatment_ok=ok, treatment_detail=detail))
-        if connection is not None:
-            rows.append(kpi_row(download, connection))
-    store.write_rows(out / "downloads.parquet", "downloads", judged)
-    write_kpis(out / "kpis.parquet", rows)
+SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
 
 
-def _scan(path: Path) -> tuple[Connection, ...] | str:
-    """The connections of a capture, or why there are none."""
-    if not path.exists():
-        return "the capture is gone"
-    try:
-        return tuple(scan_capture(path).connections)
-    except UsageError as error:
-        return error.sentence()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Evidence of one measurement run (or vantage point) that is not there any more."""
+
+    path: str
+    """Relative to the campaign's folder."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """How a folder stands after it was inspected."""
+
+    folder: str
+    downloads: int
+    proven: int
+    refuted: int
+    """Downloads whose treatment is disproved."""
+    unproven: int
+    void: int
+    """Downloads of measurement runs that were void to the end; they are in the three numbers above, too."""
+    kpis: int
+    """Rows of `kpis.parquet`."""
+    kept: int
+    """Downloads whose rows an earlier inspection made, and that cannot be made again."""
+    lost: tuple[Lost, ...]
+
+    def sentence(self) -> str:
+        """One line for a person."""
+        stay = f"; {self.kept} of them stay as an earlier inspection made them" if self.kept else ""
+        return (
+            f"{self.folder}: {self.downloads} downloads: treatment of {self.proven} proven, {self.refuted} not as "
+            f"asked, {self.unproven} unproven; KPIs of {self.kpis}{stay}"
+        )
+
+
+def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = None) -> Inspection:
+    """Makes `downloads`, `kpis`, `superseded` and `environment.json` of a folder from its journals and captures.
+
+    What cannot be made again, as a capture or a journal is gone or damaged, stays as an earlier inspection made it. All
+    files are complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that
+    leaves the earlier one, or none, so no download counts as proven whose KPIs are not there.
+
+    Args:
+        jobs: captures read at once; None for one per core.
+
+    Raises:
+        UsageError: the folder holds no campaign, is in use, or its tables are not what an inspection wrote.
+    """
+    with open_journals(folder) as journals, folder_lock(folder):
+        return _Tables(folder, journals, progress, jobs).write()
+
+
+class _Tables:
+    def __init__(self, folder: Path, journals: Mapping[str, Journal], progress: Progress, jobs: int | None) -> None:
+        self._folder, self._journals, self._progress, self._jobs = folder, journals, progress, jobs
+        self._schema = kpi_schema()
+        self._earlier = Earlier(folder, self._schema.names)
+        self._total = sum(journal.recorded_runs() for journal in journals.values())
+        self._lost: list[Lost] = []
+        self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
+        self._runs = self._void = self._kpis = self._kept = 0
+
+    def write(self) -> Inspection:
+        """Writes everything."""
+        # In this order they are replaced: what makes the others count comes last.
+        paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, KPIS, DOWNLOADS)]
+        with store.whole_files(*paths) as (environment_part, superseded_part, kpis_part, downloads_part):
+            environment_part.write_text(store.json_text(self._environment()), encoding="utf-8")
+            with store.Table(superseded_part, "superseded", store.row_schema("superseded")) as superseded:
+                for attempt in self._superseded():
+                    superseded.add(attempt)
+            with (
+                store.Table(downloads_part, "downloads", store.row_schema("downloads")) as downloads,
+                store.Table(kpis_part, "kpis", self._schema) as kpis,
+            ):
+                for row in self._rows():
+                    self._count(row)
+                    downloads.add(row.download)
+                    if row.kpis is not None:
+                        kpis.add(row.kpis)
+        return Inspection(
+            folder=str(self._folder),
+            downloads=sum(self._treatments.values()),
+            proven=self._treatments[True],
+            refuted=self._treatments[False],
+            unproven=self._treatments[None],
+            void=self._void,
+            kpis=self._kpis,
+            kept=self._kept,
+            lost=tuple(self._lost),
+        )
+
+    def _count(self, row: Inspected) -> None:
+        self._treatments[row.download.treatment_ok] += 1
+        self._void += row.download.void_reason is not None
+        self._kpis += row.kpis is not None
+
+    def _rows(self) -> Iterator[Inspected]:
+        """The rows of all downloads, vantage point by vantage point in the order of the plan."""
+        self._progress.update("captures", done=0, total=self._total)
+        for name, journal in self._journals.items():
+            yield from self._without_journal()
+            runs = measurement_runs(journal.downloads())
+            # Two readers of one stream: `in_order` holds as many runs as it has captures under way.
+            given, named = itertools.tee(runs)
+            found = in_order(lambda run: evidence(self._folder, run), given, jobs=self._jobs)
+            for run, seen in zip(named, found, strict=True):
+                yield from self._run(name, run, seen)
+        yield from self._without_journal()
+        self._earlier.end()
+
+    def _run(self, name: str, run: Sequence[Download], seen: Evidence) -> Iterator[Inspected]:
+        if run[0].vantage != name:
+            raise UsageError(
+                f"this journal is of the vantage point {run[0].vantage}",
+                where=str(self._journals[name].path),
+                remedy=f"name its folder {run[0].vantage} again",
+            )
+        if seen.lost is not None:
+            self._lost.append(Lost(path=run[0].capture or "", why=seen.lost))
+        for download, new in zip(run, seen.rows, strict=True):
+            old = self._earlier.of(download)
+            stays = None if seen.lost is None else kept(new, old, self._earlier)
+            self._kept += stays is not None
+            yield stays or new
+        self._runs += 1
+        self._progress.update("captures", done=self._runs, total=self._total, failed=len(self._lost))
+
+    def _without_journal(self) -> Iterator[Inspected]:
+        """The earlier rows that come next, as far as they are of vantage points whose journals are gone."""
+        gone: set[str] = set()
+        for row in self._earlier.without_journal(self._journals.__contains__):
+            gone.add(row.download.vantage)
+            self._kept += 1
+            yield row
+        self._lost += [Lost(path=f"vantage/{name}", why="the journal is gone") for name in sorted(gone)]
+
+    def _superseded(self) -> Iterator[Superseded]:
+        for journal in self._journals.values():
+            yield from journal.superseded()
+        path = self._folder / SUPERSEDED
+        for row in store.each_row(path, "superseded") if path.exists() else ():
+            if row["vantage"] not in self._journals:
+                yield conversions.build(Superseded, row)
+
+    def _environment(self) -> Mapping[str, Any]:
+        """The environment of every vantage point, that of a journal that is gone as an earlier inspection wrote it."""
+        document = environment(self._journals)
+        path = self._folder / ENVIRONMENT
+        known = read_json(path).get("vantage_points") if path.exists() else None
+        if isinstance(known, dict):
+            document["vantage_points"] = {**known, **document["vantage_points"]}
+        return document
+
+
+def measurement_runs(downloads: Iterator[Download]) -> Iterator[tuple[Download, ...]]:
+    """Downloads in the order of their plan, one measurement run at a time."""
+    for _, run in itertools.groupby(downloads, key=lambda d: (d.iteration, d.domain, d.url)):
+        yield tuple(run)

@@ -1,25 +1,113 @@
-"""Which connection of a capture is a download's. Pure."""
+"""Which connection of a capture is a download's: the one between the same addresses and ports. Pure.
+
+A measurement run has a capture of its own, so addresses and ports nearly always tell. Only where several connections
+share them (a port that was used again) does time decide, and then without trust in the client's clock: both sides are
+taken in order, and what the clock is off by comes from the downloads of the same run that are known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ipaddress
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from analysis.connection import Connection
 from upshift.domain import Download
 
-CLOCK_SLACK_S = 1.0
-"""Client and tcpdump read one clock, but a client may take its start time well before its first packet leaves."""
+
+class _Ends(NamedTuple):
+    transport: str
+    server_ip: str
+    server_port: int
+    local_port: int
 
 
-def find_connection(download: Download, connections: Iterable[Connection]) -> Connection | None:
-    """The connection of a download: same transport, addresses and ports, and the nearest in time within a second."""
-    if download.local_port is None:
-        return None
-    wanted = (download.transport, download.server_ip, download.server_port, download.local_port)
-    candidates = [
-        (abs(c.first_ns / 1e9 - download.started_at), c)
-        for c in connections
-        if (c.protocol, c.server_ip, c.server_port, c.client_port) == wanted
+def match(downloads: Sequence[Download], connections: Sequence[Connection]) -> list[Connection | None]:
+    """The connection of each download of a measurement run in the capture of that run, None where there is none."""
+    found: list[Connection | None] = [None] * len(downloads)
+    groups = _groups(downloads, connections)
+    certain = [
+        _first_s(candidates[0]) - downloads[members[0]].started_at
+        for members, candidates in groups
+        if len(members) == len(candidates) == 1
     ]
-    candidates = [entry for entry in candidates if entry[0] <= CLOCK_SLACK_S]
-    return min(candidates, key=lambda entry: entry[0])[1] if candidates else None
+    offset_s = statistics.median(certain) if certain else None
+    for members, candidates in groups:
+        members.sort(key=lambda index: downloads[index].started_at)
+        candidates.sort(key=lambda connection: connection.first_ns)
+        starts = [downloads[index].started_at for index in members]
+        for member, candidate in align(starts, [_first_s(c) for c in candidates], offset_s):
+            found[members[member]] = candidates[candidate]
+    return found
+
+
+def _first_s(connection: Connection) -> float:
+    return connection.first_ns / 1e9
+
+
+def _groups(
+    downloads: Sequence[Download], connections: Sequence[Connection]
+) -> list[tuple[list[int], list[Connection]]]:
+    """Downloads (by index) with the connections that may be theirs; which of a group is whose, its ends do not tell."""
+    by_ends: dict[_Ends, list[int]] = {}
+    for number, c in enumerate(connections):
+        ends = _Ends(c.protocol, _address(c.server_ip), c.server_port, c.client_port)
+        by_ends.setdefault(ends, []).append(number)
+    members: dict[tuple[int, ...], list[int]] = {}
+    for index, d in enumerate(downloads):
+        if d.server_ip is None or d.server_port is None or d.local_port is None:
+            continue
+        candidates = by_ends.get(_Ends(d.transport, _address(d.server_ip), d.server_port, d.local_port), [])
+        # Behind an address translation the capture has another local address than the client.
+        local = None if d.local_ip is None else _address(d.local_ip)
+        candidates = [n for n in candidates if _address(connections[n].client_ip) == local] or candidates
+        if candidates:
+            members.setdefault(tuple(candidates), []).append(index)
+    return [(indices, [connections[n] for n in candidates]) for candidates, indices in members.items()]
+
+
+def _address(text: str) -> str:
+    """One spelling per address: an IPv6 socket may say `::ffff:198.18.0.1`, or name an interface behind `%`."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def align(starts: Sequence[float], firsts: Sequence[float], offset: float | None) -> list[tuple[int, int]]:
+    """Pairs of indices, in order on both sides, as many as the shorter side has.
+
+    Args:
+        starts, firsts: times [s] in ascending order, each side by its own clock.
+        offset: `firsts` minus `starts` where that is known; None to take the one under which they fit best.
+    """
+    if len(starts) > len(firsts):
+        return [(i, j) for j, i in align(firsts, starts, None if offset is None else -offset)]
+    if len(starts) == len(firsts):
+        return [(i, i) for i in range(len(starts))]
+    if offset is not None:
+        return _nearest(starts, firsts, offset)[1]
+    # The first of the shorter side has some partner, so the offset is among these.
+    offsets = sorted((first - starts[0] for first in firsts), key=abs)
+    return min((_nearest(starts, firsts, each) for each in offsets), key=lambda found: found[0])[1]
+
+
+def _nearest(starts: Sequence[float], firsts: Sequence[float], offset: float) -> tuple[float, list[tuple[int, int]]]:
+    """All of `starts` with partners among `firsts`, in order, so that the sum of distances [s] is least."""
+    costs = [[0.0] * (len(firsts) + 1)]  # costs[i][j]: the first i starts within the first j firsts
+    for i, start in enumerate(starts):
+        row = [float("inf")] * (len(firsts) + 1)
+        for j in range(i, len(firsts)):
+            row[j + 1] = min(row[j], costs[i][j] + abs(firsts[j] - start - offset))
+        costs.append(row)
+    pairs = []
+    i, j = len(starts), len(firsts)
+    while i:
+        if costs[i][j] == costs[i][j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return costs[-1][-1], pairs[::-1]

@@ -39,17 +39,22 @@ def handshake_of(connection: Connection) -> Handshake | None:
     )
 
 
-def judge_treatment(download: Download, connection: Connection | None) -> tuple[bool | None, str | None]:
+def judge_treatment(
+    download: Download, connection: Connection | None, *, lost: str | None = None
+) -> tuple[bool | None, str | None]:
     """Whether the wire carried what was asked, and why not: (None, reason) where nothing can tell.
 
     For QUIC the client's own account counts, as transport parameters are encrypted in the capture.
+
+    Args:
+        lost: why the capture does not have everything, where it does not.
     """
-    if download.treatment_ok is False:
-        return False, download.treatment_detail
     if download.transport == Transport.QUIC:
         return _judge_quic(download)
     if connection is None:
-        return None, "no connection of the capture fits this download" if download.capture else "there is no capture"
+        if download.capture is None:
+            return None, "there is no capture"
+        return None, lost or "no connection of the capture has the addresses and ports of this download"
     handshake = handshake_of(connection)
     if handshake is None:
         return None, "the SYN is not in the capture"
@@ -76,14 +81,15 @@ def _judge_quic(download: Download) -> tuple[bool | None, str | None]:
 def story(download: Download, connection: Connection) -> str | None:
     """Where client and capture contradict each other, None where they tell the same story.
 
-    The last data byte reaches the kernel, and the capture, before the client can have read it; so only a client that is
-    earlier, or later by more than the slack, is wrong.
+    Each counts from its own start of the connection, so a clock that is off by a constant changes nothing. The last
+    data byte reaches the kernel, and the capture, before the client can have read it; so only a client that is earlier,
+    or later by more than the slack, is wrong.
     """
     if connection.truncated or (download.capture_dropped or 0) > 0 or download.last_byte_s is None:
         return None
     if connection.response_last_ns is None:
         return "client and capture differ: the client has a body, the capture has no data from the server"
-    seen_s = connection.response_last_ns / 1e9 - download.started_at
+    seen_s = (connection.response_last_ns - connection.first_ns) / 1e9
     slack_s = max(STORY_SLACK_S, STORY_SLACK_SHARE * download.last_byte_s)
     if abs(seen_s - download.last_byte_s) > slack_s:
         return (

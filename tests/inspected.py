@@ -1,0 +1,146 @@
+"""Campaign folders with journals and hand-made captures, of any size: what inspection reads."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from downloader.client import ClientResult
+from downloader.journal import Journal
+from downloader.plan import PlannedRun
+from downloader.records import Planned, complete, record
+from tests.unit.pcap_writer import Segment, download, ipv4, pcap
+from upshift.domain import Configuration, Download, Outcome, Target
+
+START = 1_700_000_000
+"""Epoch of the first measurement run [s]; each takes a minute."""
+
+OFF = {"ecn": "off", "sack": "off", "window_scaling": "off", "timestamps": "off"}
+
+TCP = ("warmup", "BL", "BL2", "WS")
+"""WS asks for window scaling and never gets it: its treatment is disproved."""
+CONFIGURATIONS = (*TCP, "quiche")
+LEVELS = {"WS": {**OFF, "window_scaling": "14"}}
+
+PACKETS = 40
+
+
+def plan(count: int) -> list[PlannedRun]:
+    """Measurement runs on as many targets."""
+    return [
+        PlannedRun(
+            number=number,
+            iteration=1,
+            target=Target(domain=f"d{number}.example", url=f"https://d{number}.example/f"),
+            configurations=CONFIGURATIONS,
+        )
+        for number in range(count)
+    ]
+
+
+def make_campaign(
+    folder: Path,
+    *,
+    runs: int = 4,
+    vantages: Sequence[str] = ("MUC",),
+    packets: int = PACKETS,
+    recorded: int | None = None,
+    alike: bool = False,
+    clock_s: float = 0.0,
+) -> Path:
+    """A campaign folder; the same arguments give the same files, and more of them in a folder that is there.
+
+    Args:
+        packets: of the server, in each TCP download.
+        recorded: how many of the runs are done; None for all.
+        alike: all captures are one, linked, so that many of them take no room.
+        clock_s: what the clients' clock is ahead of the captures'.
+    """
+    for name in vantages:
+        own = folder / "vantage" / name
+        (own / "captures").mkdir(parents=True, exist_ok=True)
+        planned = plan(runs)
+        journal = Journal.open(own, planned, plan_hash="h")
+        journal.set_meta("environment", json.dumps({"host": name}))
+        waiting = set(journal.open_runs())
+        first: Path | None = None
+        for run in planned[:recorded]:
+            if run.number in waiting:
+                path = own / "captures" / f"1-{run.number:05d}.pcap"
+                rows, frames = _traffic(name, run, packets, seed="alike" if alike else f"{name}/{run.number}")
+                rows = [replace(row, started_at=row.started_at + clock_s) for row in rows]
+                if alike and first is not None:
+                    path.hardlink_to(first)
+                else:
+                    path.write_bytes(pcap((at_ns + s.time_ns, ipv4(s)) for at_ns, s in frames))
+                    first = path
+                journal.begin(run.number)
+                capture = path.relative_to(folder).as_posix()
+                journal.accept(run.number, complete(rows, capture=capture, captured=None, verdict=None))
+        journal.close()
+    return folder
+
+
+def _traffic(
+    vantage: str, run: PlannedRun, packets: int, *, seed: str
+) -> tuple[list[Download], list[tuple[int, Segment]]]:
+    """The downloads of a run, and the segments of those by TCP, each with the start of its connection [ns]."""
+    ports = random.Random(seed).sample(range(32768, 61000), len(run.configurations))
+    rows: list[Download] = []
+    frames: list[tuple[int, Segment]] = []
+    for position, (name, port) in enumerate(zip(run.configurations, ports, strict=True)):
+        at_ns = (START + 60 * run.number + 5 * position) * 10**9
+        last_s = 0.0
+        if name in TCP:
+            segments = [replace(s, client_port=port, window=65535) for s in download(base=position, packets=packets)]
+            frames += [(at_ns, segment) for segment in segments]
+            last_s = max(s.time_ns for s in segments if s.length and not s.from_client) / 1e9
+        body = packets * 1000 - 300
+        rows.append(_row(vantage, run, position, started_at=at_ns / 1e9, port=port, body=body, last_s=last_s + 0.0002))
+    return rows, frames
+
+
+def _row(
+    vantage: str, run: PlannedRun, position: int, *, started_at: float, port: int, body: int, last_s: float
+) -> Download:
+    name = run.configurations[position]
+    quic = name not in TCP
+    planned = Planned(
+        campaign="generated",
+        vantage=vantage,
+        iteration=run.iteration,
+        target=run.target,
+        configuration=Configuration(
+            name=name, client="quiche" if quic else "requests", levels={} if quic else LEVELS.get(name, OFF)
+        ),
+        position=position,
+        attempt=1,
+        budget_s=9.0,
+        port=443,
+    )
+    result = ClientResult(
+        outcome=Outcome.OK,
+        failure=None,
+        failure_detail=None,
+        started_at=started_at,
+        http_status=200,
+        body_bytes=body,
+        body_sha256="a" * 64,
+        server_ip="198.18.0.2",
+        server_port=443,
+        local_ip="198.18.0.1",
+        local_port=port,
+        connect_s=0.01,
+        last_byte_s=last_s,
+        alpn="h3" if quic else "http/1.1",
+        quic={"version": "0x00000001"} if quic else None,
+    )
+    return record(planned, result, dns_s=0.001)
+
+
+def captures(folder: Path) -> list[Path]:
+    """The captures of a folder in order of name."""
+    return sorted(folder.glob("vantage/*/captures/*.pcap"))

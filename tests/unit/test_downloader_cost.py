@@ -1,0 +1,97 @@
+"""What a run costs besides its downloads is the same however long the plan is: work is counted, not time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.engine import Turns
+from downloader.journal import Journal
+from downloader.plan import PlannedRun
+from tests.inspected import plan
+from tests.unit import test_downloader_journal as journals
+
+
+class Watched:
+    """A target that counts how often somebody looks at it."""
+
+    looks = 0
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+
+    @property
+    def domain(self) -> str:
+        Watched.looks += 1
+        return self._domain
+
+
+def watched(names: list[str]) -> list[PlannedRun]:
+    targets: list[Any] = [Watched(name) for name in names]
+    return [
+        PlannedRun(number=number, iteration=1, target=target, configurations=())
+        for number, target in enumerate(targets)
+    ]
+
+
+@pytest.mark.parametrize("count", [10, 1_000, 100_000])
+def test_the_next_run_is_found_at_once(count: int) -> None:
+    runs = watched([str(number) for number in range(count)])
+    Watched.looks = 0
+    assert list(Turns().each(runs, threading.Event())) == runs
+    assert Watched.looks == 3 * count  # is it free, take it, give it back
+
+
+def test_runs_whose_target_is_in_use_wait() -> None:
+    turns, stop = Turns(), threading.Event()
+    other = turns.each(watched(["b", "c"]), stop)
+    mine = turns.each(watched(["a", "b", "b", "d"]), stop)
+    assert next(other).number == 0 and next(mine).number == 0
+    assert next(mine).number == 3, "b is in use"
+    assert next(other).number == 1  # c: b is free again
+    assert [run.number for run in mine] == [1, 2]
+    other.close()
+    assert [run.number for run in turns.each(watched(["c"]), stop)] == [0], "closing gives back"
+    stop.set()
+    assert list(turns.each(watched(["a"]), stop)) == []
+
+
+def steps(folder: Path, count: int) -> dict[str, int]:
+    """Virtual machine instructions of SQLite (https://sqlite.org/opcode.html) for one run in the middle of a plan."""
+    journal = Journal.open(folder, plan(count), plan_hash="h")
+    runs = plan(count)
+    taken = 0
+
+    def tick() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    journal._db.set_progress_handler(tick, 1)
+    found = {}
+    for name in ("void", "accept"):
+        taken = 0
+        run = runs[count // 2]
+        attempt = journal.begin(run.number)
+        if attempt > 1:
+            journal.void_attempts(run.number)
+        rows = [journals.download(run, position, attempt=attempt) for position in range(len(run.configurations))]
+        for row in rows:
+            journal.stage(run.number, attempt, row)
+        journal.voids(run.number)
+        if name == "void":
+            journal.void(run.number, journals.LATE, rows)
+        else:
+            journal.accept(run.number, rows)
+        found[name] = taken
+    journal.close()
+    return found
+
+
+def test_the_journal_looks_at_one_run_only(tmp_path: Path) -> None:
+    small, large = steps(tmp_path / "small", 10), steps(tmp_path / "large", 3_000)
+    assert min(small.values()) > 100, "nothing was counted"
+    assert large == small

@@ -1,0 +1,377 @@
+"""A campaign folder is inspected again and again, and nothing is lost that cannot be made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from tests.inspected import CONFIGURATIONS, TCP, captures, make_campaign
+from upshift import store
+from upshift.cli import app
+from upshift.compose.inspect import Inspection, inspect_campaign, rows
+from upshift.domain import Download
+from upshift.errors import UsageError
+
+TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet", "environment.json")
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Silent:
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        pass
+
+
+def inspected(folder: Path, **options: Any) -> Inspection:
+    return inspect_campaign(folder, progress=Silent(), **options)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in TABLES}
+
+
+def downloads(folder: Path) -> list[Download]:
+    return store.read_rows(folder / "downloads.parquet", "downloads", Download)
+
+
+def kpis(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.read_table(folder / "kpis.parquet", "kpis").to_pylist()
+    return found
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Path:
+    return make_campaign(tmp_path / "c")
+
+
+def test_a_folder_is_inspected(campaign: Path) -> None:
+    found = inspected(campaign)
+    assert (found.downloads, found.proven, found.refuted, found.unproven) == (20, 16, 4, 0)
+    assert (found.kpis, found.kept, found.lost, found.void) == (16, 0, (), 0)
+    rows_ = downloads(campaign)
+    assert [d.configuration for d in rows_] == list(CONFIGURATIONS) * 4
+    assert {d.configuration for d in rows_ if not d.treatment_ok} == {"WS"}
+    assert {d.engine for d in rows_} == {row["engine"] for row in kpis(campaign)} == {rows.ENGINE}
+    assert Counter(row["configuration"] for row in kpis(campaign)) == dict.fromkeys(TCP, 4)
+    assert all(row["packets_from_server"] > 40 for row in kpis(campaign))
+    assert json.loads((campaign / "environment.json").read_text())["vantage_points"] == {"MUC": {"host": "MUC"}}
+
+
+@pytest.mark.parametrize("clock_s", [3600.0, -3600.0])
+def test_a_clock_that_is_an_hour_off_changes_nothing(tmp_path: Path, clock_s: float) -> None:
+    """As reported: 17 of 52 downloads were unproven."""
+    found = inspected(make_campaign(tmp_path, clock_s=clock_s))
+    assert (found.proven, found.refuted, found.unproven, found.kpis) == (16, 4, 0, 16)
+
+
+@pytest.mark.parametrize("jobs", [1, 3, None])
+def test_again_and_elsewhere_gives_the_same_bytes(campaign: Path, tmp_path: Path, jobs: int | None) -> None:
+    inspected(campaign)
+    first = contents(campaign)
+    copy = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(campaign, copy, ignore=shutil.ignore_patterns("*.parquet"))
+    inspected(copy, jobs=jobs)
+    inspected(campaign, jobs=jobs)
+    assert contents(campaign) == first == contents(copy)
+
+
+def test_three_of_four_captures_are_removed(campaign: Path) -> None:
+    """As reported: 52 rows of KPIs became 13, 50 proven downloads 17, with exit code 0."""
+    inspected(campaign)
+    before = contents(campaign)
+    gone = captures(campaign)[1:]
+    for path in gone:
+        path.unlink()
+    done = CliRunner().invoke(app, ["inspect", str(campaign)])
+    assert contents(campaign) == before
+    assert done.exit_code == 1
+    for path in gone:
+        assert f"{path}: the capture is gone" in done.stderr
+    assert "3 captures or journals are gone or damaged; 15 downloads keep" in str(done.exception)
+    assert "treatment of 16 proven" in done.stdout and "KPIs of 16; 15 of them stay" in done.stdout
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:700])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def only_a_header(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:24])
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"this is not a capture" * 50)
+
+
+@pytest.mark.parametrize("damage", [cut, empty, only_a_header, garbage, Path.unlink])
+def test_damaged_captures_take_nothing_away(campaign: Path, damage: Any) -> None:
+    inspected(campaign)
+    before = contents(campaign)
+    for path in captures(campaign):
+        damage(path)
+    for _ in range(2):
+        found = inspected(campaign)
+        assert contents(campaign) == before
+        assert (found.proven, found.kpis, found.kept, len(found.lost)) == (16, 16, 20, 4)
+
+
+@pytest.mark.parametrize("damage", [empty, Path.unlink])
+def test_captures_that_were_gone_before_prove_nothing(campaign: Path, damage: Any) -> None:
+    for path in captures(campaign)[:3]:
+        damage(path)
+    found = inspected(campaign)
+    assert (found.proven, found.refuted, found.unproven, found.kpis, found.kept) == (7, 1, 12, 4, 0)
+    assert all("capture" in (d.treatment_detail or "") for d in downloads(campaign) if d.treatment_ok is None)
+    assert len(found.lost) == 3 and found.lost[0].path == "vantage/MUC/captures/1-00000.pcap"
+
+
+def test_a_capture_that_comes_back_is_read_again(campaign: Path, tmp_path: Path) -> None:
+    path = captures(campaign)[0]
+    path.rename(tmp_path / "away")
+    assert inspected(campaign).unproven == 4
+    (tmp_path / "away").rename(path)
+    found = inspected(campaign)
+    assert (found.unproven, found.kept, found.lost) == (0, 0, ())
+
+
+def test_rows_keep_the_version_that_made_them(campaign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as past:
+        past.setattr(rows, "ENGINE", "upshift 0.0")
+        inspected(campaign)
+    captures(campaign)[0].unlink()
+    inspected(campaign)
+    first = [(d.domain, d.engine) for d in downloads(campaign)]
+    assert first == [(f"d{n}.example", "upshift 0.0" if n == 0 else rows.ENGINE) for n in range(4) for _ in range(5)]
+    assert [row["engine"] for row in kpis(campaign)] == ["upshift 0.0"] * 4 + [rows.ENGINE] * 12
+
+
+def without(folder: Path, *columns: str) -> None:
+    """Takes columns of `kpis.parquet` away: KPIs that an older Upshift did not have."""
+    path = folder / "kpis.parquet"
+    store.write_table(path, "kpis", store.read_table(path, "kpis").drop_columns(list(columns)))
+
+
+def test_kept_rows_lack_newer_kpis(campaign: Path) -> None:
+    inspected(campaign)
+    without(campaign, "mean_throughput", "engine")
+    captures(campaign)[0].unlink()
+    inspected(campaign)
+    assert [row["mean_throughput"] is None for row in kpis(campaign)] == [True] * 4 + [False] * 12
+    assert [row["engine"] for row in kpis(campaign)] == [None] * 4 + [rows.ENGINE] * 12
+
+
+def test_kpis_of_a_newer_version_are_not_thrown_away(campaign: Path) -> None:
+    inspected(campaign)
+    path = campaign / "kpis.parquet"
+    table = store.read_table(path, "kpis")
+    store.write_table(path, "kpis", table.append_column("newer", pa.array([1.0] * len(table))))
+    before = contents(campaign)
+    captures(campaign)[0].unlink()
+    with pytest.raises(UsageError, match=r"this Upshift does not know newer; use the newer Upshift"):
+        inspected(campaign)
+    assert contents(campaign) == before
+
+
+def test_a_campaign_that_goes_on(tmp_path: Path) -> None:
+    make_campaign(tmp_path, recorded=2)
+    assert inspected(tmp_path).downloads == 10
+    make_campaign(tmp_path)
+    captures(tmp_path)[0].unlink()
+    found = inspected(tmp_path)
+    assert (found.downloads, found.proven, found.kpis, found.kept) == (20, 16, 16, 5)
+
+
+def test_a_journal_that_is_gone(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, vantages=("A", "B", "C"), runs=2)
+    inspected(folder)
+    before = contents(folder)
+    for name in ("B", "C"):
+        shutil.rmtree(folder / "vantage" / name)
+        found = inspected(folder)
+        assert contents(folder) == before
+    assert [(lost.path, lost.why) for lost in found.lost] == [
+        ("vantage/B", "the journal is gone"),
+        ("vantage/C", "the journal is gone"),
+    ]
+    assert (found.downloads, found.kept) == (30, 20)
+
+
+@pytest.mark.parametrize("table", ["downloads", "kpis"])
+def test_rows_that_no_journal_has_are_not_thrown_away(campaign: Path, table: str) -> None:
+    inspected(campaign)
+    path = campaign / f"{table}.parquet"
+    whole = store.read_table(path, table)
+    store.write_table(path, table, pa.concat_tables([whole.slice(3), whole.slice(0, 3)]))
+    before = contents(campaign)
+    with pytest.raises(UsageError, match="that the journals do not have here"):
+        inspected(campaign)
+    assert contents(campaign) == before
+
+
+def test_a_folder_of_another_name_is_refused(campaign: Path) -> None:
+    (campaign / "vantage" / "MUC").rename(campaign / "vantage" / "SFO")
+    with pytest.raises(UsageError, match="vantage point MUC"):
+        inspected(campaign)
+    assert not (campaign / "downloads.parquet").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.test_inspect_folder import inspected
+when, step, replace = int(sys.argv[2]), 0, Path.replace
+def counted(self, target):
+    global step
+    if step == when:
+        os.kill(os.getpid(), signal.SIGKILL)
+    step += 1
+    return replace(self, target)
+Path.replace = counted
+inspected(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_kill_leaves_nothing_that_counts_as_proven(tmp_path: Path, earlier: bool) -> None:
+    """Killed before the n-th file gets its name: `downloads.parquet` comes last, and with the KPIs that it needs."""
+    for when in range(len(TABLES)):
+        folder = make_campaign(tmp_path / str(when), recorded=2)
+        if earlier:
+            inspected(folder)
+        before = contents(folder) if earlier else {}
+        make_campaign(folder)
+        child = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(when)], cwd=REPOSITORY)
+        assert child.returncode == -signal.SIGKILL
+        assert (folder / "downloads.parquet").exists() == earlier
+        if earlier:
+            assert (folder / "downloads.parquet").read_bytes() == before["downloads.parquet"]
+            proven = {(d.domain, d.configuration) for d in downloads(folder) if d.treatment_ok and d.transport == "tcp"}
+            assert proven and proven <= {(row["domain"], row["configuration"]) for row in kpis(folder)}
+        assert inspected(folder).proven == 16
+        assert not list(folder.glob(".*.part"))
+
+
+def test_memory_does_not_grow_with_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(store, "ROWS_READ_AT_ONCE", 50)
+
+    class Weighing:
+        most = 0
+
+        def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+            assert task == "captures" and done <= total
+            self.most = max(self.most, tracemalloc.get_traced_memory()[0])
+
+    def most_bytes(runs: int) -> int:
+        """Python's own memory after any capture, in a first and in a later inspection."""
+        folder = make_campaign(tmp_path / str(runs), runs=runs, packets=2, alike=True)
+        weighing = Weighing()
+        tracemalloc.start()
+        for _ in range(2):
+            assert inspect_campaign(folder, progress=weighing, jobs=2).kpis == 4 * runs
+        tracemalloc.stop()
+        return weighing.most
+
+    most_bytes(10)  # what is made once
+    few, many = most_bytes(60), most_bytes(300)
+    print(f"{few} bytes for 60 measurement runs, {many} for 300")
+    assert many < 1.3 * few
+
+
+def test_sentences(tmp_path: Path, campaign: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        inspected(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UsageError, match="holds no campaign"):
+        inspected(tmp_path / "other")
+    (campaign / "environment.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"environment\.json: its lists or objects are nested too deeply"):
+        inspected(campaign)
+    (campaign / "environment.json").unlink()
+    (campaign / "downloads.parquet").write_text("no")
+    with pytest.raises(UsageError, match="no readable Parquet"):
+        inspected(campaign)
+
+
+def test_json_has_one_result_per_folder(tmp_path: Path) -> None:
+    folders = [make_campaign(tmp_path / name, runs=2) for name in ("a", "b")]
+    captures(folders[1])[0].unlink()
+    done = CliRunner().invoke(app, ["inspect", "--json", "--jobs", "1", *map(str, folders)])
+    assert done.exit_code == 1
+    one, two = map(json.loads, done.stdout.splitlines())
+    assert (one["folder"], one["proven"], one["lost"]) == (str(folders[0]), 8, [])
+    assert two["lost"] == [{"path": "vantage/MUC/captures/1-00000.pcap", "why": "the capture is gone"}]
+    assert '"task": "captures"' in done.stderr
+
+
+ANALYSIS_ONLY = """
+import importlib.metadata as metadata, re, sys
+from pathlib import Path
+
+def requirements(distribution, extra):
+    for line in metadata.requires(distribution) or ():
+        name, _, marker = line.partition(";")
+        wanted = re.search(r"extra == ['\\"]([^'\\"]+)", marker)
+        if wanted is None or wanted[1] == extra:
+            yield re.match(r"[A-Za-z0-9._-]+", name.strip())[0].lower().replace("_", "-")
+
+installed, waiting = set(), [("upshift", "analysis")]
+while waiting:
+    name, extra = waiting.pop()
+    try:
+        found = list(requirements(name, extra))
+    except metadata.PackageNotFoundError:
+        continue
+    installed.add(name)
+    waiting += [(each, None) for each in found if each not in installed]
+absent = set()
+for module, distributions in metadata.packages_distributions().items():
+    if not {each.lower().replace("_", "-") for each in distributions} & installed:
+        absent.add(module)
+assert {"scrapy", "trustme", "tldextract"} <= absent, absent
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+def forbid(event, arguments):
+    if event in ("socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.exec", "os.posix_spawn"):
+        raise RuntimeError(event)
+
+sys.meta_path.insert(0, Absent())
+sys.addaudithook(forbid)
+from upshift.cli import main
+sys.argv = ["upshift", "inspect", sys.argv[1]]
+main()
+"""
+
+
+def test_without_root_network_or_the_other_extras(campaign: Path, tmp_path: Path) -> None:
+    """On a copied folder, where only the extra `analysis` is installed: the same bytes."""
+    inspected(campaign)
+    copy = tmp_path / "copy"
+    shutil.copytree(campaign, copy, ignore=shutil.ignore_patterns("*.parquet", "*.json"))
+    # The interpreter may be readable by root only, so root stays the owner and loses every capability.
+    plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"] if os.geteuid() == 0 else []
+    command = [*plain, sys.executable, "-c", ANALYSIS_ONLY, str(copy)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "treatment of 16 proven, 4 not as asked, 0 unproven" in done.stdout
+    assert contents(copy) == contents(campaign)

@@ -1,0 +1,126 @@
+"""What an earlier inspection of a folder left, for captures and journals that are not there any more.
+
+Tables of any length are read alongside the journals, few rows at a time: both have the order vantage point by vantage
+point, plan by plan, and an earlier table lacks at most what was recorded after it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analysis.kpi import Value
+from upshift import conversions, store
+from upshift.compose.inspect.rows import Inspected
+from upshift.domain import Download
+from upshift.errors import UsageError
+
+DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
+
+Key = tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Old:
+    """What the earlier tables say of one download."""
+
+    download: Mapping[str, Any] | None
+    kpis: Mapping[str, Any] | None
+
+
+class Earlier:
+    """The earlier tables of a folder, both read forward once.
+
+    Args:
+        columns: those that `kpis` has today.
+
+    Raises:
+        UsageError: from any method, for a table that is no longer what inspection wrote.
+    """
+
+    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
+        self._downloads = _Forward(folder / DOWNLOADS, "downloads")
+        self._kpis = _Forward(folder / KPIS, "kpis")
+        self._where, self._columns = str(folder / KPIS), columns
+        self._unknown = sorted(set(self._kpis.columns) - set(columns))
+
+    def of(self, download: Download) -> Old:
+        """What there is of this download. Ask for each download, in order."""
+        key = tuple(getattr(download, name) for name in store.DOWNLOAD_KEY)
+        return Old(download=self._downloads.take(key), kpis=self._kpis.take(key))
+
+    def without_journal(self, is_known: Callable[[str], bool]) -> Iterator[Inspected]:
+        """The rows that come next, as far as they are of vantage points whose journals are gone."""
+        while (row := self._downloads.current) is not None and not is_known(row["vantage"]):
+            old = Old(download=row, kpis=self._kpis.take(_key(row)))
+            self._downloads.take(_key(row))
+            yield Inspected(download=conversions.build(Download, row), kpis=self.kpi_row(old))
+
+    def kpi_row(self, old: Old) -> Mapping[str, Value] | None:
+        """An earlier row of `kpis` as it is written today: KPIs that it lacks stay empty."""
+        if old.kpis is None:
+            return None
+        if self._unknown:
+            raise UsageError(
+                f"captures are gone whose KPIs stand here, and this Upshift does not know {', '.join(self._unknown)}",
+                where=self._where,
+                remedy="use the newer Upshift that made them",
+            )
+        return {name: old.kpis.get(name) for name in self._columns}
+
+    def end(self) -> None:
+        """To be called after the last download: every earlier row must have been met."""
+        for table in (self._downloads, self._kpis):
+            if table.current is not None:
+                raise UsageError(
+                    f"it has downloads that the journals do not have here ({_shown(table.current)})",
+                    where=str(table.path),
+                    remedy="put the journal back that it was made from, or move the file away",
+                )
+
+
+class _Forward:
+    """A table whose rows are met in order."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path = path
+        there = path.exists()
+        self.columns = store.columns(path, kind) if there else ()
+        self._rows = store.each_row(path, kind) if there else iter(())
+        self.current = next(self._rows, None)
+
+    def take(self, key: Key) -> Mapping[str, Any] | None:
+        """The next row where it has this key, and moves on."""
+        row = self.current
+        if row is None or _key(row) != key:
+            return None
+        self.current = next(self._rows, None)
+        return row
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return tuple(row[name] for name in store.DOWNLOAD_KEY)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return f"{row['vantage']}, iteration {row['iteration']}, {row['domain']}, {row['configuration']}"
+
+
+def kept(new: Inspected, old: Old, earlier: Earlier) -> Inspected | None:
+    """What stays of the earlier rows of a download whose evidence is lost; None where the new ones tell as much.
+
+    A capture that is cut still has something; it counts where nothing was ever made from the whole one.
+    """
+    has_kpis = old.kpis is not None and (new.kpis is None or not old.kpis.get("truncated"))
+    has_proof = old.download is not None and old.download["treatment_ok"] is not None and (has_kpis or not new.kpis)
+    if not has_kpis and not has_proof:
+        return None
+    download, kpis = new.download, new.kpis
+    if old.download is not None and has_proof:
+        treatment = {name: old.download[name] for name in ("treatment_ok", "treatment_detail", "engine")}
+        download = replace(download, **treatment)
+    if has_kpis:
+        kpis = earlier.kpi_row(old)
+    return Inspected(download=download, kpis=kpis)

@@ -1,0 +1,67 @@
+"""Where the rows of a measurement run come from: each source is asked in turn, the first that has some answers.
+
+Today the captures are the only source. A journal that keeps the rows of captures that were dropped on purpose becomes
+another one, in front of it: such a capture is not lost, and its rows need not be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.captures import scan_capture
+from upshift.compose.inspect.rows import Inspected, inspect_run
+from upshift.domain import Download
+from upshift.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a source says of a measurement run."""
+
+    rows: tuple[Inspected, ...]
+    """One per download, in their order."""
+    lost: str | None = None
+    """Why something that was once measured is missing here; None where everything is there."""
+
+
+Source = Callable[[Path, Sequence[Download]], Evidence | None]
+"""A campaign folder and the downloads of one measurement run -> evidence, None where this source has none.
+
+It is called from several threads at once."""
+
+
+def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
+    """What the run's capture says. A run without one has no look-up that succeeded, so nothing is lost."""
+    name = downloads[0].capture
+    if name is None:
+        return Evidence(rows=inspect_run(downloads, ()))
+    path = folder / name
+    if not path.exists():
+        return _lost(downloads, "the capture is gone")
+    try:
+        capture = scan_capture(path)
+    except UsageError as error:
+        return _lost(downloads, f"the capture cannot be read: {error.what}")
+    lost = None
+    if capture.truncated:
+        lost = "the capture is cut or damaged"
+    elif not capture.connections and any(download.local_port is not None for download in downloads):
+        lost = "the capture is empty"
+    return Evidence(rows=inspect_run(downloads, capture.connections, lost=lost), lost=lost)
+
+
+def _lost(downloads: Sequence[Download], why: str) -> Evidence:
+    return Evidence(rows=inspect_run(downloads, (), lost=why), lost=why)
+
+
+SOURCES: tuple[Source, ...] = (from_capture,)
+
+
+def evidence(folder: Path, downloads: Sequence[Download]) -> Evidence:
+    """What is known of a measurement run."""
+    for source in SOURCES:
+        if (found := source(folder, downloads)) is not None:
+            return found
+    raise AssertionError("the last source always answers")
