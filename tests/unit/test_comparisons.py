@@ -168,8 +168,9 @@ def test_a_folder_of_an_older_upshift_has_none(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "this is not valid JSON"),
-        ("[" * 100_000, "this is not valid JSON"),
-        ("[]", "not a campaign's description of schema 1"),
+        ("[" * 100_000, "nested"),
+        ("[]", "this is not a JSON object; give the same `upshift run` again"),
+        ("{}", "not a campaign's description of schema 1"),
         ('{"schema": 2}', "update Upshift"),
         ('{"schema": 1, "campaign": "c", "configurations": []}', "field comparisons: it is missing"),
         (
