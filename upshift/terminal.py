@@ -64,24 +64,25 @@ def print_table(to: Console, forms: Sequence[Cells], *, title: str, words: Colle
             numbers.
     """
     for index, cells in enumerate(forms):  # noqa: B007 - the index of the last one is told
-        made = table(cells, title=title, words=words)
+        made = table(cells, words=words)
         if to.measure(made, options=to.options.update(width=10_000)).minimum <= to.width:
             break
     else:
-        made = table(forms[-1], title=title, words=words, least=1)
+        made = table(forms[-1], words=words, least=1)
+    print_line(to, title)
     to.print(made)
     to.print()
     return index
 
 
-def table(cells: Cells, *, title: str, words: Collection[str], least: int = _READABLE) -> Table:
+def table(cells: Cells, *, words: Collection[str], least: int = _READABLE) -> Table:
     """A rich table. Headings break at spaces and within ranges; columns of words may shrink to `least` columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     # The box's own divider is a space: no padding beside it.
-    made = Table(title=Text(plain(title)), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for index, name in enumerate(cells[0]):
         lines = _HEADING_BREAK.sub("\n", plain(name))
         natural = max(len(plain(text)) for row in cells[1:] for text in row[index : index + 1]) if cells[1:] else 0
