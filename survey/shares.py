@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from upshift.terminal import print_line, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Z95 = 1.959963984540054
 """The normal quantile of 0.975."""
@@ -54,15 +59,28 @@ def plain(share: Share) -> dict[str, Any]:
     }
 
 
-CELL = 21
-"""Width of a column that can hold 100.0 [100.0-100.0]."""
-
-
-def cell(share: Share) -> str:
-    """A share for people: per cent, and the interval."""
+def cell(share: Share, *, digits: int | None = 1) -> str:
+    """A share for people: per cent, and the interval with so many digits after the point (None: no interval)."""
     if share.n == 0:
         return "-"
-    return f"{share.share * 100:.1f} [{share.low * 100:.1f}-{share.high * 100:.1f}]"
+    if digits is None:
+        return f"{share.share * 100:.1f}"
+    return f"{share.share * 100:.1f} [{share.low * 100:.{digits}f}-{share.high * 100:.{digits}f}]"
+
+
+def print_shares(to: Console, title: str, heading: Sequence[str], rows: Iterable[Sequence[str | Share]]) -> None:
+    """Prints a table of shares in per cent, whose first column is of words; intervals as far as there is room.
+
+    They are to a tenth, to a whole per cent, or left out.
+    """
+    lines = list(rows)
+    forms = [
+        [list(heading), *([cell(e, digits=digits) if isinstance(e, Share) else e for e in line] for line in lines)]
+        for digits in (1, 0, None)
+    ]
+    if print_table(to, forms, title=title, words=heading[:1]) == len(forms) - 1:
+        print_line(to, "95 % intervals: in a wider terminal, or as data by --json.", indent=2)
+        to.print()
 
 
 def groups(

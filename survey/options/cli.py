@@ -43,5 +43,7 @@ def figures(
             temporary.write_bytes(drawn)
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(found))
+    elif as_json:
+        typer.echo(json.dumps(counted.as_document(found)))
     else:
-        typer.echo(json.dumps(counted.as_document(found)) if as_json else counted.as_text(found))
+        counted.print_figures(found, sys.stdout)

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TextIO
 
 from survey.options.record import OptionsRecord
-from survey.shares import CELL, Share, cell, groups, plain, wilson
+from survey.shares import Share, cell, groups, plain, print_shares, wilson
+from upshift.terminal import console, print_line
 
 PAPER = {"ecn": 85.8, "sack": 91.4, "window_scaling": 91.1, "all": 81.0, "none": 5.3}
 """Section 6.1 of the paper [% of hosts]."""
@@ -125,27 +126,27 @@ def as_rows(found: Figures) -> Iterable[tuple[Any, ...]]:
         yield ("syn_retransmissions", "all hosts", count, hosts, share.n, share.share, share.low, share.high)
 
 
-def as_text(found: Figures) -> str:
-    """The figures for people: shares in per cent, with 95 % intervals."""
-    lines = [f"{found.hosts:,} of {found.domains:,} domains shook hands. Shares of these hosts in %, 95 % intervals:"]
-    width = max(22, *(len(group) + 1 for group in found.shares))
-    lines.append(f"{'':<{width}}" + "".join(f"{LABELS[name]:>{CELL}}" for name in SHARES) + f"{'n':>10}")
-    for group, shares in found.shares.items():
-        n = next(iter(shares.values())).n
-        lines.append(f"{group:<{width}}" + "".join(f"{cell(share):>{CELL}}" for share in shares.values()) + f"{n:>10,}")
-    paper = (f"{PAPER[name]:.1f}" if name in PAPER else "-" for name in SHARES)
-    lines.append(f"{'the ANRW 2023 paper':<{width}}" + "".join(f"{value:>{CELL}}" for value in paper))
-    lines += ["", "Combinations of ECN, SACK and window scaling:"]
-    lines += [f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}" for name, share in found.combinations.items()]
+def print_figures(found: Figures, stream: TextIO) -> None:
+    """Prints the figures for people, as wide as the terminal: shares in per cent, with 95 % intervals."""
+    to = console(stream)
+    title = f"{found.hosts:,} of {found.domains:,} domains shook hands. Shares of these hosts in %, 95 % intervals:"
+    rows: list[list[str | Share]] = [
+        [group, *shares.values(), f"{next(iter(shares.values())).n:,}"] for group, shares in found.shares.items()
+    ]
+    rows.append(["the ANRW 2023 paper", *(f"{PAPER[name]:.1f}" if name in PAPER else "-" for name in SHARES), "-"])
+    print_shares(to, title, ["group", *(LABELS[name] for name in SHARES), "n"], rows)
+    title = "Combinations of ECN, SACK and window scaling, in % of these hosts:"
+    print_shares(to, title, ["combination", "hosts %", "n"], _counted(found.combinations))
     if found.failures:
-        lines += ["", "Domains without a handshake, in % of all, by cause:"]
-        for name, share in found.failures.items():
-            lines.append(f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}")
+        title = "Domains without a handshake, in % of all, by cause:"
+        print_shares(to, title, ["cause", "domains %", "n"], _counted(found.failures))
     again = sum(hosts for count, hosts in found.retransmissions.items() if count)
-    share = wilson(again, found.hosts)
-    lines += ["", f"SYN sent again to {again:,} hosts that answered ({cell(share)} %)."]
+    print_line(to, f"SYN sent again to {again:,} hosts that answered ({cell(wilson(again, found.hosts))} %).")
     if found.varied:
-        lines.append(f"{found.varied:,} hosts negotiated other options the second time.")
+        print_line(to, f"{found.varied:,} hosts negotiated other options the second time.")
     if found.rtt_median_s is not None:
-        lines.append(f"Median RTT of the handshake: {found.rtt_median_s * 1000:.1f} ms.")
-    return "\n".join(lines)
+        print_line(to, f"Median RTT of the handshake: {found.rtt_median_s * 1000:.1f} ms.")
+
+
+def _counted(shares: Mapping[str, Share]) -> Iterable[list[str | Share]]:
+    return ([name, share, f"{share.count:,}"] for name, share in shares.items())

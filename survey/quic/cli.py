@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,7 @@ def quic(
     Offers are HTTPS records, and the Alt-Svc headers that the crawl saw (INPUT: targets). Killed or interrupted, the
     same command goes on from its ledger.
     """
-    from survey.quic.figures import as_document, as_text, figures
+    from survey.quic.figures import as_document, figures, print_figures
     from survey.quic.scan import Options, survey
     from survey.quic.visit import Limits
     from upshift.blocks import block_list_paths
@@ -93,7 +94,7 @@ def quic(
         typer.echo(f"rows passed over: {count:,} {reason}", err=True)
     if summary.dropped:
         typer.echo(f"this host dropped {summary.dropped:,} answers to probes: lower --rate", err=True)
-    typer.echo(as_text(found))
+    print_figures(found, sys.stdout)
     typer.echo(f"Results: {out}")
 
 

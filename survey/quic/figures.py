@@ -6,12 +6,13 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Kind
 from survey.quic.record import QuicRecord
-from survey.shares import CELL, Share, cell, groups, plain, wilson
+from survey.shares import Share, cell, groups, plain, print_shares, wilson
+from upshift.terminal import console, print_line
 
 
 def _offers(record: QuicRecord) -> bool:
@@ -112,26 +113,27 @@ def as_document(found: Figures) -> dict[str, Any]:
     }
 
 
-def as_text(found: Figures) -> str:
-    """The figures for people: shares in per cent, with 95 % intervals."""
-    lines = [f"{found.asked:,} of {found.domains:,} domains could be asked. Shares of these in %, 95 % intervals:"]
-    width = max(26, *(len(group) + 1 for group in found.shares))
-    lines.append(f"{'':<{width}}" + "".join(f"{name:>{CELL}}" for name in SHARES) + f"{'n':>10}")
-    for group, shares in found.shares.items():
-        n = next(iter(shares.values())).n
-        lines.append(f"{group:<{width}}" + "".join(f"{cell(s):>{CELL}}" for s in shares.values()) + f"{n:>10,}")
-    lines += ["", *_list("All domains, by cause:", found.causes.items(), width)]
+def print_figures(found: Figures, stream: TextIO) -> None:
+    """Prints the figures for people, as wide as the terminal: shares in per cent, with 95 % intervals."""
+    to = console(stream)
+    title = f"{found.asked:,} of {found.domains:,} domains could be asked. Shares of these in %, 95 % intervals:"
+    rows: list[list[str | Share]] = [
+        [group, *shares.values(), f"{next(iter(shares.values())).n:,}"] for group, shares in found.shares.items()
+    ]
+    print_shares(to, title, ["group", *SHARES, "n"], rows)
+    print_shares(to, "All domains, by cause:", ["cause", "domains %", "n"], _counted(found.causes.items()))
     named = ((f"{v} {NAMED_VERSIONS.get(v, '')}".rstrip(), share) for v, share in found.versions.items())
-    lines += ["", *_list("Versions that servers list, in % of those that answered the negotiation:", named, width)]
-    lines += ["", f"Of domains that offer h3, {cell(found.usable_of_offered)} % serve it."]
+    title = "Versions that servers list, in % of those that answered the negotiation:"
+    print_shares(to, title, ["version", "servers %", "n"], _counted(named))
+    print_line(to, f"Of domains that offer h3, {cell(found.usable_of_offered)} % serve it.")
     if found.unpadded.n:
-        lines.append(f"Of servers that answered, {cell(found.unpadded)} % answer a probe that is too small, too.")
+        print_line(to, f"Of servers that answered, {cell(found.unpadded)} % answer a probe that is too small, too.")
     if found.flaws:
-        lines.append("Flawed answers: " + ", ".join(f"{flaw} {count:,}" for flaw, count in found.flaws.items()) + ".")
+        flaws = ", ".join(f"{flaw} {count:,}" for flaw, count in found.flaws.items())
+        print_line(to, f"Flawed answers: {flaws}.")
     if found.handshake_median_s is not None:
-        lines.append(f"Median time of a handshake: {found.handshake_median_s * 1000:.1f} ms.")
-    return "\n".join(lines)
+        print_line(to, f"Median time of a handshake: {found.handshake_median_s * 1000:.1f} ms.")
 
 
-def _list(title: str, shares: Iterable[tuple[str, Share]], width: int) -> list[str]:
-    return [title, *(f"{name:<{width}}{cell(share):>{CELL}}{share.count:>10,}" for name, share in shares)]
+def _counted(shares: Iterable[tuple[str, Share]]) -> Iterable[list[str | Share]]:
+    return ([name, share, f"{share.count:,}"] for name, share in shares)

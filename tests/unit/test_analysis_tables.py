@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from analysis import api, cli, dataset, findings, render, report, tables
 from analysis.speedup import BIN_NAMES, Metric
 from analysis.tables import Grouping
+from tests.terminals import on_terminal
 from tests.unit.analysis_factory import (
     LEVELS,
     make_download,
@@ -406,23 +407,12 @@ def test_seed_is_all_that_changes_intervals(tmp_path: Path) -> None:
     assert tables.table2(data, seed=5) != tables.table2(data, seed=6)
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-def test_every_table_fits_the_terminal(tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_table_fits_the_terminal(tmp_path: Path, width: int) -> None:
     downloads, _ = realistic(domains=12)
     downloads[3] = dataclasses.replace(downloads[3], outcome="failed", failure="connect_timeout")
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
-    api.make_tables(data).show(stream)
-    lines = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()
+    lines = on_terminal(api.make_tables(data).show, width)
     assert max(map(len, lines)) <= width
     rows = [line for line in lines if line.startswith("quiche vs aioquic ")]
     [row] = rows  # on one line, with its median

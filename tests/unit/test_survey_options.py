@@ -24,6 +24,7 @@ from survey.options.prober import REPLY, REQUEST
 from survey.options.record import KIND, LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
 from survey.options.run import write_targets
 from survey.options.tcp_info import SIZE, parse
+from tests.terminals import on_terminal
 from upshift import cli, store
 from upshift.domain import Target
 from upshift.errors import UsageError
@@ -150,7 +151,21 @@ def test_figures_add_up(records: list[OptionsRecord]) -> None:
     json.dumps(counted.as_document(found), allow_nan=False)
     rows = list(counted.as_rows(found))
     assert {len(row) for row in rows} == {len(counted.CSV_HEADER)}
-    assert counted.as_text(found).count("\n") >= 12
+
+
+@pytest.mark.parametrize(
+    ("width", "cell"), [(60, " 95.7 "), (80, " 95.7 "), (120, " 95.7 [79-99] "), (160, " 95.7 [79.0-99.2] ")]
+)
+def test_figures_fit_the_terminal(width: int, cell: str) -> None:
+    records = [record(number, ecn=number > 0, provider="cloudflare") for number in range(23)]
+    records += [record(99, outcome="failed", failure="timeout", ecn=None)]
+    lines = on_terminal(lambda stream: counted.print_figures(counted.figures(records), stream), width)
+    assert max(map(len, lines)) <= width
+    [row] = [line for line in lines if line.startswith("cloudflare ")]
+    assert cell in row and row.endswith(" 23"), row
+    [cause] = [line for line in lines if line.startswith("timeout ")]
+    assert cause.split()[1:] == ["4.2", "[0.7-20.2]", "1"], "there is room enough in this table"
+    assert ("in a wider terminal" in "\n".join(lines)) == (width < 120)
 
 
 def record(number: int, **values: object) -> OptionsRecord:

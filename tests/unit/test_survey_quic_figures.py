@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from typing import Any
@@ -13,13 +14,14 @@ from survey.quic.alt_svc import parse
 from survey.quic.candidates import Endpoint, Source
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.exchange import Finding
-from survey.quic.figures import as_document, as_text, figures
+from survey.quic.figures import Figures, as_document, figures, print_figures
 from survey.quic.negotiate import Answer, Kind
 from survey.quic.record import QuicRecord
 from survey.quic.scan import supports
 from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
 from survey.resolve import Service
+from tests.terminals import on_terminal
 from upshift import store
 
 SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet came")
@@ -121,14 +123,29 @@ def test_figures() -> None:
     assert (share.low, share.high) == (pytest.approx(0.5 - half), pytest.approx(0.5 + half))
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_figures_fit_the_terminal(width: int) -> None:
+    lines = on_terminal(lambda stream: print_figures(figures(RECORDS), stream), width)
+    assert max(map(len, lines)) <= width
+    [row] = [line for line in lines if line.startswith("all ")]
+    assert len([word for word in row.split() if word.startswith("[")]) == (5 if width >= 100 else 0), row
+    assert row.endswith(" 6")
+
+
+def printed(found: Figures) -> str:
+    out = io.StringIO()
+    print_figures(found, out)
+    return out.getvalue()
+
+
 def test_figures_as_text_and_document() -> None:
-    text = as_text(figures(RECORDS))
+    text = printed(figures(RECORDS))
     assert "00000001 QUIC 1" in text and "truncated 1" in text and "60.0 [23.1-88.2] % serve it" in text
     document = json.loads(json.dumps(as_document(figures(RECORDS)), allow_nan=False))
     assert document["causes"]["ok"]["share"] == 3 / 8
     nothing = json.dumps(as_document(figures([])), allow_nan=False)
     assert json.loads(nothing)["usable_of_offered"]["share"] is None
-    assert "0 of 0" in as_text(figures([]))
+    assert "0 of 0" in printed(figures([]))
 
 
 def test_what_targets_learn() -> None:

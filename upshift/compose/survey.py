@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,7 +107,7 @@ def options(
 
 def _tell(summary: Summary, out: Path, *, as_json: bool) -> None:
     """What was read, and the figures."""
-    from survey.options.figures import as_document, as_text
+    from survey.options.figures import as_document, print_figures
     from survey.options.figures import figures as count
 
     found = count(summary.records)
@@ -126,7 +127,7 @@ def _tell(summary: Summary, out: Path, *, as_json: bool) -> None:
             typer.echo(f"rows passed over: {number:,} {reason}", err=True)
         if summary.subjects.duplicates:
             typer.echo(f"rows passed over: {summary.subjects.duplicates:,} domains that were there already", err=True)
-    typer.echo(as_text(found))
+    print_figures(found, sys.stdout)
     typer.echo(f"Results: {out}; again, as CSV or as a picture: upshift survey figures {out}")
 
 
