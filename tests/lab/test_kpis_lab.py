@@ -351,13 +351,14 @@ def assert_accurate(capture: Path, *, marked: bool) -> None:
 def test_a_folder_of_captures_becomes_one_table(
     tcp6: Taken, quic6: Taken, bad: BadPaths, folder: Path, tmp_path: Path
 ) -> None:
+    wanted = (tcp6, quic6, bad["lossy", "ipv4"])
     captures = sorted(folder.rglob("*.pcap"))
     out = tmp_path / "kpis.parquet"
     done = process.run([UPSHIFT, "kpis", str(folder), "-o", str(out), "--jobs", "2"])
     assert done.returncode == 0
     table = {row["capture"]: row for row in store.read_table(out, "connections").to_pylist()}
     assert sorted(table) == [str(capture) for capture in captures]
-    for taken in (tcp6, quic6, bad["lossy", "ipv4"]):
+    for taken in wanted:
         row = table[str(taken.client)]
         values = kpis(taken.client)["kpis"]
         assert {name: row[name] for name in values} == values
