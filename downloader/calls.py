@@ -6,13 +6,11 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed
@@ -59,19 +57,6 @@ class Resolution:
     cnames: tuple[str, ...]
     dns_s: float | None
     error: str | None
-
-
-def locate(program: str) -> str:
-    """Full path of a client binary: beside our interpreter (wheels put it there), or on PATH.
-
-    Raises:
-        PlaceError: it is in neither.
-    """
-    beside = Path(sys.executable).parent / program
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(program)
-    if found is None:
-        raise PlaceError(f"the client program {program} is missing", remedy="run make setup, or install the extra lab")
-    return found
 
 
 class _Reader:
@@ -155,7 +140,7 @@ class Caller:
         self._place, self._stop = place, stop
         programs = {client.program for client in clients if client.is_python} | {RESOLVE}
         self._warm = {program: Warm(place, program, stop) for program in sorted(programs)}
-        self._binaries = {c.program: locate(c.program) for c in clients if not c.is_python}
+        self._binaries = {c.program: c.command()[0] for c in clients if not c.is_python}
 
     def __enter__(self) -> Caller:
         for warm in self._warm.values():

@@ -6,15 +6,18 @@ another language brings its own `arguments` and `parse`.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from upshift.domain import Failure, Outcome, Transport
-from upshift.errors import UsageError
+from upshift.errors import PlaceError, UsageError
+from upshift.process import find
 from upshift.scrub import last_line, scrub
 
 SCHEMA = 1
@@ -98,6 +101,14 @@ class ClientResult:
     tcp: Mapping[str, Any] | None = None
     quic: Mapping[str, Any] | None = None
     socket_drops: int | None = None
+
+
+def version(package: str) -> str | None:
+    """The installed version of a distribution, None where it is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 class AnswerError(ValueError):
@@ -223,6 +234,8 @@ class Client:
     transport: Transport
     program: str
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
+    packages: tuple[str, ...] = ()
+    """Distributions (names of PyPI) that the program is made of; their versions are stored with the data."""
     options: tuple[ClientOption, ...] = ()
     """Numbers that a configuration may set."""
     arguments: Callable[[DownloadRequest], list[str]] = common_arguments
@@ -233,6 +246,25 @@ class Client:
     def is_python(self) -> bool:
         """Whether the program is forked from a warm interpreter."""
         return self.program.startswith(PROGRAMS)
+
+    def missing(self) -> str | None:
+        """Why this client cannot run here, in one sentence; None where it can."""
+        for package in self.packages:
+            if version(package) is None:
+                return f"the client {self.name} needs the package {package}, which is missing; run: make setup"
+        if not self.is_python and find(self.program) is None:
+            return f"the client {self.name} needs the program {self.program}, which is missing; run: make setup"
+        return None
+
+    def command(self) -> tuple[str, ...]:
+        """How to start the program alone. Raises PlaceError where it is missing."""
+        if (fault := self.missing()) is not None:
+            raise PlaceError(fault)
+        return (sys.executable, "-P", "-m", self.program) if self.is_python else (find(self.program) or self.program,)
+
+    def versions(self) -> dict[str, str | None]:
+        """Versions of the packages; None for one that is missing."""
+        return {package: version(package) for package in self.packages}
 
     def parse_options(self, options: Mapping[str, object], *, where: str | None = None) -> dict[str, int]:
         """The options of a configuration, checked. Raises UsageError that lists the known ones."""

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,9 +48,15 @@ class Completed:
         return self
 
 
+def find(program: str) -> str | None:
+    """Full path of a program: beside this Python first, where our own binaries are installed, then on the path."""
+    beside = Path(sys.executable).parent / program
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(program, path=_search_path())
+
+
 def require(program: str, *, package: str) -> str:
     """Full path of a program. Raises PlaceError naming the Debian package that has it."""
-    path = shutil.which(program, path=_search_path())
+    path = find(program)
     if path is None:
         raise PlaceError(
             f"the program {program} is missing",

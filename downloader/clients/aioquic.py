@@ -11,5 +11,6 @@ AIOQUIC = Client(
     help="HTTP/3 over QUIC by aioquic (Python); above about 50 Mbit/s its processor time is the limit.",
     transport=Transport.QUIC,
     program="downloader.programs.aioquic_get",
+    packages=("aioquic", "cryptography"),
     options=WINDOWS,
 )

@@ -11,6 +11,7 @@ QUICHE = Client(
     help="HTTP/3 over QUIC by quiche (Rust, release build).",
     transport=Transport.QUIC,
     program="h3get",
+    packages=("upshift-h3get",),
     options=(
         *WINDOWS,
         ClientOption(

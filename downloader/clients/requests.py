@@ -10,4 +10,5 @@ REQUESTS = Client(
     help="HTTP/1.1 over TCP by Python's requests with forcediphttpsadapter.",
     transport=Transport.TCP,
     program="downloader.programs.requests_get",
+    packages=("requests", "urllib3", "forcediphttpsadapter"),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import errno
+import hashlib
+import http
 import ipaddress
 import json
 import math
@@ -27,7 +29,8 @@ KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}
     | {"content-encoding", "etag", "last-modified", "x-amz-cf-pop", "cf-ray", "x-amzn-waf-action"}
 )
-"""Response headers worth keeping: who answered, from which cache, and whether the object is the same."""
+"""Response headers worth keeping: who answered, from which cache, and whether the object is the same. Every client
+keeps the same ones (rust/clientkit/src/response.rs)."""
 
 _UNKNOWN_AT_FIRST = (
     *("http_status", "http_version", "content_length", "content_type", "body_sha256", "alpn", "tcp", "quic"),
@@ -108,10 +111,18 @@ def options_from(arguments: argparse.Namespace) -> Options:
 
 
 class Document:
-    """The JSON document while it comes into being. Times count from `start`, which the first packet follows."""
+    """The JSON document while it comes into being. Times count from `start`, which the first packet follows.
 
-    def __init__(self, client: str, package: str, options: Options) -> None:
+    It also decides what a fault is called: docs/design/downloader.md has the table that all clients keep.
+    """
+
+    def __init__(self, client: str, package: str, options: Options, *, shaken: str = "connect_s") -> None:
+        """`shaken`: the time that ends the whole handshake, TLS included."""
         self.options = options
+        self._shaken = shaken
+        self._digest = hashlib.sha256()
+        self.is_over = False
+        """How it ended is said."""
         self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
         try:
             package_version: str | None = version(package)
@@ -155,6 +166,7 @@ class Document:
 
     def end(self, outcome: Outcome, failure: Failure | None = None, detail: str | None = None) -> None:
         """Says how it ended."""
+        self.is_over = True
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
         if self.values["client_cpu_s"] is None:
             self.values["client_cpu_s"] = round(_cpu_s() - self._cpu, 6)
@@ -164,27 +176,78 @@ class Document:
         self.end(Outcome.FAILED, failure, detail)
 
     def take_headers(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Takes over the status and the few headers that are kept."""
-        lowered = {name.lower(): value for name, value in headers}
+        """Takes over a final response's status and the few headers that are kept; fails where they end the download."""
+        self.mark("headers_s")
+        fields = [(name.lower(), value) for name, value in headers]
+        lowered: dict[str, str] = {}
+        for name, value in fields:
+            lowered[name] = f"{lowered[name]}, {value}" if name in lowered else value
         self.values["http_status"] = status
-        length = lowered.get("content-length", "")
-        if length.isascii() and length.isdecimal() and len(length) < 16:
-            self.values["content_length"] = int(length)
         kind = lowered.get("content-type")
         self.values["content_type"] = None if kind is None else scrub(kind)
         self.values["response_headers"] = {
             name: scrub(value, most=200) for name, value in sorted(lowered.items()) if name in KEPT_HEADERS
         }
+        lengths = {value for name, value in fields if name == "content-length"}
+        if any(not (length.isascii() and length.isdecimal() and len(length) < 19) for length in lengths):
+            return self.fail(Failure.PROTOCOL_ERROR, "content-length is not a number")
+        if len(lengths) > 1:
+            return self.fail(Failure.PROTOCOL_ERROR, "two values of content-length")
+        if lengths:
+            self.values["content_length"] = int(lengths.pop())
+        if status == http.HTTPStatus.SWITCHING_PROTOCOLS:
+            return self.fail(Failure.PROTOCOL_ERROR, "101 Switching Protocols was not asked for")
+        return None if status == http.HTTPStatus.OK else self.fail(Failure.HTTP_STATUS, f"status {status}")
+
+    def take_body(self, data: bytes) -> None:
+        """Takes in bytes of the body; those beyond the byte budget are not counted. Ends the download where they do."""
+        values, most = self.values, self.options.max_bytes
+        kept = data if most is None else data[: most - values["body_bytes"]]
+        if kept:
+            self.mark("last_byte_s")
+            if values["first_byte_s"] is None:
+                values["first_byte_s"] = values["last_byte_s"]
+            self._digest.update(kept)
+            values["body_bytes"] += len(kept)
+        length = values["content_length"]
+        if len(kept) < len(data):
+            self.end(Outcome.CENSORED, Failure.BYTE_BUDGET, f"more than the byte budget of {most}")
+        elif length is not None and values["body_bytes"] > length:
+            self.fail(Failure.LENGTH_MISMATCH, f"more than the {length} bytes that content-length announced")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every announced byte is here: then the body is complete, with or without the end of its stream."""
+        return self.values["http_status"] is not None and self.values["body_bytes"] == self.values["content_length"]
+
+    def end_of_body(self) -> None:
+        """The end of the response came, or all announced bytes are here."""
+        values = self.values
+        got, length = values["body_bytes"], values["content_length"]
+        if values["http_status"] is None:
+            return self.fail(Failure.PROTOCOL_ERROR, "the stream ended without a response")
+        if length is not None and got < length:
+            return self.fail(Failure.TRUNCATED_BODY, f"{got} of {length} bytes")
+        if values["last_byte_s"] is None:  # an empty body is complete with its headers
+            values["first_byte_s"] = values["last_byte_s"] = values["headers_s"]
+        values["body_sha256"] = self._digest.hexdigest()
+        return self.end(Outcome.OK)
+
+    @property
+    def is_shaken(self) -> bool:
+        """Whether the handshake is complete, TLS included."""
+        return self.values[self._shaken] is not None
 
     def spent(self) -> None:
         """The time budget is spent: says whether data was still arriving (design, section 5, rule 5)."""
-        budget_s, latest_s = self.options.budget_s, self.values["last_byte_s"]
-        if self.values["connect_s"] is None:
-            self.fail(Failure.CONNECT_TIMEOUT, f"no connection within {budget_s:g} s")
+        budget_s = self.options.budget_s
+        latest_s = self.values["last_byte_s"] or self.values["headers_s"]
+        if not self.is_shaken:
+            self.fail(Failure.CONNECT_TIMEOUT, f"no handshake within {budget_s:g} s")
         elif latest_s is not None and latest_s >= budget_s / 2:
             self.end(Outcome.CENSORED, Failure.TIME_BUDGET, f"not complete within {budget_s:g} s")
         else:
-            seen = "no byte of a body" if latest_s is None else f"no byte after {latest_s:.3f} s"
+            seen = "no byte of a response" if latest_s is None else f"no byte after {latest_s:.3f} s"
             self.end(Outcome.CENSORED, Failure.STALLED, f"{seen} within {budget_s:g} s")
 
     def refused(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import http.client
 import select
 import signal
@@ -73,9 +72,19 @@ class _Socket(ssl.SSLSocket):
         return data
 
 
+class _Response(http.client.HTTPResponse):
+    """Skips every interim response (RFC 9110, section 15.2); http.client skips 100 alone."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]  # typeshed leaves it out
+        is_interim = 100 <= status < 200 and status != http.HTTPStatus.SWITCHING_PROTOCOLS
+        return version, http.HTTPStatus.CONTINUE if is_interim else status, reason
+
+
 class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library ships no types
     """A connection that tells when TCP and when TLS was ready."""
 
+    response_class = _Response
     document: Document
     observer: socket.socket | None = None
     """A second handle on the connection, on which the kernel can be asked after the libraries have closed theirs."""
@@ -160,7 +169,7 @@ def time_budget(document: Document) -> Iterator[None]:
 
 def download(options: Options) -> Document:
     """One download; whatever happens is in the document."""
-    document = Document("requests", "requests", options)
+    document = Document("requests", "requests", options, shaken="tls_s")
     if document.refused():
         return document
     adapter = _Adapter(document)
@@ -197,29 +206,14 @@ def _get(session: requests.Session, document: Document) -> None:
         allow_redirects=False,
         verify=options.ca or True,
     )
-    document.mark("headers_s")
     values["http_version"] = {10: "1.0", 11: "1.1"}.get(response.raw.version, str(response.raw.version))
-    document.take_headers(response.status_code, response.headers.items())
-    if response.status_code != 200:
-        return document.fail(Failure.HTTP_STATUS, f"status {response.status_code}")
-    digest = hashlib.sha256()
-    while data := response.raw.read1(CHUNK, decode_content=False):
-        document.mark("last_byte_s")
-        if values["first_byte_s"] is None:
-            values["first_byte_s"] = values["last_byte_s"]
-        digest.update(data)
-        values["body_bytes"] += len(data)
-        if options.max_bytes is not None and values["body_bytes"] > options.max_bytes:
-            return document.end(Outcome.CENSORED, Failure.BYTE_BUDGET, f"more than {options.max_bytes} bytes")
-        if values["body_bytes"] == values["content_length"]:
-            break  # the last byte is here; waiting for the end of the connection is no part of the download
-    length = values["content_length"]
-    if length is not None and values["body_bytes"] < length:
-        return document.fail(Failure.TRUNCATED_BODY, f"{values['body_bytes']} of {length} bytes")
-    if values["last_byte_s"] is None:  # an empty body is complete with its headers
-        values["first_byte_s"] = values["last_byte_s"] = values["headers_s"]
-    values["body_sha256"] = digest.hexdigest()
-    return document.end(Outcome.OK)
+    document.take_headers(response.status_code, response.raw.headers.iteritems())
+    while not document.is_over:
+        # With the last byte it is complete; waiting for the end of the connection is no part of the download.
+        if document.is_whole or not (data := response.raw.read1(CHUNK, decode_content=False)):
+            document.end_of_body()
+        else:
+            document.take_body(data)
 
 
 def classify(error: BaseException, document: Document) -> tuple[Failure, str]:
@@ -234,7 +228,7 @@ def classify(error: BaseException, document: Document) -> tuple[Failure, str]:
             case http.client.RemoteDisconnected():
                 return Failure.CONNECTION_RESET, "the server closed the connection without a response"
             case ssl.SSLEOFError():
-                return Failure.TLS_ERROR, "the server closed the connection during the TLS handshake"
+                return Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake"
     for part in chain:
         failure = classify_os_error(part, connected=connected) if isinstance(part, OSError) else None
         # requests' own exceptions are OSErrors without a number: what is behind them tells more.

@@ -1,85 +1,162 @@
-"""A server that misbehaves on purpose, over TLS/TCP (HTTP/1.1) and QUIC (HTTP/3) on one port of 127.0.0.1.
+"""Servers that misbehave on purpose, over TLS/TCP (HTTP/1.1) and QUIC (HTTP/3), on ports of 127.0.0.1.
 
-The path says how: /ok, /missing, /truncated, /stall, /stall-early, /trickle, /reset, /challenge, /garbage, /long,
-/odd-length, /redirect. Started as `python _fault_server.py CERT KEY`; prints its port when it listens, and ends with
-its standard input.
+Started as `python _fault_server.py CERT KEY`; prints a JSON object of its ports when it listens, and ends with its
+standard input. Each port is the same for TCP and UDP. On `answers` the path says how; the other ports are faults of the
+handshake and of QUIC's limits:
+
+    silent   takes connections and datagrams, and says nothing
+    closing  closes as soon as the client has spoken
+    alert    refuses the handshake by a TLS alert
+    version  (QUIC) speaks a version of QUIC that nobody knows
+    zero     (QUIC) answers like `answers`, but grants no stream and no byte
+    credit   (QUIC) the same, until CREDIT_S after the first datagram
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import socket
 import ssl
 import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from aioquic.asyncio import QuicConnectionProtocol, serve
+from aioquic.buffer import Buffer
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.packet import encode_quic_version_negotiation, pull_quic_header
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
-CHALLENGE = ("cf-mitigated", "challenge")
+CREDIT_S = 0.3
+LATE_S = 1.3
+"""When /late sends its headers."""
+HOLD_S = 20.0
+"""How long a server holds a connection on which it has nothing more to say."""
+
+Fields = tuple[tuple[str, str], ...]
+OK = "200"
+LENGTH: Fields = (("content-length", str(len(BODY))),)
+
+ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
+    # path: status, fields, body, whether the stream then ends
+    "/ok": (OK, (*LENGTH, ("age", "7"), ("x-cache", "a"), ("x-cache", "b"), ("etag", '"e"')), BODY, True),
+    "/no-length": (OK, (), BODY, True),
+    "/empty": (OK, (("content-length", "0"),), b"", True),
+    "/open-end": (OK, LENGTH, BODY, False),
+    "/no-length-open": (OK, (), BODY[:5000], False),
+    "/truncated": (OK, LENGTH, BODY[:5000], True),
+    "/stall": (OK, LENGTH, BODY[:5000], False),
+    "/long": (OK, (("content-length", "50000"),), BODY, True),
+    "/negative-length": (OK, (("content-length", "-5"),), BODY, True),
+    "/odd-length": (OK, (("content-length", "many"),), BODY, True),
+    "/two-lengths": (OK, (("content-length", "5"), ("content-length", "6")), BODY, True),
+    "/no-content": ("204", (), b"", True),
+    "/partial": ("206", (("content-length", "5"),), BODY[:5], True),
+    "/redirect": ("302", (("content-length", "0"), ("location", "https://elsewhere.example/")), b"", True),
+    "/challenge": ("403", (("content-length", "5"), ("cf-mitigated", "challenge")), b"robot", True),
+    "/waf": ("202", (("content-length", "5"), ("x-amzn-waf-action", "challenge")), b"robot", True),
+    "/bad-status": ("abc", LENGTH, BODY, True),
+    "/switching": ("101", (), b"", False),
+}
 
 
 def http1(path: str, sock: ssl.SSLSocket) -> None:
-    def head(status: str, length: int | None, *more: tuple[str, str]) -> bytes:
-        lines = [f"HTTP/1.1 {status}", *(f"{k}: {v}" for k, v in more)]
-        if length is not None:
-            lines.append(f"content-length: {length}")
-        return "\r\n".join([*lines, "", ""]).encode()
+    def head(status: str, fields: Fields) -> bytes:
+        return "\r\n".join([f"HTTP/1.1 {status} x", *(f"{k}: {v}" for k, v in fields), "", ""]).encode()
 
+    if path in ANSWERS:
+        status, fields, body, ends = ANSWERS[path]
+        sock.sendall(head(status, fields) + body)
+        if not ends:
+            time.sleep(HOLD_S)
+        return
     match path:
-        case "/ok":
-            sock.sendall(head("200 OK", len(BODY), ("age", "7")) + BODY)
-        case "/truncated":
-            sock.sendall(head("200 OK", len(BODY)) + BODY[:5000])
-        case "/stall":
-            sock.sendall(head("200 OK", len(BODY)) + BODY[:5000])
-            time.sleep(20)
-        case "/stall-early":
-            time.sleep(20)
+        case "/interim":
+            sock.sendall(head("103", (("link", "</x>; rel=preload"),)) + head("102", ()) + head("100", ()))
+            sock.sendall(head(OK, LENGTH) + BODY)
+        case "/interim-for-ever":
+            while True:
+                sock.sendall(head("103", ()))
+                time.sleep(0.05)
+        case "/no-response":
+            return
+        case "/silence":
+            time.sleep(HOLD_S)
+        case "/late":
+            time.sleep(LATE_S)
+            sock.sendall(head(OK, LENGTH))
+            time.sleep(HOLD_S)
         case "/trickle":
-            sock.sendall(head("200 OK", len(BODY)))
+            sock.sendall(head(OK, LENGTH))
             for byte in BODY:
                 sock.sendall(bytes([byte]))
                 time.sleep(0.05)
-        case "/reset":
-            sock.sendall(head("200 OK", len(BODY)) + BODY[:5000])
+        case "/reset" | "/reset-stream":
+            sock.sendall(head(OK, LENGTH) + BODY[:5000])
             time.sleep(0.2)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.close()
-        case "/challenge":
-            sock.sendall(head("403 Forbidden", 5, CHALLENGE) + b"robot")
+            reset(sock)
         case "/garbage":
             sock.sendall(b"\x00\x01\x02 this is no HTTP\r\n\r\n")
-        case "/long":
-            sock.sendall(head("200 OK", 50_000) + BODY)
-        case "/redirect":
-            sock.sendall(head("302 Found", 0, ("location", "https://elsewhere.example/")))
         case _:
-            sock.sendall(head("404 Not Found", 0))
+            sock.sendall(head("404", (("content-length", "0"),)))
 
 
-def tcp(listener: socket.socket, context: ssl.SSLContext) -> None:
+def reset(sock: socket.socket) -> None:
+    """Closes with RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def each(listener: socket.socket, serve_one: Callable[[socket.socket], None]) -> None:
+    """A thread that serves the listener's connections, each in a thread of its own."""
+
     def one(raw: socket.socket) -> None:
-        try:
-            with context.wrap_socket(raw, server_side=True) as sock:
-                data = b""
-                while b"\r\n\r\n" not in data:
-                    more = sock.recv(4096)
-                    if not more:
-                        return
-                    data += more
-                http1(data.split()[1].decode(), sock)
-        except OSError:
-            pass  # the client may go away at any time
+        with contextlib.suppress(OSError):  # the client may go away at any time
+            serve_one(raw)
 
-    while True:
-        raw, _ = listener.accept()
-        threading.Thread(target=one, args=(raw,), daemon=True).start()
+    def accept() -> None:
+        while True:
+            raw, _ = listener.accept()
+            threading.Thread(target=one, args=(raw,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+
+
+def tls(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
+    def answer(raw: socket.socket) -> None:
+        with context.wrap_socket(raw, server_side=True) as sock:
+            data = b""
+            while b"\r\n\r\n" not in data:
+                more = sock.recv(4096)
+                if not more:
+                    return
+                data += more
+            http1(data.split()[1].decode(), sock)
+
+    return answer
+
+
+def hold(raw: socket.socket) -> None:
+    with raw:
+        time.sleep(HOLD_S)
+
+
+def close(raw: socket.socket) -> None:
+    with raw:
+        raw.recv(65535)
+
+
+def alert(raw: socket.socket) -> None:
+    with raw:
+        raw.recv(65535)
+        raw.sendall(bytes([21, 3, 3, 0, 2, 2, 40]))  # fatal, handshake_failure (RFC 8446, section 6)
+        raw.recv(65535)
 
 
 class Http3(QuicConnectionProtocol):
@@ -97,64 +174,155 @@ class Http3(QuicConnectionProtocol):
         http = self.http
         assert http is not None
 
-        def head(status: int, length: int | None, *more: tuple[str, str]) -> None:
-            fields = [(b":status", str(status).encode()), *((k.encode(), v.encode()) for k, v in more)]
-            if length is not None:
-                fields.append((b"content-length", str(length).encode()))
-            http.send_headers(stream, fields, end_stream=False)
+        def head(status: str, fields: Fields) -> None:
+            http.send_headers(stream, [(k.encode(), v.encode()) for k, v in ((":status", status), *fields)])
 
+        if path in ANSWERS:
+            status, fields, body, ends = ANSWERS[path]
+            head(status, fields)
+            if body or ends:
+                http.send_data(stream, body, end_stream=ends)
+            self.transmit()
+            return
         match path:
-            case "/ok":
-                head(200, len(BODY), ("age", "7"))
+            case "/interim":
+                head("103", (("link", "</x>; rel=preload"),))
+                head("102", ())
+                head("100", ())
+                head(OK, LENGTH)
                 http.send_data(stream, BODY, end_stream=True)
-            case "/truncated":
-                head(200, len(BODY))
-                http.send_data(stream, BODY[:5000], end_stream=True)
-            case "/stall":
-                head(200, len(BODY))
-                http.send_data(stream, BODY[:5000], end_stream=False)
-            case "/stall-early":
+            case "/interim-for-ever":
+                while True:
+                    head("103", ())
+                    self.transmit()
+                    await asyncio.sleep(0.05)
+            case "/no-response":
+                self._quic.close(error_code=0x102, reason_phrase="no")
+            case "/silence":
                 return
+            case "/late":
+                await asyncio.sleep(LATE_S)
+                head(OK, LENGTH)
             case "/trickle":
-                head(200, len(BODY))
+                head(OK, LENGTH)
                 for byte in BODY:
                     http.send_data(stream, bytes([byte]), end_stream=False)
                     self.transmit()
                     await asyncio.sleep(0.05)
-            case "/reset":
-                head(200, len(BODY))
+            case "/reset" | "/reset-stream":
+                head(OK, LENGTH)
                 http.send_data(stream, BODY[:5000], end_stream=False)
                 self.transmit()
                 await asyncio.sleep(0.2)
-                self._quic.close(error_code=0x102, reason_phrase="internal\x1b[31m error")
-            case "/challenge":
-                head(403, 5, CHALLENGE)
-                http.send_data(stream, b"robot", end_stream=True)
+                if path == "/reset":
+                    self._quic.close(error_code=0x102, reason_phrase="internal\x1b[31m error")
+                else:
+                    self._quic.reset_stream(stream, 0x102)
             case "/garbage":
                 # A DATA frame before any HEADERS (RFC 9114, section 4.1: H3_FRAME_UNEXPECTED).
                 self._quic.send_stream_data(stream, b"\x00\x05hello", end_stream=True)
-            case "/long":
-                head(200, 50_000)
-                http.send_data(stream, BODY, end_stream=True)
-            case "/redirect":
-                head(302, 0, ("location", "https://elsewhere.example/"))
-                http.send_data(stream, b"", end_stream=True)
             case _:
-                head(404, 0)
+                head("404", (("content-length", "0"),))
                 http.send_data(stream, b"", end_stream=True)
         self.transmit()
+
+
+class Closing(QuicConnectionProtocol):
+    """Closes with INTERNAL_ERROR instead of a handshake."""
+
+    def datagram_received(self, data, addr):
+        super().datagram_received(data, addr)
+        self._quic.close(error_code=0x1, reason_phrase="not today")
+        self.transmit()
+
+
+class Zero(Http3):
+    """Grants no stream and no byte: limits that RFC 9000, section 18.2 allows."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for limit in self.limits():
+            limit.value = limit.sent = 0
+
+    def limits(self):
+        return (self._quic._local_max_data, self._quic._local_max_streams_bidi, self._quic._local_max_streams_uni)
+
+
+class Credit(Zero):
+    """Grants both a little later."""
+
+    granted = False
+
+    def datagram_received(self, data, addr):
+        super().datagram_received(data, addr)
+        if not self.granted:
+            self.granted = True
+            asyncio.get_running_loop().call_later(CREDIT_S, self.grant)
+
+    def grant(self) -> None:
+        for limit in self.limits():
+            limit.value = 1 << 20
+        self._quic.send_ping(1)  # aioquic writes limits when it has something to send
+        self.transmit()
+
+
+class Silent(asyncio.DatagramProtocol):
+    pass
+
+
+class OtherVersion(asyncio.DatagramProtocol):
+    def connection_made(self, transport) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data, addr) -> None:
+        header = pull_quic_header(Buffer(data=data), host_cid_length=8)
+        known = [0x1A2A3A4A]  # reserved to exercise version negotiation (RFC 9000, section 15)
+        packet = encode_quic_version_negotiation(
+            source_cid=header.destination_cid, destination_cid=header.source_cid, supported_versions=known
+        )
+        self.transport.sendto(packet, addr)
+
+
+def pair() -> tuple[socket.socket, int]:
+    """A TCP listener, and its port, which is free for UDP too."""
+    while True:
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        with socket.socket(type=socket.SOCK_DGRAM) as udp:
+            try:
+                udp.bind(("127.0.0.1", port))
+            except OSError:
+                listener.close()
+                continue
+        return listener, port
 
 
 async def main(certificate: str, key: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    configuration = QuicConfiguration(alpn_protocols=H3_ALPN, is_client=False)
-    configuration.load_cert_chain(certificate, key)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    await serve("127.0.0.1", port, configuration=configuration, create_protocol=Http3)
-    threading.Thread(target=tcp, args=(listener, context), daemon=True).start()
-    print(port, flush=True)
+
+    async def quic(port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] = H3_ALPN) -> None:
+        configuration = QuicConfiguration(alpn_protocols=alpn, is_client=False)
+        configuration.load_cert_chain(certificate, key)
+        await serve("127.0.0.1", port, configuration=configuration, create_protocol=protocol)
+
+    async def plain(port: int, protocol: type[asyncio.DatagramProtocol]) -> None:
+        await asyncio.get_running_loop().create_datagram_endpoint(protocol, local_addr=("127.0.0.1", port))
+
+    ports = {}
+    for name, of_tcp, of_quic in (
+        ("answers", tls(context), lambda port: quic(port, Http3)),
+        ("silent", hold, lambda port: plain(port, Silent)),
+        ("closing", close, lambda port: quic(port, Closing)),
+        ("alert", alert, lambda port: quic(port, Http3, ["another"])),
+        ("version", hold, lambda port: plain(port, OtherVersion)),
+        ("zero", hold, lambda port: quic(port, Zero)),
+        ("credit", hold, lambda port: quic(port, Credit)),
+    ):
+        listener, ports[name] = pair()
+        each(listener, of_tcp)
+        await of_quic(ports[name])
+    print(json.dumps(ports), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import shutil
 import socket
 import sys
 import time
@@ -90,32 +90,19 @@ def caddy(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield Server(HOST, port, certificates / "ca.pem", certificates / "other.pem", hashlib.sha256(body).hexdigest())
 
 
+@dataclass(frozen=True)
+class Faulty:
+    host: str
+    ca: Path
+    ports: dict[str, int]
+    """Fault -> port; see `_fault_server.py`."""
+
+
 @pytest.fixture(scope="session")
-def faulty(certificates: Path) -> Iterator[Server]:
+def faulty(certificates: Path) -> Iterator[Faulty]:
     """The server of `_fault_server.py`."""
     script = Path(__file__).with_name("_fault_server.py")
     command = [sys.executable, str(script), str(certificates / "server.pem"), str(certificates / "server.key")]
     with process.start(command, stdin=True, stdout=True) as child:
         assert child.stdout is not None
-        port = int(child.stdout.readline())
-        yield Server(HOST, port, certificates / "ca.pem", certificates / "other.pem")
-
-
-def h3get() -> str | None:
-    """Our QUIC client in Rust: beside the interpreter, on PATH, or a developer's build."""
-    beside = Path(sys.executable).parent / "h3get"
-    development = Path.home() / ".cache/upshift/dev-h3get/release/h3get"
-    found = shutil.which("h3get")
-    for candidate in (beside, Path(found) if found else None, development):
-        if candidate is not None and candidate.is_file():
-            return str(candidate)
-    return None
-
-
-@pytest.fixture(scope="session")
-def binaries() -> dict[str, str]:
-    """Paths of the client programs that are no Python modules."""
-    path = h3get()
-    if path is None and os.environ.get("CI"):
-        pytest.fail("h3get is not built, and CI must not skip it")
-    return {} if path is None else {"h3get": path}
+        yield Faulty(HOST, certificates / "ca.pem", json.loads(child.stdout.readline()))

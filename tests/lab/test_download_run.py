@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import trustme
 
-from downloader import calls
+from downloader import calls, clients
 from downloader.campaign import Campaign, from_document
 from downloader.folder import environment, open_journals
 from downloader.run import RunSummary, run_campaign
@@ -119,17 +119,11 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def h3get(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The developer's build of the Rust client, where no installed one is found."""
-    development = Path.home() / ".cache/upshift/dev-h3get/release"
-    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{development}")
-    try:
-        calls.locate("h3get")
-    except PlaceError:
-        if os.environ.get("CI"):
-            pytest.fail("h3get is not built, and CI must not skip it")
-        pytest.skip("h3get is not built")
+@pytest.fixture(autouse=True, scope="module")
+def all_clients() -> None:
+    """Fails where a client is missing: `make setup` brings all."""
+    faults = [fault for client in clients.ALL.values() if (fault := client.missing()) is not None]
+    assert not faults, faults
 
 
 def campaign(**changes: Any) -> Campaign:

@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 use crate::failure::{Failure, Verdict};
 use crate::text::clean;
 
-/// Response headers worth keeping: who answered, and from which cache.
-const KEPT_HEADERS: [&str; 8] = [
+/// Response headers worth keeping: who answered, from which cache, and whether the object is the same. Every client keeps
+/// the same ones.
+const KEPT_HEADERS: [&str; 15] = [
     "server",
     "via",
     "age",
@@ -18,6 +19,13 @@ const KEPT_HEADERS: [&str; 8] = [
     "cf-mitigated",
     "alt-svc",
     "cache-status",
+    "x-served-by",
+    "content-encoding",
+    "etag",
+    "last-modified",
+    "x-amz-cf-pop",
+    "cf-ray",
+    "x-amzn-waf-action",
 ];
 /// Header values are cut after this many characters.
 const HEADER_CHARS: usize = 200;
@@ -75,66 +83,72 @@ impl Response {
             status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u16>().ok());
         let status = match status {
             Some(status @ 200..=999) => status,
-            Some(100..=199) => return None,
-            _ => {
-                return Some(Verdict::failed(
-                    Failure::ProtocolError,
-                    "a response without a valid :status",
-                ));
-            }
+            Some(100 | 102..=199) => return None,
+            Some(101) => return Some(protocol_error("101 Switching Protocols was not asked for")),
+            _ => return Some(protocol_error("a response without a valid :status")),
         };
         self.status = Some(status);
         self.headers_at = Some(now);
         for (name, value) in fields {
             self.keep(name, value);
         }
-        if status == 200 {
-            return self.check_byte_budget();
+        match content_length(fields) {
+            Ok(length) => self.content_length = length,
+            Err(verdict) => return Some(verdict),
         }
-        Some(Verdict::failed(
-            Failure::HttpStatus,
-            &format!("status {status}"),
-        ))
+        (status != 200).then(|| Verdict::failed(Failure::HttpStatus, &format!("status {status}")))
     }
 
-    /// How many bytes of the body may be read into a buffer of `size`, so that the byte budget is met exactly.
+    /// How many bytes of the body to read into a buffer of `size`: one more than the byte budget has left, to see
+    /// whether more comes.
     #[must_use]
     pub fn room(&self, size: usize) -> usize {
-        let left = self
-            .max_bytes
-            .map_or(u64::MAX, |most| most.saturating_sub(self.body_bytes).max(1));
+        let left = self.left().map_or(u64::MAX, |left| left.saturating_add(1));
         usize::try_from(left).map_or(size, |left| left.min(size))
     }
 
-    /// Bytes of the body came.
+    /// Bytes of the body came. Those beyond the byte budget are not counted.
     pub fn on_body(&mut self, bytes: &[u8], now: Duration) -> Option<Verdict> {
-        self.hasher.update(bytes);
-        self.body_bytes += bytes.len() as u64;
-        self.first_byte_at.get_or_insert(now);
-        self.last_byte_at = Some(now);
-        if let Some(length) = self
-            .content_length
-            .filter(|length| self.body_bytes > *length)
-        {
-            let detail = format!("more than the {length} bytes that content-length announced");
-            return Some(Verdict::failed(Failure::LengthMismatch, &detail));
+        let left = self.left().and_then(|left| usize::try_from(left).ok());
+        let kept = &bytes[..left.map_or(bytes.len(), |left| left.min(bytes.len()))];
+        if !kept.is_empty() {
+            self.hasher.update(kept);
+            self.body_bytes += kept.len() as u64;
+            self.first_byte_at.get_or_insert(now);
+            self.last_byte_at = Some(now);
         }
-        self.check_byte_budget()
+        if kept.len() < bytes.len() {
+            let detail = format!("more than the byte budget of {}", self.body_bytes);
+            return Some(Verdict::censored(Failure::ByteBudget, &detail));
+        }
+        let length = self
+            .content_length
+            .filter(|length| self.body_bytes > *length)?;
+        let detail = format!("more than the {length} bytes that content-length announced");
+        Some(Verdict::failed(Failure::LengthMismatch, &detail))
     }
 
-    /// The peer finished the stream.
+    /// Whether every announced byte is here. The body is complete then, with or without the end of its stream
+    /// (RFC 9110, section 6.4.1: the length delimits the content).
     #[must_use]
-    pub fn on_finished(&self) -> Verdict {
+    pub fn is_whole(&self) -> bool {
+        self.status == Some(200) && self.content_length == Some(self.body_bytes)
+    }
+
+    /// The peer finished the stream, or all announced bytes are here.
+    pub fn on_finished(&mut self) -> Verdict {
         match (self.status, self.content_length) {
-            (None, _) => Verdict::failed(
-                Failure::ProtocolError,
-                "the stream ended without a response",
-            ),
+            (None, _) => protocol_error("the stream ended without a response"),
             (_, Some(length)) if self.body_bytes < length => {
                 let detail = format!("{} of {length} bytes", self.body_bytes);
                 Verdict::failed(Failure::TruncatedBody, &detail)
             }
-            _ => Verdict::ok(),
+            _ => {
+                // An empty body is complete with its headers.
+                self.first_byte_at = self.first_byte_at.or(self.headers_at);
+                self.last_byte_at = self.last_byte_at.or(self.headers_at);
+                Verdict::ok()
+            }
         }
     }
 
@@ -157,15 +171,9 @@ impl Response {
             })
     }
 
-    fn check_byte_budget(&self) -> Option<Verdict> {
-        let most = self.max_bytes.filter(|most| self.body_bytes >= *most)?;
-        if self.content_length == Some(self.body_bytes) {
-            return None; // all is here: the end of the stream is about to come
-        }
-        Some(Verdict::censored(
-            Failure::ByteBudget,
-            &format!("the byte budget of {most} was reached"),
-        ))
+    fn left(&self) -> Option<u64> {
+        self.max_bytes
+            .map(|most| most.saturating_sub(self.body_bytes))
     }
 
     fn keep(&mut self, name: &[u8], value: &[u8]) {
@@ -174,9 +182,6 @@ impl Response {
         };
         let text = || clean(&String::from_utf8_lossy(value), HEADER_CHARS);
         match name {
-            "content-length" => {
-                self.content_length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
-            }
             "content-type" => self.content_type = Some(text()),
             _ if KEPT_HEADERS.contains(&name) => {
                 let joined = match self.headers.get(name) {
@@ -190,6 +195,28 @@ impl Response {
     }
 }
 
+/// The announced length. One that is not a number, or two that differ, break the message's framing (RFC 9110, section
+/// 8.6; RFC 9114, section 4.1.2).
+fn content_length(fields: &[Field<'_>]) -> Result<Option<u64>, Verdict> {
+    let mut found = None;
+    for (_, value) in fields.iter().filter(|(name, _)| *name == b"content-length") {
+        let length = std::str::from_utf8(value)
+            .ok()
+            .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| protocol_error("content-length is not a number"))?;
+        if found.is_some_and(|earlier| earlier != length) {
+            return Err(protocol_error("two values of content-length"));
+        }
+        found = Some(length);
+    }
+    Ok(found)
+}
+
+fn protocol_error(detail: &str) -> Verdict {
+    Verdict::failed(Failure::ProtocolError, detail)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,19 +224,17 @@ mod tests {
 
     const NOW: Duration = Duration::from_millis(7);
 
-    fn answered(max_bytes: Option<u64>, length: &str) -> Response {
+    fn answered(max_bytes: Option<u64>, length: Option<&str>) -> Response {
         let mut response = Response::new(max_bytes);
-        let fields = [
-            (&b":status"[..], &b"200"[..]),
-            (b"content-length", length.as_bytes()),
-        ];
+        let mut fields = vec![(&b":status"[..], &b"200"[..])];
+        fields.extend(length.map(|length| (&b"content-length"[..], length.as_bytes())));
         assert_eq!(response.on_headers(&fields, NOW), None);
         response
     }
 
     #[test]
     fn a_whole_body() {
-        let mut response = answered(None, "6");
+        let mut response = answered(None, Some("6"));
         assert_eq!(response.on_body(b"abc", NOW), None);
         assert_eq!(response.on_body(b"def", 2 * NOW), None);
         assert_eq!(response.on_finished(), Verdict::ok());
@@ -225,7 +250,7 @@ mod tests {
 
     #[test]
     fn too_few_and_too_many_bytes() {
-        let mut response = answered(None, "4");
+        let mut response = answered(None, Some("4"));
         assert_eq!(response.on_body(b"abc", NOW), None);
         assert_eq!(response.on_finished().failure, Some(Failure::TruncatedBody));
         assert_eq!(
@@ -240,27 +265,71 @@ mod tests {
 
     #[test]
     fn the_byte_budget_is_met_exactly() {
-        let mut response = answered(Some(4), "10");
-        assert_eq!(response.room(3), 3);
+        for length in [None, Some("10")] {
+            let mut response = answered(Some(4), length);
+            assert_eq!(response.room(3), 3);
+            assert_eq!(response.on_body(b"abc", NOW), None);
+            assert_eq!(response.room(3), 2, "one more, to see that more comes");
+            let verdict = response.on_body(b"de", 2 * NOW).unwrap();
+            assert_eq!(
+                (verdict.outcome, verdict.failure),
+                (Outcome::Censored, Some(Failure::ByteBudget))
+            );
+            assert_eq!(
+                (response.body_bytes, response.last_byte_at),
+                (4, Some(2 * NOW))
+            );
+        }
+        for length in [None, Some("3")] {
+            let mut whole = answered(Some(3), length);
+            assert_eq!(whole.on_body(b"abc", NOW), None);
+            assert_eq!(
+                whole.on_finished(),
+                Verdict::ok(),
+                "a body of just the budget is whole"
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_is_whole_with_its_announced_length() {
+        let mut response = answered(None, Some("3"));
+        assert!(!response.is_whole());
         assert_eq!(response.on_body(b"abc", NOW), None);
-        assert_eq!(response.room(3), 1);
-        let verdict = response.on_body(b"d", NOW).unwrap();
+        assert!(response.is_whole());
+        assert!(!answered(None, None).is_whole());
+        let mut empty = answered(None, Some("0"));
+        assert!(empty.is_whole() && empty.last_byte_at.is_none());
+        assert_eq!(empty.on_finished(), Verdict::ok());
         assert_eq!(
-            (verdict.outcome, verdict.failure),
-            (Outcome::Censored, Some(Failure::ByteBudget))
+            (empty.first_byte_at, empty.last_byte_at),
+            (Some(NOW), Some(NOW)),
+            "complete with its headers"
         );
-        let mut whole = answered(Some(3), "3");
-        assert_eq!(
-            whole.on_body(b"abc", NOW),
-            None,
-            "a body of just the budget is whole"
-        );
-        assert!(whole.room(9) >= 1, "room to see that more comes");
-        let mut unknown = answered(Some(3), "none");
-        assert_eq!(
-            unknown.on_body(b"abc", NOW).unwrap().failure,
-            Some(Failure::ByteBudget)
-        );
+    }
+
+    #[test]
+    fn lengths_that_are_none() {
+        for (values, valid) in [
+            (&["-5"][..], false),
+            (&["+5"], false),
+            (&[""], false),
+            (&["5, 5"], false),
+            (&["99999999999999999999"], false),
+            (&["5", "6"], false),
+            (&["5", "5"], true),
+        ] {
+            let mut fields = vec![(&b":status"[..], &b"200"[..])];
+            fields.extend(
+                values
+                    .iter()
+                    .map(|value| (&b"content-length"[..], value.as_bytes())),
+            );
+            let verdict = Response::new(None).on_headers(&fields, NOW);
+            let failure = verdict.and_then(|verdict| verdict.failure);
+            let expected = (!valid).then_some(Failure::ProtocolError);
+            assert_eq!(failure, expected, "{values:?}");
+        }
     }
 
     #[test]

@@ -17,6 +17,10 @@ use crate::socket::{RECEIVE_SIZE, Socket};
 const DATAGRAMS_PER_ROUND: usize = 64;
 /// Large enough for whatever quiche sends: its datagrams are 1200 bytes, as we leave the default.
 const SEND_SIZE: usize = 1500;
+/// The first unidirectional stream of a client, which quiche's HTTP/3 takes for control.
+const CONTROL_STREAM: u64 = 2;
+/// Bytes that the type of that stream and its settings need at most.
+const SETTINGS_ROOM: usize = 64;
 /// HTTP/3 error codes with which this side closes.
 const H3_NO_ERROR: u64 = 0x100;
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
@@ -45,6 +49,8 @@ struct Download<'a> {
     socket: Socket,
     connection: quiche::Connection,
     http: Option<h3::Connection>,
+    /// The request is on its way.
+    asked: bool,
     response: Response,
     clock: Clock,
     /// Handshake completed, since the start.
@@ -71,6 +77,7 @@ impl<'a> Download<'a> {
             socket,
             connection,
             http: None,
+            asked: false,
             response: Response::new(request.max_bytes),
             clock: Clock::start(),
             connected_at: None,
@@ -158,16 +165,14 @@ impl<'a> Download<'a> {
 
     /// Moves HTTP/3 on: asks once the handshake is done, then reads.
     fn progress(&mut self, now: Duration) -> Option<Verdict> {
-        if self.http.is_none() {
-            if !self.connection.is_established() {
-                return None;
-            }
-            self.connected_at = Some(now);
-            if let Err(error) = self.request() {
-                return Some(Verdict::failed(
-                    Failure::ProtocolError,
-                    &format!("cannot ask: {error}"),
-                ));
+        if !self.connection.is_established() {
+            return None;
+        }
+        self.connected_at.get_or_insert(now);
+        if !self.asked {
+            match self.ask() {
+                Ok(asked) => self.asked = asked,
+                Err(error) => return Some(http_trouble(&error)),
             }
         }
         loop {
@@ -184,6 +189,9 @@ impl<'a> Download<'a> {
                 Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
                 Ok((_, h3::Event::Reset(code))) => Some(reset(code)),
                 Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
+                Err(h3::Error::Done) if self.response.is_whole() => {
+                    Some(self.response.on_finished())
+                }
                 Err(h3::Error::Done) => return None,
                 Err(error) => return self.ended().or_else(|| Some(http_trouble(&error))),
             };
@@ -194,6 +202,38 @@ impl<'a> Download<'a> {
                 return verdict;
             }
         }
+    }
+
+    /// Asks for the file, as soon as the server's limits on streams and bytes allow it. Limits of zero are legal
+    /// (RFC 9000, section 18.2): the client waits for credit. `false` means that it still waits.
+    fn ask(&mut self) -> Result<bool, h3::Error> {
+        if self.http.is_none() {
+            if !self.can_send_settings() {
+                return Ok(false);
+            }
+            let config = h3::Config::new()?;
+            self.http = Some(h3::Connection::with_transport(
+                &mut self.connection,
+                &config,
+            )?);
+        }
+        match self.request() {
+            Err(
+                h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit),
+            ) => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+
+    /// quiche's HTTP/3 gives up where its control stream cannot take all settings at once.
+    fn can_send_settings(&mut self) -> bool {
+        // The same priority as quiche's HTTP/3 sets; it creates the stream, which can then be asked for its capacity.
+        let opened = self
+            .connection
+            .stream_priority(CONTROL_STREAM, 0, false)
+            .is_ok();
+        let capacity = self.connection.stream_capacity(CONTROL_STREAM);
+        opened && capacity.is_ok_and(|room| room >= SETTINGS_ROOM)
     }
 
     fn request(&mut self) -> Result<(), h3::Error> {
@@ -207,9 +247,9 @@ impl<'a> Download<'a> {
             h3::Header::new(b"accept", b"*/*"),
             h3::Header::new(b"accept-encoding", b"identity"),
         ];
-        let mut http = h3::Connection::with_transport(&mut self.connection, &h3::Config::new()?)?;
-        http.send_request(&mut self.connection, &fields, true)?;
-        self.http = Some(http);
+        if let Some(http) = &mut self.http {
+            http.send_request(&mut self.connection, &fields, true)?;
+        }
         Ok(())
     }
 
@@ -254,6 +294,12 @@ impl<'a> Download<'a> {
                 reason: fault.as_bytes(),
             };
             return Some(close.local(quic::verify_error(&mut self.connection)));
+        }
+        if self.fault == Some(quiche::Error::UnknownVersion) && !established {
+            return Some(Verdict::failed(
+                Failure::ProtocolError,
+                "the server speaks no version of QUIC that we speak",
+            ));
         }
         if self.connection.is_timed_out() {
             return Some(Verdict::of_idle_timeout(established));

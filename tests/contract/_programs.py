@@ -1,0 +1,63 @@
+"""Runs a client's program as the downloader does: Python ones in a warm interpreter, binaries directly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from downloader.client import Client, ClientResult, DownloadRequest
+
+
+def require(client: Client) -> tuple[str, ...]:
+    """How to start the client's program. Skips where it is missing; in CI nothing may be."""
+    if (fault := client.missing()) is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(fault)
+    return client.command()
+
+
+class Programs:
+    """One interpreter per Python client, kept for all calls. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._warm: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Programs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for warm in self._warm.values():
+            warm.communicate()
+
+    def call(self, client: Client, request: DownloadRequest) -> ClientResult:
+        """One download."""
+        command, arguments = require(client), client.arguments(request)
+        if not client.is_python:
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stderr) == (0, "")
+            return client.parse(done.stdout)
+        if client.program not in self._warm:
+            self._warm[client.program] = self._start(client.program)
+        answer = self._ask(self._warm[client.program], arguments)
+        assert answer["returncode"] == 0, answer["stderr"]
+        return client.parse(answer["stdout"])
+
+    def _start(self, program: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-P", "-m", "downloader.programs.warm", program]
+        warm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert warm.stdout is not None and json.loads(warm.stdout.readline()) == {"ready": True}
+        return warm
+
+    def _ask(self, warm: subprocess.Popen[str], argv: list[str]) -> dict[str, Any]:
+        assert warm.stdin is not None and warm.stdout is not None
+        warm.stdin.write(json.dumps({"argv": argv, "limit_s": 60.0}) + "\n")
+        warm.stdin.flush()
+        found: dict[str, Any] = json.loads(warm.stdout.readline())
+        return found

@@ -1,0 +1,158 @@
+"""One fault, one cause, one outcome: every client against every row of the table in docs/design/downloader.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from downloader import clients
+from downloader.client import Client, ClientResult, DownloadRequest
+from tests.contract._programs import Programs
+from tests.contract.conftest import Faulty
+from upshift.domain import Failure, Outcome, Transport
+
+OK, FAILED, CENSORED = Outcome.OK, Outcome.FAILED, Outcome.CENSORED
+BODY_BYTES = 102_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a server does, and how the download ends with every client."""
+
+    path: str = "/ok"
+    port: str = "answers"
+    outcome: Outcome = FAILED
+    failure: Failure | None
+    status: int | None = None
+    """The final status that was seen; None where none came, or where it does not matter."""
+    budget_s: float = 10.0
+    max_bytes: int | None = None
+    body_bytes: int | None = None
+    transports: tuple[Transport, ...] = (Transport.TCP, Transport.QUIC)
+
+    @property
+    def name(self) -> str:
+        budget = "" if self.max_bytes is None else f"-{self.max_bytes}"
+        return (self.path.removeprefix("/") if self.port == "answers" else self.port) + budget
+
+
+def whole(path: str = "/ok", **more: object) -> Row:
+    return Row(path=path, outcome=OK, failure=None, status=200, body_bytes=BODY_BYTES, **more)  # type: ignore[arg-type]
+
+
+QUIC_ONLY = (Transport.QUIC,)
+SHORT_S = 1.2
+
+ROWS = [
+    # the handshake
+    Row(port="silent", failure=Failure.CONNECT_TIMEOUT, budget_s=SHORT_S),
+    Row(port="closing", failure=Failure.CONNECTION_RESET),
+    Row(port="alert", failure=Failure.TLS_ERROR),
+    Row(port="version", failure=Failure.PROTOCOL_ERROR, transports=QUIC_ONLY),
+    # the request
+    Row(port="zero", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S, transports=QUIC_ONLY),
+    whole(port="credit", transports=QUIC_ONLY),
+    # the response
+    whole(),
+    whole("/interim"),
+    Row(path="/interim-for-ever", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S),
+    Row(path="/switching", failure=Failure.PROTOCOL_ERROR),
+    Row(path="/no-response", failure=Failure.CONNECTION_RESET),
+    Row(path="/silence", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S),
+    Row(path="/late", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=2.0, body_bytes=0),
+    Row(path="/garbage", failure=Failure.PROTOCOL_ERROR),
+    Row(path="/bad-status", failure=Failure.PROTOCOL_ERROR),
+    Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
+    Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
+    Row(path="/no-content", failure=Failure.HTTP_STATUS, status=204),
+    Row(path="/partial", failure=Failure.HTTP_STATUS, status=206),
+    Row(path="/challenge", failure=Failure.CHALLENGE_PAGE, status=403),
+    Row(path="/waf", failure=Failure.CHALLENGE_PAGE, status=202),
+    Row(path="/negative-length", failure=Failure.PROTOCOL_ERROR),
+    Row(path="/odd-length", failure=Failure.PROTOCOL_ERROR),
+    Row(path="/two-lengths", failure=Failure.PROTOCOL_ERROR),
+    # the body
+    whole("/no-length"),
+    Row(path="/empty", outcome=OK, failure=None, status=200, body_bytes=0),
+    whole("/open-end"),
+    Row(path="/truncated", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=5000),
+    Row(path="/long", failure=Failure.LENGTH_MISMATCH, status=200),
+    Row(path="/stall", outcome=CENSORED, failure=Failure.STALLED, status=200, budget_s=SHORT_S, body_bytes=5000),
+    Row(path="/no-length-open", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S, body_bytes=5000),
+    Row(path="/trickle", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=SHORT_S),
+    Row(path="/reset", failure=Failure.CONNECTION_RESET, status=200),
+    Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, status=200),
+    # the byte budget
+    Row(outcome=CENSORED, failure=Failure.BYTE_BUDGET, status=200, max_bytes=10_001, body_bytes=10_001),
+    whole(max_bytes=BODY_BYTES),
+    whole("/no-length", max_bytes=BODY_BYTES),
+    Row(path="/no-length", outcome=CENSORED, failure=Failure.BYTE_BUDGET, max_bytes=BODY_BYTES - 1),
+]
+
+CASES = [
+    pytest.param(client, row, id=f"{row.name}-{client.name}")
+    for row in ROWS
+    for client in clients.ALL.values()
+    if client.transport in row.transports
+]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    with Programs() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("client", "row"), CASES)
+def test_a_fault_ends_alike_for_all_clients(client: Client, row: Row, faulty: Faulty, programs: Programs) -> None:
+    port = faulty.ports[row.port]
+    request = DownloadRequest(
+        url=f"https://{faulty.host}:{port}{row.path}",
+        address="127.0.0.1",
+        port=port,
+        ca_file=faulty.ca,
+        budget_s=row.budget_s,
+        max_bytes=row.max_bytes,
+        user_agent="upshift-test",
+        allowed=("127.0.0.0/8",),
+    )
+    result = programs.call(client, request)
+    assert (result.outcome, result.failure) == (row.outcome, row.failure), result.failure_detail
+    if row.status is not None:
+        assert result.http_status == row.status
+    if row.body_bytes is not None:
+        assert result.body_bytes == row.body_bytes
+    _check_account(result, row)
+
+
+def _check_account(result: ClientResult, row: Row) -> None:
+    """What holds for every record."""
+    assert (result.body_sha256 is not None) == (result.outcome is OK)
+    assert (result.failure_detail is None) == (result.outcome is OK)
+    assert "\x1b" not in (result.failure_detail or "")
+    times = [result.connect_s, result.tls_s, result.headers_s, result.first_byte_s, result.last_byte_s]
+    reached = [time for time in times if time is not None]
+    assert reached == sorted(reached) and all(0 < time <= row.budget_s + 0.2 for time in reached)
+    assert (result.last_byte_s is not None) == (result.body_bytes > 0 or result.outcome is OK)
+    assert (result.headers_s is None) == (result.http_status is None)
+
+
+def test_headers_that_are_kept(faulty: Faulty, programs: Programs) -> None:
+    """The same ones by every client; a field that comes twice is one with a comma (RFC 9110, section 5.3)."""
+    port = faulty.ports["answers"]
+    kept = []
+    for client in clients.ALL.values():
+        request = DownloadRequest(
+            url=f"https://{faulty.host}:{port}/ok",
+            address="127.0.0.1",
+            port=port,
+            ca_file=faulty.ca,
+            budget_s=10.0,
+            max_bytes=None,
+            user_agent="upshift-test",
+            allowed=("127.0.0.0/8",),
+        )
+        kept.append(dict(programs.call(client, request).response_headers))
+    assert kept == [{"age": "7", "etag": '"e"', "x-cache": "a, b"}] * len(kept)
