@@ -65,6 +65,14 @@ def require(program: str, *, package: str) -> str:
     return path
 
 
+def find_program(name: str) -> str | None:
+    """Full path of a program, beside this Python first, where our own binaries are; None where there is none."""
+    beside = Path(sys.executable).parent / name
+    if beside.is_file() and os.access(beside, os.X_OK):
+        return str(beside)
+    return shutil.which(name, path=_search_path())
+
+
 def _search_path() -> str:
     """PATH with the sbin folders, which ordinary users often lack (tcpdump, knotd and nginx live there)."""
     parts = os.environ.get("PATH", os.defpath).split(os.pathsep)

@@ -35,7 +35,7 @@ PACKAGES: Mapping[str, str] = {
 }
 """Programs that the lab needs -> their Debian package."""
 
-OUR_BINARIES = ("pathem", "h3get")
+OUR_BINARIES = ("pathem", "h3get", "h3serve")
 
 
 class Status(StrEnum):

@@ -24,7 +24,6 @@ from typing import Any
 from upshift import process
 from upshift.errors import PlaceError, UpshiftError
 from upshift.reach import ENVIRONMENT_VARIABLE
-from vantage.host_environment import find_program
 from vantage.host_facts import private_namespace
 from vantage.isolation.ward import module_environment
 
@@ -61,7 +60,7 @@ def programs() -> dict[str, tuple[str, ...]]:
     return {
         "requests": (*module, "downloader.programs.requests_get"),
         "aioquic": (*module, "downloader.programs.aioquic_get"),
-        "quiche": (find_program("h3get") or "h3get",),
+        "quiche": (process.find_program("h3get") or "h3get",),
     }
 
 

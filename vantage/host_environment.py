@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import ssl
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def describe(run: Run, interface: str) -> dict[str, Any]:
         "sysctls": {**host_sysctls(), **public},
         "tcp_cubic": module_parameters(CUBIC),
         "openssl": ssl.OPENSSL_VERSION,
-        "programs": {name: version_of(name) for name in VERSION_OPTIONS if find_program(name)},
+        "programs": {name: version_of(name) for name in VERSION_OPTIONS if process.find_program(name)},
         "packages": package_versions(),
         "steal_s": cpu_times()[1],
         "load_1m": os.getloadavg()[0],
@@ -163,20 +162,9 @@ def module_parameters(folder: Path) -> dict[str, str]:
         return {}
 
 
-def find_program(name: str) -> str | None:
-    """Path of a program: beside this Python first (our own binaries), then as `upshift.process` finds it."""
-    beside = Path(sys.executable).parent / name
-    if beside.is_file() and os.access(beside, os.X_OK):
-        return str(beside)
-    try:
-        return process.require(name, package=name)
-    except PlaceError:
-        return None
-
-
 def version_of(name: str) -> str | None:
     """First line that the program prints about its version, None where it cannot be run."""
-    path = find_program(name)
+    path = process.find_program(name)
     if path is None:
         return None
     try:

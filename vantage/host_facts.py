@@ -146,7 +146,7 @@ def host_leftovers() -> tuple[str, ...]:
 
 
 def _version(name: str) -> str | None:
-    path = host_environment.find_program(name)
+    path = process.find_program(name)
     return None if path is None else host_environment.version_of(name) or f"{path} (tells no version)"
 
 

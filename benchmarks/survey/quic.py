@@ -19,6 +19,7 @@ import trustme
 from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
 from upshift.pace import TokenBucket
+from upshift.process import find_program
 
 ADDRESS, PORT = "127.0.0.1", 443
 
@@ -71,7 +72,10 @@ async def handshakes(count: int, at_once: int, ca: Path) -> None:
     )
 
 
-def inside(h3serve: str, count: int) -> None:
+def inside(count: int) -> None:
+    h3serve = find_program("h3serve")
+    if h3serve is None:
+        raise SystemExit("h3serve is not installed: make setup")
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -95,14 +99,13 @@ def inside(h3serve: str, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--probes", type=int, default=5_000)
-    parser.add_argument("--h3serve", default="~/.cache/upshift/cargo-target/release/h3serve")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ["UPSHIFT_ALLOWED_PREFIXES"] = "127.0.0.0/8"
     if arguments.inside:
-        inside(str(Path(arguments.h3serve).expanduser()), arguments.probes)
+        inside(arguments.probes)
         return
-    words = [sys.executable, __file__, "--inside", "--probes", str(arguments.probes), "--h3serve", arguments.h3serve]
+    words = [sys.executable, __file__, "--inside", "--probes", str(arguments.probes)]
     os.execvp("unshare", ["unshare", "--net", *words])
 
 

@@ -110,7 +110,7 @@ MANY = [f"d{number}.many.example" for number in range(60)]
 class World:
     folder: Path
     inside: list[str]
-    h3serve: Path
+    h3serve: str
 
     def command(self, source: Path, out: Path, *more: str) -> list[str]:
         upshift = [sys.executable, "-m", "upshift.cli"] if not _installed() else [_installed()]
@@ -127,18 +127,6 @@ class World:
 def _installed() -> str:
     beside = Path(sys.executable).with_name("upshift")
     return str(beside) if beside.exists() else ""
-
-
-def build_h3serve() -> Path:
-    """The quiche server. `make test` has built it with the Rust tests; elsewhere this does."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", "~/.cache/upshift/cargo-target")).expanduser()
-    binary = target / "release" / "h3serve"
-    sources = [*(REPOSITORY / "rust/h3serve").rglob("*.rs"), REPOSITORY / "rust/h3serve/Cargo.toml"]
-    if not binary.exists() or binary.stat().st_mtime < max(path.stat().st_mtime for path in sources):
-        cargo = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "h3serve", "--bin", "h3serve"]
-        subprocess.run(cargo, cwd=REPOSITORY, env=os.environ | {"CARGO_TARGET_DIR": str(target)}, check=True)
-        binary.touch()
-    return binary
 
 
 def write_certificates(folder: Path) -> None:
@@ -187,7 +175,8 @@ def write_targets(path: Path, names: Sequence[str]) -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("quic")
-    h3serve = build_h3serve()
+    h3serve = process.find_program("h3serve")
+    assert h3serve is not None, "make setup builds it"
     namespace = f"upsq{os.getpid()}"
     process.run(["ip", "netns", "add", namespace]).check(doing="making a namespace")
     try:
@@ -217,7 +206,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             ready = [([*python, str(folder / "servers.log")], "ready")]
             for listen, certificate, more in quiche:
                 files = ["--cert", f"{folder}/{certificate}.pem", "--key", f"{folder}/{certificate}.key"]
-                ready.append(([str(h3serve), "--listen", listen, *files, *more], f"listening {listen}"))
+                ready.append(([h3serve, "--listen", listen, *files, *more], f"listening {listen}"))
             for argv, word in ready:
                 child = stack.enter_context(process.start(argv, prefix=inside, stdout=True))
                 assert child.stdout is not None and child.stdout.readline() == word + "\n"
@@ -290,8 +279,8 @@ def test_what_the_three_makes_offer(surveyed: Survey) -> None:
 
 def test_transport_parameters_are_those_that_the_servers_are_configured_with(surveyed: Survey) -> None:
     quiche, aioquic = surveyed.rows["quiche"], surveyed.rows["aioquic"]
-    # rust/h3serve/src/main.rs
-    assert (quiche.max_idle_timeout_ms, quiche.max_udp_payload_size_bytes) == (10_000, 1_350)
+    # rust/h3serve/src/endpoint.rs
+    assert (quiche.max_idle_timeout_ms, quiche.max_udp_payload_size_bytes) == (30_000, 1_350)
     assert (quiche.initial_max_data_bytes, quiche.initial_max_streams_bidi) == (1 << 20, 100)
     assert quiche.initial_max_stream_data_bidi_remote_bytes == 1 << 18
     assert quiche.disable_active_migration is True

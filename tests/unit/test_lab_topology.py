@@ -214,7 +214,7 @@ def test_contents_are_the_same_everywhere(topology: Topology) -> None:
 
 def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
     for server in topology.server:
-        kind, setup = server_setups(topology, server, address_plan(topology), LabFolder(Path("/lab")))[0]
+        kind, setup = server_setups(topology, server, address_plan(topology), LabFolder(Path("/lab")), ipv6=True)[0]
         if kind is not caddy.CADDY:
             continue
         made = caddy.server_configuration(setup, data=Path("/d"))

@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     import trustme
 
 
+MEDIA_TYPES = {
+    "bin": "application/octet-stream",
+    "html": "text/html; charset=utf-8",
+    "iso": "application/x-iso9660-image",
+    "jpg": "image/jpeg",
+    "js": "text/javascript; charset=utf-8",
+    "mp4": "video/mp4",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "txt": "text/plain; charset=utf-8",
+    "zip": "application/zip",
+}
+"""Ending of a file -> its Content-Type, whichever server serves it: their own tables differ, also from host to host."""
+
+
 def file_bytes(topology: Topology, server: Server, path: str, size: int) -> bytes:
     """The content of a file: random bytes (nothing on the way could compress them), the same in every lab."""
     return random.Random(topology.seed_of("content", server.name, path)).randbytes(size)

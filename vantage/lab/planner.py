@@ -47,7 +47,9 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder) -> LabP
     resolv.write_text(dns.resolv_conf(addresses[DNS_NODE]), encoding="utf-8")
     emulator = folder.root / "pathem.json"
     write_json(emulator, pathem.configuration(topology, addresses, ipv6=ipv6))
-    setups = [pair for server in topology.server for pair in server_setups(topology, server, addresses, folder)]
+    setups = [
+        pair for server in topology.server for pair in server_setups(topology, server, addresses, folder, ipv6=ipv6)
+    ]
     kinds = {kind.name: kind for kind, _ in setups}
     for kind in kinds.values():
         if lacking := kind.missing():
@@ -154,7 +156,7 @@ def _dns_program(
 
 
 def server_setups(
-    topology: Topology, server: Server, addresses: Mapping[str, Addresses], folder: LabFolder
+    topology: Topology, server: Server, addresses: Mapping[str, Addresses], folder: LabFolder, *, ipv6: bool
 ) -> list[tuple[ServerKind, ServerSetup]]:
     """The kinds that make up a server, each with all the roles that it fills."""
     filled = roles(topology, server)
@@ -170,6 +172,7 @@ def server_setups(
             origin=addresses[server.origin_name] if server.edge else None,
             hosts=sites.hosts_of(topology, server),
             folder=folder,
+            ipv6=ipv6,
         )
         found.append((kind, setup))
     return found

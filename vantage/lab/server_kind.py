@@ -83,6 +83,8 @@ class ServerSetup:
     hosts: Sequence[Host]
     """Hosts of sites that the server has."""
     folder: LabFolder
+    ipv6: bool
+    """Whether this machine has IPv6."""
 
     def data(self, program: str) -> Path:
         """A folder for the files of one program, made where it is missing."""

@@ -1,10 +1,10 @@
 #!/bin/sh
-# How fast can h3get go on this host? Two servers (Caddy, and examples/gso_server, which sends with UDP GSO), two
+# How fast can h3get go on this host? Two servers (Caddy, and h3serve, which sends with UDP GSO), two
 # paths (loopback, a veth pair with GRO), with and without UDP_GRO. Everything is inside two network namespaces that
 # have no route out (198.18.0.0/15).
 #
 #   usage: bench/ceiling.sh RELEASE_DIR [MEGABYTES] [REPEATS]  needs root, caddy, openssl, iproute2, python3;
-#          RELEASE_DIR holds h3get and examples/gso_server: cargo build --release -p h3get --bins --examples
+#          RELEASE_DIR holds h3get and h3serve: cargo build --release -p h3get -p h3serve
 #
 # One line per download: server and path, gro, Mbit/s of body over the whole download, client CPU-s per GB, share of a core,
 # packets per receive call, socket drops.
@@ -54,9 +54,9 @@ export HOME="$work" XDG_DATA_HOME="$work" XDG_CONFIG_HOME="$work"
 for n in "$client" "$server"; do
     ip netns exec "$n" caddy run --adapter caddyfile --config Caddyfile 2>"caddy-$n.log" & children="$children $!"
 done
-ip netns exec "$client" "$release/examples/gso_server" 127.0.0.1:8444 cert.pem key.pem "${megabytes}000000" &
+ip netns exec "$client" "$release/h3serve" --listen 127.0.0.1:8444 --cert cert.pem --key key.pem --bytes "${megabytes}000000" &
 children="$children $!"
-ip netns exec "$server" "$release/examples/gso_server" 198.18.7.2:8444 cert.pem key.pem "${megabytes}000000" &
+ip netns exec "$server" "$release/h3serve" --listen 198.18.7.2:8444 --cert cert.pem --key key.pem --bytes "${megabytes}000000" &
 children="$children $!"
 sleep 2
 
@@ -78,8 +78,8 @@ while [ "$i" -lt "$repeats" ]; do
     for option in "" --no-gro; do
         fetch caddy-lo 127.0.0.1 8443 $option
         fetch caddy-veth 198.18.7.2 8443 $option
-        fetch gso-lo 127.0.0.1 8444 $option
-        fetch gso-veth 198.18.7.2 8444 $option
+        fetch h3serve-lo 127.0.0.1 8444 $option
+        fetch h3serve-veth 198.18.7.2 8444 $option
     done
     i=$((i + 1))
 done

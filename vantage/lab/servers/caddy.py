@@ -8,19 +8,27 @@ from typing import Any
 
 from upshift.process import require
 from upshift.store import write_json
+from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, QuicTraits, Role, ServerKind, ServerSetup, program_missing
 from vantage.lab.sites import Host
 
 _NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "body": "There is no such page.\n"}]}
 
-_BINARY_TYPE = {
-    "match": [{"path": ["*.bin"]}],
-    "handle": [{"handler": "headers", "response": {"set": {"Content-Type": ["application/octet-stream"]}}}],
-}
-"""Go's table of types has no .bin, and a file without a type is no usual sight."""
-
 _ALT_SVC = {"handle": [{"handler": "headers", "response": {"set": {"Alt-Svc": ['h3=":443"; ma=2592000']}}}]}
+
+
+def _files(root: Path) -> dict[str, Any]:
+    """Files below `root`, with the lab's own types: Go's table is the host's, and lacks some."""
+    typed = [
+        {
+            "match": [{"path": [f"*.{ending}"], "file": {"root": str(root)}}],
+            "handle": [{"handler": "headers", "response": {"set": {"Content-Type": [media_type]}}}],
+        }
+        for ending, media_type in MEDIA_TYPES.items()
+    ]
+    served = {"handle": [{"handler": "file_server", "root": str(root)}]}
+    return {"handler": "subroute", "routes": [*typed, served]}
 
 
 def _caddy(apps: dict[str, Any], data: Path, logs: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -40,13 +48,12 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     """
     server = setup.server
     if server.edge:
-        forward = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
+        forward: dict[str, Any] = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
     else:
-        forward = {"handler": "file_server", "root": str(setup.content)}
+        forward = _files(setup.content)
     own_quic = Role.QUIC in setup.roles
     # Caddy says this by itself where it has HTTP/3.
     routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
-    routes.append(_BINARY_TYPE)
     if server.domains:
         routes.append({"match": [{"host": server.domains}], "handle": [forward], "terminal": True})
     https: dict[str, Any] = {
@@ -97,7 +104,7 @@ def _host_route(host: Host, content: Path) -> dict[str, Any]:
         elif answer.status == 200:
             continue
         routes.append({"match": [match], "handle": [response], "terminal": True})
-    routes.append({"handle": [{"handler": "file_server", "root": str(content / host.name)}]})
+    routes.append({"handle": [_files(content / host.name)]})
     return {"match": [{"host": [host.name]}], "handle": [{"handler": "subroute", "routes": routes}], "terminal": True}
 
 
@@ -109,12 +116,11 @@ def _access_log(path: Path) -> dict[str, Any]:
 
 def origin_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     """Caddy for an edge's origin: the files over plain HTTP, which only the edge can reach."""
-    files = {"handler": "file_server", "root": str(setup.content)}
     origin = {
         "listen": [f":{ORIGIN_PORT}"],
         "protocols": ["h1"],
         "automatic_https": {"disable": True},
-        "routes": [_BINARY_TYPE, {"handle": [files]}],
+        "routes": [{"handle": [_files(setup.content)]}],
     }
     return _caddy({"http": {"servers": {"origin": origin}, "grace_period": "1s"}}, data)
 

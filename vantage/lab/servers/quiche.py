@@ -1,0 +1,101 @@
+"""`quiche`: HTTP/3 by our program h3serve (rust/h3serve), beside Caddy, which keeps TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from upshift.process import find_program
+from upshift.store import write_json
+from vantage.lab.content import MEDIA_TYPES
+from vantage.lab.plan import ProgramPlan
+from vantage.lab.server_kind import (
+    CACHE_PORT,
+    ProgramSetting,
+    QuicTraits,
+    Role,
+    ServerKind,
+    ServerSetup,
+)
+from vantage.lab.sites import Host
+
+_ALGORITHMS = ("cubic", "reno", "bbr2")
+_INITIAL_WINDOW_PACKETS = 10
+
+
+def _missing() -> str | None:
+    return None if find_program("h3serve") else "the QUIC server h3serve is not installed; run: make setup"
+
+
+def _version() -> tuple[str, ...]:
+    return (find_program("h3serve") or "h3serve", "--version")
+
+
+def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
+    name = f"{setup.server.name}-quic"
+    data = setup.data(name)
+    hosts, settings = data / "hosts.json", data / "settings.json"
+    write_json(hosts, hosts_document(setup))
+    values = {
+        "congestion_control": setup.congestion_control,
+        "initial_window_packets": str(_INITIAL_WINDOW_PACKETS),
+        "hystart": "on",
+    }
+    write_json(settings, values)
+    argv = [find_program("h3serve") or "h3serve", "--hosts", str(hosts), "--settings", str(settings)]
+    listen = [f"{setup.addresses.ipv4}:443"]
+    if setup.ipv6:
+        listen.append(f"[{setup.addresses.ipv6}]:443")
+    for address in listen:
+        argv += ["--listen", address]
+    node = setup.server.name
+    return [ProgramPlan(name=name, node=node, argv=tuple(argv), udp=(443,), kind=QUICHE.name, settings_file=settings)]
+
+
+def hosts_document(setup: ServerSetup) -> dict[str, Any]:
+    """What h3serve reads by `--hosts`: the same hosts, files, cache and answers as Caddy's on this server."""
+    server = setup.server
+    measured: dict[str, Any] = {"upstream": f"127.0.0.1:{CACHE_PORT}"} if server.edge else {"root": str(setup.content)}
+    chain, key = setup.certificate(server.name)
+    names = [*server.domains, *server.cnames]
+    certificates = [{"names": names, "chain": str(chain), "key": str(key)}] if names else []
+    for host in setup.hosts:
+        chain, key = setup.certificate(host.name)
+        certificates.append({"names": [host.name], "chain": str(chain), "key": str(key)})
+    return {
+        "certificates": certificates,
+        "hosts": dict.fromkeys(server.domains, measured) | {h.name: _host(h, setup.folder.sites) for h in setup.hosts},
+        "types": MEDIA_TYPES,
+        "access_log": str(setup.folder.access_log(server.name)) if setup.hosts else None,
+    }
+
+
+def _host(host: Host, folder: Path) -> Mapping[str, Any]:
+    """A site's host: files of its folder, and before them what is no plain file."""
+    answers: dict[str, Any] = {}
+    for path, answer in host.answers.items():
+        given = {"status": answer.status, "text": answer.text}
+        if answer.location is not None:
+            answers[path] = given | {"location": answer.location}
+        elif not answer.head:
+            answers[path] = given | {"status": 405, "method": "HEAD"}
+        elif answer.status != 200:
+            answers[path] = given
+    return {"root": str(folder / host.name), "answers": answers, "log": True}
+
+
+QUICHE = ServerKind(
+    name="quiche",
+    help="HTTP/3 by quiche (our h3serve); TCP stays with Caddy.",
+    roles=frozenset({Role.QUIC}),
+    programs=_programs,
+    missing=_missing,
+    version=_version,
+    quic=QuicTraits(congestion_control=_ALGORITHMS, initial_window_packets=_INITIAL_WINDOW_PACKETS, packet_bytes=1378),
+    settings={
+        "congestion_control": ProgramSetting(choices=_ALGORITHMS),
+        "initial_window_packets": ProgramSetting(least=1, most=1000),
+        "hystart": ProgramSetting(choices=("on", "off")),
+    },
+)
