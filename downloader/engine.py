@@ -130,7 +130,8 @@ class Worker:
             attempt = self.journal.begin(run.number)
             self._remove_interrupted(run, attempt)
             try:
-                downloads, disturbed = _Attempt(self, run, attempt, caller).make()
+                with self.place.measuring():
+                    downloads, disturbed = _Attempt(self, run, attempt, caller).make()
             except PlaceError:
                 if not self._stop.is_set():
                     self.place.check()  # where the place itself is the cause, it tells more

@@ -7,6 +7,7 @@ which prefixes may be reached from it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -90,6 +91,9 @@ class Place(Protocol):
 
         Raises PlaceError where the kernel refuses one.
         """
+
+    def measuring(self) -> AbstractContextManager[None]:
+        """Surrounds a measurement run: meanwhile the place's clock is kept good, as far as that costs something."""
 
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server."""

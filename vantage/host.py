@@ -11,7 +11,8 @@ import contextlib
 import ipaddress
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -22,7 +23,7 @@ from upshift.errors import PlaceError, ReachError, UsageError
 from upshift.place import Watch
 from upshift.process import PARENT_DEATH, Child, Completed
 from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
-from vantage import host_environment, linux
+from vantage import cpu, host_environment, linux
 from vantage.guardian import Step, plain_route
 from vantage.host_watch import HostWatch
 from vantage.isolation import rules, sysctls
@@ -37,6 +38,7 @@ from vantage.isolation.network import (
     text_of,
 )
 from vantage.isolation.ward import Ward
+from vantage.lab.pathem import find_pathem
 from vantage.lab.state import state_directory
 
 Isolation = Literal["netns", "host"]
@@ -55,6 +57,7 @@ class HostPlace:
             it for every program of the place; `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
         nameservers: DNS servers to ask; empty for the host's own.
         uplink: interface to the Internet; None for that of the default route.
+        let_cpus_sleep: do not keep the CPUs awake during measurement runs.
         state: folder for what has to be undone; None for the user's (see `vantage.lab.state.state_directory`).
 
     Attributes:
@@ -73,6 +76,7 @@ class HostPlace:
         nameservers: Sequence[str] = (),
         uplink: str | None = None,
         state: Path | None = None,
+        let_cpus_sleep: bool = False,
     ) -> None:
         if isolation not in ("netns", "host"):
             raise UsageError(f"there is no isolation {isolation!r}", remedy="known are: netns, host")
@@ -88,6 +92,7 @@ class HostPlace:
         self._namespace: CampaignNamespace | None = None
         self._interface = "any"
         self._closed = False
+        self._let_cpus_sleep = let_cpus_sleep
         for server in self._nameservers:
             check_address(server)
         folder = state or state_directory()
@@ -200,6 +205,17 @@ class HostPlace:
                 self._ward.add(undo_steps(settings, routes=not routes_noted))
             self._settings.apply(settings)
 
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Keeps the host's CPUs awake, unless they may sleep; only while a measurement run lasts."""
+        with self._awake():
+            yield
+
+    def _awake(self) -> contextlib.AbstractContextManager[cpu.CpusAwake]:
+        if self._let_cpus_sleep:
+            return contextlib.nullcontext(cpu.AS_ASKED)
+        return cpu.keep_cpus_awake(find_pathem)
+
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server. Raises ReachError where it may not be contacted."""
         check_address(server_ip, self._allowed)
@@ -212,6 +228,8 @@ class HostPlace:
         """What has to be stored with the data (see `vantage.host_environment`)."""
         found = host_environment.describe(self.run, self._interface)
         found["isolation"] = self._isolation
+        with self._awake() as awake:
+            found["timing"] = {"cpus_awake": asdict(awake)}
         if self._namespace:
             found["ipv6"] = self._namespace.ipv6
             found["settings_not_taken_over"] = dict(self._namespace.refused)

@@ -26,6 +26,15 @@ _MOST_NAMED = 20
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 
 
+LetCpusSleep = Annotated[
+    bool,
+    typer.Option(
+        "--let-cpus-sleep",
+        help="Do not keep this host's CPUs awake while measuring, although they may then wake 0.1 to 0.5 ms late.",
+    ),
+]
+
+
 def run(
     campaign: Annotated[
         Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
@@ -39,6 +48,7 @@ def run(
         str | None,
         typer.Option(help="netns or host: where kernel settings are changed outside a lab. Default: the campaign's."),
     ] = None,
+    let_cpus_sleep: LetCpusSleep = False,
     json: AsJson = False,
 ) -> None:
     """Run a campaign, or resume the one in a folder.
@@ -50,7 +60,13 @@ def run(
 
     with progress_display.show(as_json=json) as progress:
         summary, inspection = run_file(
-            campaign, out, progress=progress, order=order, vantage_points=vantage or (), isolation=isolation
+            campaign,
+            out,
+            progress=progress,
+            order=order,
+            vantage_points=vantage or (),
+            isolation=isolation,
+            let_cpus_sleep=let_cpus_sleep,
         )
     if json:
         typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))
@@ -133,6 +149,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("demo"),
     topology: Annotated[str, typer.Option(help="Lab: anrw (three vantage points, minutes) or small.")] = "anrw",
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove the folder of an earlier demo first.")] = False,
+    let_cpus_sleep: LetCpusSleep = False,
     json: Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines, no tables.")] = False,
 ) -> None:
     """Everything in the lab: list, crawl, map, survey, compose, campaign, report.
@@ -153,7 +170,7 @@ def demo(
     def say(line: str) -> None:
         typer.echo(line, err=json)
 
-    summary, inspection = run_demo(out, topology=topology, say=say, as_json=json)
+    summary, inspection = run_demo(out, topology=topology, say=say, as_json=json, let_cpus_sleep=let_cpus_sleep)
     _require_whole(summary, out)
     made = present(out)
     if json:

@@ -36,13 +36,14 @@ PER_PROVIDER, OTHER = 2, 6
 
 
 def run_demo(
-    out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False
+    out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False, let_cpus_sleep: bool = False
 ) -> tuple[RunSummary, Inspection]:
     """Finds the targets and runs the demo's campaign into a folder, or goes on with it.
 
     Args:
         say: gets a line for each step.
         as_json: results of the steps and progress are JSON.
+        let_cpus_sleep: a lab of the demo's own leaves the host's CPUs alone.
 
     Raises:
         UsageError: the folder holds something else, or the demo of another topology.
@@ -61,7 +62,7 @@ def run_demo(
             "this folder holds something that no demo made", where=str(out), remedy="name another folder by --out"
         )
     store.write_text(mark, wanted)
-    with open_lab(topology) as lab:
+    with open_lab(topology, let_cpus_sleep=let_cpus_sleep) as lab:
         vantage = lab.vantage_points[0]
         way = road.steps(topology, vantage, out / TARGETS, per_provider=PER_PROVIDER, other=OTHER)
         road.walk(list(way), lab.name, say=say, as_json=as_json)

@@ -31,11 +31,13 @@ def run_file(
     order: str | None = None,
     vantage_points: Sequence[str] = (),
     isolation: str | None = None,
+    let_cpus_sleep: bool = False,
 ) -> tuple[RunSummary, Inspection]:
     """Runs the campaign of a file into a folder, or goes on with the one that is there.
 
     Args:
         order, vantage_points, isolation: replace the campaign's own where given.
+        let_cpus_sleep: do not keep the host's CPUs awake while measuring.
 
     Raises:
         UpshiftError: wrong input, a place that cannot be had, or a folder that holds another plan.
@@ -51,9 +53,9 @@ def run_file(
         targets: Sequence[Target]
         truth: Mapping[str, Any] | None
         if campaign.lab is None:
-            places, targets, truth = _host_place(campaign, stack), load_targets(campaign), None
+            places, targets, truth = _host_place(campaign, stack, let_cpus_sleep), load_targets(campaign), None
         else:
-            places, targets, truth = _lab_places(campaign, campaign.lab, stack, progress)
+            places, targets, truth = _lab_places(campaign, campaign.lab, stack, progress, let_cpus_sleep)
         summary = run_campaign(campaign, targets, places, out, progress=progress)
     # Only now: a folder that holds another plan has been refused, and keeps its own truth.
     if truth is not None:
@@ -62,7 +64,7 @@ def run_file(
 
 
 def _lab_places(
-    campaign: Campaign, topology: str, stack: ExitStack, progress: Progress
+    campaign: Campaign, topology: str, stack: ExitStack, progress: Progress, let_cpus_sleep: bool
 ) -> tuple[Mapping[str, Place], Sequence[Target], Mapping[str, Any]]:
     """The campaign's vantage points in its lab, its targets, and what is programmed there."""
     from vantage.lab.lab import open_lab
@@ -75,7 +77,7 @@ def _lab_places(
         raise UsageError(error.sentence(), where=f"{campaign.path}: field lab") from None
     # Before the lab is built, which takes longer than finding a broken row.
     listed = None if campaign.targets == LAB_TARGETS else load_targets(campaign)
-    lab = stack.enter_context(open_lab(topology, progress=progress))
+    lab = stack.enter_context(open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
     targets = lab.targets() if listed is None else listed
     places: dict[str, Place] = {}
     for name in campaign.vantage_points or lab.vantage_points:
@@ -92,7 +94,7 @@ def _lab_places(
     return places, targets, lab.truth()
 
 
-def _host_place(campaign: Campaign, stack: ExitStack) -> Mapping[str, Place]:
+def _host_place(campaign: Campaign, stack: ExitStack, let_cpus_sleep: bool) -> Mapping[str, Place]:
     """This host, under the one name that the campaign gives it."""
     from vantage.host import HostPlace
 
@@ -107,6 +109,7 @@ def _host_place(campaign: Campaign, stack: ExitStack) -> Mapping[str, Place]:
         isolation="host" if campaign.isolation == "host" else "netns",
         allowed_prefixes=campaign.allowed_prefixes,
         nameservers=campaign.nameservers,
+        let_cpus_sleep=let_cpus_sleep,
     )
     stack.callback(place.close)
     for note in place.notes:

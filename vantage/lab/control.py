@@ -35,11 +35,14 @@ NAMESPACE_REMEDY = (
 TUN_REMEDY = "load it (modprobe tun), and as an ordinary user also: sudo chmod 0666 /dev/net/tun"
 
 
-def up(name: str | Path, *, attached: bool = False, progress: Progress | None = None) -> LabFolder:
+def up(
+    name: str | Path, *, attached: bool = False, let_cpus_sleep: bool = False, progress: Progress | None = None
+) -> LabFolder:
     """Builds a lab and returns its folder when every server answers.
 
     Args:
         attached: the lab ends when this process ends, however it ends.
+        let_cpus_sleep: do not keep the host's CPUs awake, though packets may then be late.
 
     Raises:
         LabError: a lab of that name is up already, or it could not be built; nothing is left of it then.
@@ -59,7 +62,7 @@ def up(name: str | Path, *, attached: bool = False, progress: Progress | None = 
         try:
             _clear_remains(folder)
             check_host()
-            make_plan(topology, path.read_text(encoding="utf-8"), folder)
+            make_plan(topology, path.read_text(encoding="utf-8"), folder, let_cpus_sleep=let_cpus_sleep)
             own = {"pid": os.getpid(), "started_ticks": process.start_time_ticks(os.getpid()), "attached": attached}
             write_json(folder.owner, own)
             _start(folder, topology, lock, attached=attached, progress=progress)

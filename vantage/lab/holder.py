@@ -27,10 +27,14 @@ from typing import Any, NoReturn
 from upshift import process
 from upshift.errors import LabError, UpshiftError
 from upshift.reach import ENVIRONMENT_VARIABLE
+from vantage import cpu
 from vantage.lab import mounts
 from vantage.lab.namespaces import NETNS, answers, udp_bound
 from vantage.lab.plan import ProgramPlan, read_plan
 from vantage.lab.state import LabFolder
+
+NICE = -10
+"""Of all programs of the lab, and of those that join it, where that is allowed."""
 
 READY_TIMEOUT_S = 45.0
 LOG_TAIL_LINES = 5
@@ -58,6 +62,7 @@ class Holder:
             "mount_namespace": Path("/proc/self/ns/mnt").stat().st_ino,
             "rootless": os.geteuid() != 0,
             "attached": attached,
+            "nice": cpu.raise_priority(NICE),
             "started_at": time.time(),
         }
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from upshift.domain import Target
 from upshift.errors import LabError
 from upshift.progress import Progress
+from vantage.cpu import CpusAwake
 from vantage.lab import control
 from vantage.lab.access import Access, read_access
-from vantage.lab.pathem import Emulator
+from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
 from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, speaks_quic
@@ -63,6 +65,16 @@ class Lab:
                 own = self.plan.addresses[server.name]
                 rtt_ms |= dict.fromkeys((own.ipv4, own.ipv6), server.paths[name].rtt_ms)
         return LabPlace(self.folder, name, state=self.state, plan=self.plan, rtt_ms=rtt_ms)
+
+    def timing(self) -> dict[str, object]:
+        """How the lab keeps time (see `Emulator.timing`)."""
+        with closing(self.emulator()) as emulator:
+            return emulator.timing(nice=int(self.state.get("nice", 0)))
+
+    def cpus_awake(self) -> CpusAwake:
+        """What keeps the host's CPUs awake while the lab is up."""
+        with closing(self.emulator()) as emulator:
+            return emulator.cpus_awake()
 
     def emulator(self) -> Emulator:
         """A connection of its own to the path emulator."""
@@ -115,7 +127,7 @@ class Lab:
         for vantage in self.vantage_points:
             for server in self.topology.server:
                 paths += [self._truth(vantage, server, domain) for domain in server.domains]
-        return {"schema": 1, "topology": self.name, "paths": paths}
+        return {"schema": 1, "topology": self.name, "timing": self.timing(), "paths": paths}
 
     def _truth(self, vantage: str, server: Server, domain: str) -> dict[str, Any]:
         path = server.paths[vantage]
@@ -150,10 +162,11 @@ class Lab:
 
 
 @contextmanager
-def open_lab(topology: str | Path, *, progress: Progress | None = None) -> Iterator[Lab]:
+def open_lab(topology: str | Path, *, progress: Progress | None = None, let_cpus_sleep: bool = False) -> Iterator[Lab]:
     """A lab of this topology: the one that is up, else one that is brought up now and taken down at the end.
 
-    A lab of one's own ends with this process, whatever kills it.
+    A lab of one's own ends with this process, whatever kills it. `let_cpus_sleep` is for such a one; on a lab that is
+    up it has no effect, and a sentence says so.
 
     Raises:
         LabError: it could not be built, or one of the same name but another content is up.
@@ -170,12 +183,16 @@ def open_lab(topology: str | Path, *, progress: Progress | None = None) -> Itera
                 where=str(path),
                 remedy=f"run: upshift lab down {folder.name}",
             )
-        yield Lab(folder)
+        lab = Lab(folder)
+        if let_cpus_sleep and LET_CPUS_SLEEP not in lab.plan.emulator:
+            note = f"the lab {lab.name} is up already, so --let-cpus-sleep has no effect on it"
+            print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - a person must read it before the run
+        yield lab
         return
     state = folder.read_state()
     if folder.alive() and state is not None and state["status"] == "unhealthy":
         Lab(folder)  # raises with what is wrong, which is more than that its name is taken
-    control.up(path, attached=True, progress=progress)
+    control.up(path, attached=True, let_cpus_sleep=let_cpus_sleep, progress=progress)
     try:
         yield Lab(folder)
     finally:

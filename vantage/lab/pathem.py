@@ -9,10 +9,12 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from upshift.errors import LabError
+from vantage.cpu import CpusAwake, parse_cpus_awake
 from vantage.lab.addresses import Addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Topology
 
@@ -24,6 +26,8 @@ UPLINK_QUEUE_BYTES = 2_000_000
 COMPENSATION_US = 40
 """What the emulator itself takes for a packet, each way (median of a quiet host): taken off every delay."""
 TXQUEUELEN = 20_000
+LET_CPUS_SLEEP = "--let-cpus-sleep"
+"""The emulator's option not to keep the host's CPUs awake."""
 
 
 def find_pathem() -> str:
@@ -139,6 +143,24 @@ class Emulator:
             said = answer.get("error") if isinstance(answer, dict) else "an answer of another kind"
             raise LabError(f"the path emulator refused {op!r}: {said}", where=str(self._path))
         return answer
+
+    def timing(self, *, nice: int) -> dict[str, object]:
+        """How the lab keeps time: what keeps the CPUs awake, and the priority of the emulator and of the others.
+
+        Args:
+            nice: of the lab's other programs.
+        """
+        scheduling = self.ask("snapshot", pairs=[])["global"]["scheduling"]
+        return {
+            "cpus_awake": asdict(self.cpus_awake()),
+            "emulator_fifo_priority": scheduling["fifo_priority"],
+            "emulator_nice": scheduling["nice"],
+            "nice": nice,
+        }
+
+    def cpus_awake(self) -> CpusAwake:
+        """What keeps the host's CPUs awake."""
+        return parse_cpus_awake(self.ask("snapshot", pairs=[])["global"]["cpus_awake"])
 
     def close(self) -> None:
         self._reader.close()

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -41,7 +42,10 @@ def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: 
         enter = [sys.executable, "-I", "-S", str(Path(__file__).with_name("join.py")), str(pid), node]
     else:
         enter = ["nsenter", f"--mount=/proc/{pid}/ns/mnt", f"--net=/proc/{pid}/root{NETNS}/{node}"]
+    # As the lab's own programs have it: a client that waits for a processor measures that.
+    lower = int(state.get("nice", 0)) - os.getpriority(os.PRIO_PROCESS, 0)
     return [
+        *(("nice", "-n", str(lower)) if lower < 0 else ()),
         *enter,
         "env",
         f"--chdir={cwd or '/'}",
@@ -141,6 +145,10 @@ class LabPlace:
         self._programs.apply([setting for setting in settings if isinstance(setting, ServerSetting)])
         self._namespace.apply([setting for setting in settings if not isinstance(setting, ServerSetting)])
 
+    def measuring(self) -> AbstractContextManager[None]:
+        """Nothing to do: the path emulator keeps the CPUs awake as long as the lab is up."""
+        return nullcontext()
+
     def watch(self, server_ip: str) -> LabWatch:
         """Starts to watch the two directions of the path to this server. Raises LabError where there is no path."""
         if self._emulator is None:
@@ -174,6 +182,8 @@ class LabPlace:
 
     def environment(self) -> Mapping[str, object]:
         """What has to be stored with the data of this place."""
+        with closing(Emulator(self._folder.socket)) as emulator:
+            timing = emulator.timing(nice=int(self._state.get("nice", 0)))
         versions = {}
         asked = {"tcpdump": ("tcpdump", "--version"), "ip": ("ip", "-V"), **self._plan.versions}
         for program, argv in asked.items():
@@ -187,6 +197,7 @@ class LabPlace:
             "topology_sha256": self._plan.topology_sha256,
             "rootless": self._state["rootless"],
             "emulator": shlex.join(self._plan.emulator),
+            "timing": timing,
             "versions": versions,
             **linux.describe_host(),
             **linux.describe_network(self.run),

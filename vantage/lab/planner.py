@@ -30,8 +30,11 @@ CLIENT_CONGESTION_CONTROL = "cubic"
 CLIENT_INITCWND = 10
 
 
-def make_plan(topology: Topology, topology_text: str, folder: LabFolder) -> LabPlan:
+def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_cpus_sleep: bool = False) -> LabPlan:
     """Writes all files of the lab into its folder, the plan among them, and returns the plan.
+
+    Args:
+        let_cpus_sleep: the emulator leaves the host's CPUs alone.
 
     Raises PlaceError where a server program is missing.
     """
@@ -61,7 +64,10 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder) -> LabP
         name=topology.name,
         topology_sha256=hashlib.sha256(topology_text.encode()).hexdigest(),
         nodes=tuple(_nodes(topology, addresses, ipv6=ipv6)),
-        emulator=(pathem.find_pathem(), "--config", str(emulator), "--control", str(folder.socket)),
+        emulator=(
+            *(pathem.find_pathem(), "--config", str(emulator), "--control", str(folder.socket)),
+            *((pathem.LET_CPUS_SLEEP,) if let_cpus_sleep else ()),
+        ),
         programs=tuple(programs),
         versions={
             "pathem": (pathem.find_pathem(), "--version"),
