@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from vantage.cpu import CpusAwake, Method, Wakeups
+
 OLDEST_PYTHON = (3, 11)
 OLDEST_KERNEL = (5, 4)
 """nftables translates in `inet` tables since 5.2, and a process handle (pidfd_open(2)) exists since 5.3."""
@@ -17,6 +19,9 @@ OLDEST_KERNEL = (5, 4)
 NEEDED_FREE_BYTES = 1_000_000_000
 STEAL_LIMIT = 0.02
 """Share of CPU time that other guests may take before measurements suffer."""
+
+LATE_WAKEUP_US = 100.0
+"""Median from which on the lab's round trips could not be right to 0.1 ms."""
 
 WELL_KNOWN_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen"})
 """Clock sources that are read without a trap into a slow device."""
@@ -85,6 +90,11 @@ class Facts:
     load_1m: float
     cpus: int
     clock: str | None
+    wakeups: Wakeups
+    """How late this host wakes when it is left alone."""
+    wakeups_awake: Wakeups
+    """The same with its CPUs kept awake."""
+    cpus_awake: CpusAwake
     out: str
     free_bytes: int
     host_leftovers: tuple[str, ...] = field(default=())
@@ -258,6 +268,21 @@ def check_clock(facts: Facts) -> list[Finding]:
     ]
 
 
+def check_wakeups(facts: Facts) -> list[Finding]:
+    """Sleeping CPUs that wake late make packets late, unless they are kept awake."""
+    said = f"an idle CPU wakes late by {facts.wakeups.sentence()}"
+    best = facts.wakeups
+    if facts.cpus_awake.method is not Method.NONE:
+        best = min(best, facts.wakeups_awake, key=lambda wakeups: wakeups.p50_us)
+        said += f"; while measuring, {facts.cpus_awake.sentence()}: {facts.wakeups_awake.sentence()}"
+    else:
+        said += f"; {facts.cpus_awake.sentence()}"
+    if best.p50_us <= LATE_WAKEUP_US:
+        return [Finding(name="wake-up", status=Status.OK, says=said)]
+    remedy = "stop other work, run as root, or use a host whose CPUs sleep less deeply; packets may be late by this"
+    return [Finding(name="wake-up", status=Status.WARN, says=said, remedy=remedy)]
+
+
 def check_space(facts: Facts) -> list[Finding]:
     said = f"{facts.free_bytes / 1e9:.1f} GB free for {facts.out}"
     if facts.free_bytes >= NEEDED_FREE_BYTES:
@@ -300,6 +325,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     check_udp,
     check_quiet,
     check_clock,
+    check_wakeups,
     check_space,
     check_leftovers,
 )

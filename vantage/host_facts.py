@@ -9,17 +9,17 @@ import random
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from upshift import process
 from upshift.errors import PlaceError
-from vantage import guardian, host_environment
+from vantage import cpu, guardian, host_environment
 from vantage.doctor import OUR_BINARIES, PACKAGES, Facts
 from vantage.isolation import rules, sysctls
 from vantage.isolation.network import choose_link
+from vantage.lab.pathem import find_pathem
 from vantage.lab.state import all_labs, state_directory
 
 _UDP_GRO = 104
@@ -37,9 +37,8 @@ def private_namespace() -> tuple[str, ...]:
 
 
 def gather(out: Path, *, sample_s: float = 1.0) -> Facts:
-    """All facts; takes about `sample_s`, during which the CPU's stolen time is watched."""
+    """All facts; takes about twice `sample_s`: wake-ups are timed, and the CPU's stolen time is watched."""
     before = host_environment.cpu_times()
-    started = time.monotonic()
     names = (*PACKAGES, *OUR_BINARIES)
     with ThreadPoolExecutor(max_workers=4) as pool:
         versions = pool.map(_version, names)
@@ -52,8 +51,10 @@ def gather(out: Path, *, sample_s: float = 1.0) -> Facts:
         ]
         namespaces, tun, nat, capture, cubic = (probe.result() for probe in probes)
         programs = dict(zip(names, versions, strict=True))
-    time.sleep(max(0.0, sample_s - (time.monotonic() - started)))  # a share of time needs some time to be seen
+    wakeups = cpu.measure_wakeups(sample_s)
     after = host_environment.cpu_times()
+    with cpu.keep_cpus_awake(find_pathem) as cpus_awake:
+        wakeups_awake = cpu.measure_wakeups(sample_s)
     folder = _existing(out)
     rmem_max, tcp_rmem = sysctls.read("net.core.rmem_max"), sysctls.read("net.ipv4.tcp_rmem")
     return Facts(
@@ -78,6 +79,9 @@ def gather(out: Path, *, sample_s: float = 1.0) -> Facts:
         load_1m=os.getloadavg()[0],
         cpus=len(os.sched_getaffinity(0)),
         clock=host_environment.clock_source(),
+        wakeups=wakeups,
+        wakeups_awake=wakeups_awake,
+        cpus_awake=cpus_awake,
         out=str(out),
         free_bytes=shutil.disk_usage(folder).free,
         host_leftovers=host_leftovers(),

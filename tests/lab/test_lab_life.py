@@ -218,8 +218,8 @@ def test_a_missing_program_and_a_missing_device_are_sentences(
 def test_a_taken_port_is_a_sentence(mini: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = control.make_plan
 
-    def crowded(topology: Topology, text: str, folder: LabFolder) -> LabPlan:
-        plan = real(topology, text, folder)
+    def crowded(topology: Topology, text: str, folder: LabFolder, **more: bool) -> LabPlan:
+        plan = real(topology, text, folder, **more)
         code = "import socket, time; s = socket.socket(socket.AF_INET6); s.bind(('::', 443)); time.sleep(60)"
         taker = [sys.executable, "-I", "-S", "-c", code]
         late = ("sh", "-c", 'sleep 2; exec "$@"', "late")  # the other one is first

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vantage.cpu import CpusAwake, Method, Wakeups
 from vantage.doctor import OUR_BINARIES, PACKAGES, Facts, Status, examine, lab_can_run, smallest_window_scale
 
 GOOD = Facts(
@@ -31,6 +32,9 @@ GOOD = Facts(
     load_1m=0.2,
     cpus=4,
     clock="kvm-clock",
+    wakeups=Wakeups(count=230, p50_us=135.0, p99_us=310.0),
+    wakeups_awake=Wakeups(count=230, p50_us=12.0, p99_us=60.0),
+    cpus_awake=CpusAwake(method=Method.CPU_DMA_LATENCY),
     out="/tmp",
     free_bytes=10**10,
 )
@@ -58,6 +62,8 @@ def test_a_good_host_has_nothing_to_mend() -> None:
         ({"programs": {**GOOD.programs, "pathem": None}}, "pathem", Status.CANNOT, False),
         ({"default_congestion_control": "bbr"}, "congestion control", Status.WARN, True),
         ({"rmem_max": None}, "window scale", Status.WARN, True),
+        ({"cpus_awake": CpusAwake(method=Method.NONE, reason="refused")}, "wake-up", Status.WARN, True),
+        ({"wakeups_awake": GOOD.wakeups}, "wake-up", Status.WARN, True),
         ({"udp_gro": False}, "UDP GRO", Status.WARN, True),
         ({"steal_share": 0.2}, "quiet", Status.WARN, True),
         ({"load_1m": 3.5}, "quiet", Status.WARN, True),

@@ -13,7 +13,7 @@ from upshift.domain import RouteAttribute, Sysctl
 from upshift.errors import PlaceError
 from upshift.place import FlowCount
 from vantage import linux
-from vantage.lab.watch import count_flows, judge, lateness_p99_ms
+from vantage.lab.watch import count_flows, judge, lateness_ms
 
 EDGES_US = [0, 1000, 5000, 10000]
 
@@ -26,15 +26,15 @@ def snapshot(*buckets: int) -> dict[str, Any]:
 
 
 def test_the_percentile_is_that_of_the_interval() -> None:
-    assert lateness_p99_ms(snapshot(5, 5, 5, 5), snapshot(5, 5, 5, 5)) is None
-    assert lateness_p99_ms(snapshot(0, 0, 9, 9), snapshot(100, 0, 9, 9)) == pytest.approx(0.99)
-    assert lateness_p99_ms(snapshot(0, 0, 0, 0), snapshot(98, 0, 2, 0)) == pytest.approx(7.5)
-    assert lateness_p99_ms(snapshot(0, 0, 0, 0), snapshot(0, 0, 0, 1)) == pytest.approx(10 + 0.99 * 20)
+    assert lateness_ms(snapshot(5, 5, 5, 5), snapshot(5, 5, 5, 5)) is None
+    assert lateness_ms(snapshot(0, 0, 9, 9), snapshot(100, 0, 9, 9)) == pytest.approx(0.99)
+    assert lateness_ms(snapshot(0, 0, 0, 0), snapshot(98, 0, 2, 0)) == pytest.approx(7.5)
+    assert lateness_ms(snapshot(0, 0, 0, 0), snapshot(0, 0, 0, 1)) == pytest.approx(10 + 0.99 * 20)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4))
 def test_the_percentile_lies_in_the_bucket_that_holds_it(counts: list[int]) -> None:
-    value = lateness_p99_ms(snapshot(0, 0, 0, 0), snapshot(*counts))
+    value = lateness_ms(snapshot(0, 0, 0, 0), snapshot(*counts))
     if value is None:
         assert not any(counts)
         return

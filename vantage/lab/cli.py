@@ -123,6 +123,7 @@ def status(as_json: AsJson = False) -> None:
 def calibrate(
     topology: Annotated[str, typer.Argument(help="Name or path; the lab that is up, else one of its own.")] = "small",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer paths and samples: under a minute.")] = False,
+    let_cpus_sleep: LetCpusSleep = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a lab against its topology: right (exit 0), wrong (1), or the host is too noisy to tell (3)."""
@@ -130,16 +131,19 @@ def calibrate(
 
     with (
         show(as_json=as_json) as progress,
-        open_lab(topology, progress=progress) as lab,
+        open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep) as lab,
         closing(Calibration(lab, own=bool(lab.state["attached"]), quick=quick)) as calibration,
     ):
         checks = calibration.run(progress)
+        wakeups, awake = calibration.wakeups, calibration.cpus_awake
     bad = [check for check in checks if not check.good]
     noisy = [check for check in bad if check.noise]
     verdict = "right" if not bad else "noisy" if len(noisy) == len(bad) else "wrong"
     if as_json:
-        typer.echo(json.dumps({"verdict": verdict, "checks": [asdict(check) for check in checks]}))
+        document = {"verdict": verdict, "wakeups": asdict(wakeups), "cpus_awake": asdict(awake)}
+        typer.echo(json.dumps({**document, "checks": [asdict(check) for check in checks]}))
     else:
+        typer.echo(f"This host wakes late by {wakeups.sentence()}; {awake.sentence()}.")
         for check in checks:
             mark = "ok   " if check.good else "noisy" if check.noise else "WRONG"
             typer.echo(f"{mark} {check.what:<18} {check.where:<28} {check.programmed:>14} {check.measured:>24}")

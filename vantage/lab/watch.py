@@ -59,7 +59,7 @@ class LabWatch:
             self.settle()  # a straggler, such as the last acknowledgement of a connection that ended in between
             flows = self._flows()
         after = self._emulator.ask("snapshot", pairs=self._pairs)
-        lateness = lateness_p99_ms(self._before, after)
+        lateness = lateness_ms(self._before, after)
         disturbed = judge(self._before, after, lateness, self._limit_ms)
         return Verdict(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
 
@@ -67,8 +67,8 @@ class LabWatch:
         return count_flows(self._emulator.ask("flows", a=self._local, b=self._remote)["flows"], self._local)
 
 
-def lateness_p99_ms(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
-    """99th percentile of how late packets were delivered between two snapshots, None where there was no packet.
+def lateness_ms(before: Mapping[str, Any], after: Mapping[str, Any], share: float = 0.99) -> float | None:
+    """How late packets were delivered between two snapshots: a percentile, or None where there was no packet.
 
     Histogram buckets are half-open; inside the one that holds the percentile the values are taken as evenly spread.
     """
@@ -84,7 +84,7 @@ def lateness_p99_ms(before: Mapping[str, Any], after: Mapping[str, Any]) -> floa
     total = sum(counts)
     if not total:
         return None
-    wanted = 0.99 * total
+    wanted = share * total
     seen = 0.0
     for bucket, count in enumerate(counts):
         if count and seen + count >= wanted:
