@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,3 +147,12 @@ def _row(
 def captures(folder: Path) -> list[Path]:
     """The captures of a folder in order of name."""
     return sorted(folder.glob("vantage/*/captures/*.pcap"))
+
+
+def inspect_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
+    """`upshift inspect` as an ordinary user, where only the extra `analysis` is installed (tests/analysis_only.py)."""
+    # The interpreter may be readable by root only, so root stays its user and loses every capability.
+    plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"] if os.geteuid() == 0 else []
+    program = Path(__file__).parent / "analysis_only.py"
+    command = [*plain, sys.executable, str(program), "inspect", str(folder)]
+    return subprocess.run(command, cwd=program.parents[1], capture_output=True, text=True, check=False)

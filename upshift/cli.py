@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
     "inspect": (
         "upshift.compose.cli:inspect",
-        "Journals and captures -> downloads, KPIs, proof of treatment; anywhere.",
+        "Make the tables of a folder again from journals and captures, anywhere.",
     ),
     "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
     "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift import store
-from upshift.domain import Download
+from upshift.domain import Download, Superseded
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "UPSHIFT_TEST_MARK"
@@ -187,8 +187,10 @@ def assert_each_once(out: Path, planned: int) -> list[Download]:
         finally:
             database.close()
     assert journaled == planned
-    captures = {r.capture for r in found if r.capture}
-    assert all((out / name).stat().st_size > 24 for name in captures)
+    thrown = store.read_rows(out / "superseded.parquet", "superseded", Superseded)
+    captures = {out / r.capture for r in (*found, *thrown) if r.capture}
+    assert set(out.glob("vantage/*/captures/*")) == captures, "a capture that no row names"
+    assert all(path.stat().st_size > 24 for path in captures)
     assert not [path for path in out.rglob("*") if "part" in path.name or path.name.endswith(".tmp")]
     return found
 

@@ -291,6 +291,8 @@ def test_stopped_in_the_middle(world: World, tmp_path: Path) -> None:
     assert second.complete and second.interrupted_runs == 1
     thrown = superseded(tmp_path)
     assert thrown and {(r.reason, r.detail, r.capture) for r in thrown} == {("interrupted", None, None)}
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("vantage/*/captures/*")}
+    assert left == {r.capture for r in recorded(tmp_path)}, "the capture of the attempt that was stopped is removed"
 
 
 def test_a_client_that_dies_or_hangs_is_a_record(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""A campaign of the lab is inspected again: elsewhere, and after its captures are gone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.inspected import captures, inspect_elsewhere
+from tests.lab import _fault_world as faults
+from tests.topologies import server, topology
+from upshift import store
+
+pytestmark = pytest.mark.lab
+
+TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet")
+PLANNED = 2 * 2 * 3  # iterations, targets, configurations
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+    made = faults.World(tmp_path)
+    servers = [server("s1", "www.one.example"), server("s2", "t.example")]
+    made.write("inspect.toml", topology("inspect", *servers, seed=3))
+    made.campaign(tmp_path / "inspect.toml", more="iterations = 2")
+    yield made
+    made.clean()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in TABLES}
+
+
+def test_a_finished_campaign(world: Any) -> None:
+    out = world.folder / "out"
+    first = world.upshift("run", "c.toml", "--out", "out", "--json")
+    assert first.returncode == 0, first.stderr
+    found = faults.summary(first)["inspection"]
+    assert (found["downloads"], found["kpis"], found["lost"]) == (PLANNED, PLANNED, [])
+    assert found["proven"] + found["refuted"] == PLANNED, "every download is judged"
+    before = contents(out)
+
+    copy = world.folder / "copy"
+    shutil.copytree(out, copy, ignore=shutil.ignore_patterns("*.parquet", "*.json"))
+    done = inspect_elsewhere(copy)
+    assert done.returncode == 0, done.stderr
+    assert contents(copy) == before
+
+    # As reported: the same command, once the captures had gone, took the KPIs away and ended with 0.
+    gone = captures(out)[1:]
+    for path in gone:
+        path.unlink()
+    for command in (("run", "c.toml", "--out", "out"), ("inspect", "out")):
+        again = world.upshift(*command)
+        assert again.returncode == 1 and "Traceback" not in again.stderr, again.stderr
+        assert all(f"{path.name}: the capture is gone" in again.stderr for path in gone)
+        assert contents(out) == before
+    captures(out)[0].write_bytes(b"")
+    assert world.upshift("inspect", "out").returncode == 1
+    assert contents(out) == before
+    assert len(store.read_table(out / "kpis.parquet", "kpis")) == PLANNED
