@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,12 +152,6 @@ class Tables:
         noise = [c.name for c in self.data.design.comparisons if c.role is Role.NOISE_FLOOR]
         if noise:
             terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
-
-    def text(self) -> str:
-        """All tables for people, 120 columns wide, without colour."""
-        out = io.StringIO()
-        self.show(out)
-        return out.getvalue()
 
 
 def make_tables(
