@@ -18,15 +18,19 @@ DEFAULT_QUIC_SERVER = "caddy"
 
 def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
     """Every role that the server has, and who fills it."""
-    for kind in ALL.values():
-        if kind.claims(topology, server):
-            return {Role.WEB: kind}
+    if claimant := _claimant(topology, server):
+        return {Role.WEB: claimant}
     found = {Role.WEB: ALL[WEB]}
     if server.quic:
         found[Role.QUIC] = ALL[quic_server(topology, server)]
     if server.edge:
         found |= {Role.CACHE: ALL[CACHE], Role.ORIGIN: ALL[ORIGIN]}
     return found
+
+
+def _claimant(topology: Topology, server: Server) -> ServerKind | None:
+    """The kind that the server must be of; None where it is an ordinary one."""
+    return next((kind for kind in ALL.values() if kind.claims(topology, server)), None)
 
 
 def speaks_quic(topology: Topology, server: Server) -> bool:
@@ -64,12 +68,14 @@ def check_quic_servers(topology: Topology, *, where: str) -> None:
     _check_pair(topology.quic_server, topology.quic_congestion_control, at="", where=where)
     for server in topology.server:
         at = f"server.{server.name}."
-        given = server.quic_server or server.quic_congestion_control
-        if given and not server.quic:
-            field = "quic_server" if server.quic_server else "quic_congestion_control"
-            raise UsageError(
-                f"field {at}{field}: the server has no QUIC", where=where, remedy="leave out this field or quic = false"
-            )
+        has_quic = server.quic and _claimant(topology, server) is None
+        for field, given in (
+            ("quic_server", server.quic_server),
+            ("quic_congestion_control", server.quic_congestion_control),
+        ):
+            if given and not has_quic:
+                what = f"field {at}{field}: the server has no QUIC"
+                raise UsageError(what, where=where, remedy="leave out this field")
         name = quic_server(topology, server)
         _check_pair(server.quic_server, server.quic_congestion_control, at=at, where=where, default=name)
 

@@ -1,0 +1,190 @@
+"""Server kinds of the lab: who fills which role, what is refused, and the plan as a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.topologies import MINI, server, topology
+from upshift.errors import LabError, PlaceError, UsageError
+from vantage.lab import dns, planner, roles
+from vantage.lab.addresses import address_plan
+from vantage.lab.control import make_plan
+from vantage.lab.plan import LabPlan, ProgramPlan, read_plan, write_plan
+from vantage.lab.server_kind import ProgramSetting, Role
+from vantage.lab.server_settings import ServerSetting, ServerSettings
+from vantage.lab.servers import ALL, caddy, quiche
+from vantage.lab.state import LabFolder
+from vantage.lab.topology import Topology
+from vantage.lab.topology_file import load_topology, shipped
+
+TOP = "\n[[vantage]]"
+SITE = '\n[[site]]\nkind = "unsized"\ndomain = "a.example"\nserver = "own"\n'
+
+
+def load(text: str, folder: Path) -> Topology:
+    path = folder / "t.toml"
+    path.write_text(text)
+    return load_topology(path)
+
+
+def everything(folder: Path, *, more: str = "") -> Topology:
+    text = topology(
+        "all",
+        server("s", "www.s.example", more=more),
+        server("edge", "www.edge.example", more="edge = { rtt_ms = 2, rate_mbit = 400 }"),
+        server("none", "www.none.example", more="quic = false"),
+        server("broken", "www.broken.example", more='fault = "stall"'),
+        '\n[[server]]\nname = "own"\norganisation = "o"\npaths = { V = { rtt_ms = 6, rate_mbit = 50 } }\n',
+    )
+    return load(text.replace(TOP, f'\nquic_server = "quiche"{TOP}', 1) + SITE, folder)
+
+
+def test_who_fills_which_role(tmp_path: Path) -> None:
+    found = everything(tmp_path, more='quic_server = "caddy"')
+    filled = {
+        server.name: {role.value: kind.name for role, kind in roles.roles(found, server).items()}
+        for server in found.server
+    }
+    assert filled == {
+        "s": {"web": "caddy", "quic": "caddy"},
+        "edge": {"web": "caddy", "quic": "quiche", "cache": "nginx", "origin": "caddy"},
+        "none": {"web": "caddy"},
+        "broken": {"web": "fault"},
+        "own": {"web": "sites"},
+    }
+    speaking = [server.name for server in found.server if roles.speaks_quic(found, server)]
+    assert speaking == ["s", "edge"]
+
+
+def test_every_kind_says_what_the_lab_needs_of_it() -> None:
+    for kind in ALL.values():
+        assert kind.roles and kind.help
+        assert (kind.quic is not None) == (Role.QUIC in kind.roles)
+        if kind.quic is not None:
+            assert kind.quic.congestion_control and kind.quic.initial_window_packets > 0
+            assert 1200 < kind.quic.packet_bytes <= 1500
+    assert ALL[roles.DEFAULT_QUIC_SERVER].quic is not None
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_topologies_keep_caddy(name: str) -> None:
+    found = load_topology(name)
+    for one in found.server:
+        if roles.speaks_quic(found, one):
+            assert (roles.quic_server(found, one), roles.quic_congestion_control(found, one)) == ("caddy", "reno")
+
+
+@pytest.mark.parametrize(
+    ("top", "own", "sentence"),
+    [
+        (
+            "",
+            'quic_server = "msquic"',
+            r"field server\.s\.quic_server: there is no QUIC server 'msquic'; known are: .*qui",
+        ),
+        ('quic_server = "nginx"', "", r"field quic_server: there is no QUIC server 'nginx'; known are: caddy, "),
+        (
+            "",
+            'quic_server = "caddy"\nquic_congestion_control = "bbr2"',
+            r"field server\.s\.quic_congestion_control: caddy has no algorithm 'bbr2'; caddy knows reno only",
+        ),
+        (
+            'quic_server = "quiche"\nquic_congestion_control = "vegas"',
+            "",
+            r"field quic_congestion_control: quiche has no algorithm 'vegas'; quiche knows cubic, reno and bbr2",
+        ),
+        (
+            'quic_server = "quiche"',
+            'quic_congestion_control = "vegas"',
+            r"field server\.s\.quic_congestion_control: quiche has no algorithm 'vegas'",
+        ),
+        (
+            "",
+            'quic = false\nquic_server = "quiche"',
+            r"field server\.s\.quic_server: the server has no QUIC; leave out this field",
+        ),
+        ("", 'fault = "reset"\nquic_server = "quiche"', r"field server\.s\.quic_server: the server has no QUIC"),
+    ],
+)
+def test_faults_are_sentences_with_the_field(tmp_path: Path, top: str, own: str, sentence: str) -> None:
+    text = topology("bad", server("s", "www.s.example", more=own)).replace(TOP, f"\n{top}{TOP}", 1)
+    with pytest.raises(UsageError, match=sentence) as caught:
+        load(text, tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/t.toml: ")
+
+
+def test_the_algorithm_goes_with_the_server_that_it_was_named_for(tmp_path: Path) -> None:
+    text = topology(
+        "algorithms",
+        server("general", "www.a.example"),
+        server("other", "www.b.example", more='quic_server = "caddy"'),
+        server("own", "www.c.example", more='quic_congestion_control = "reno"'),
+        server("none", "www.d.example", more="quic = false"),
+    ).replace(TOP, f'\nquic_server = "quiche"\nquic_congestion_control = "bbr2"{TOP}', 1)
+    found = load(text, tmp_path)
+    chosen = {one.name: roles.quic_congestion_control(found, one) for one in found.server}
+    assert chosen == {"general": "bbr2", "other": "reno", "own": "reno", "none": ""}
+
+
+def test_caddy_advertises_what_another_program_speaks(tmp_path: Path) -> None:
+    found = everything(tmp_path)
+    folder = LabFolder(tmp_path / "lab")
+    setups = planner.server_setups(found, found.server[0], address_plan(found), folder, ipv6=True)
+    assert [kind.name for kind, _ in setups] == ["caddy", "quiche"]
+    (_, web), (_, quic) = setups
+    https = caddy.server_configuration(web, data=tmp_path)["apps"]["http"]["servers"]["https"]
+    assert https["protocols"] == ["h1", "h2"]
+    assert "Alt-Svc" in json.dumps(https["routes"][0])
+    assert dns.https_alpn(found, found.server[0]) == "h3,h2"
+    assert [dns.https_alpn(found, one) for one in found.server[2:]] == ["h2", "", ""]
+    assert quiche.hosts_document(quic)["hosts"] == {"www.s.example": {"root": str(folder.content / "s")}}
+    [_, (_, edge), _] = planner.server_setups(found, found.server[1], address_plan(found), folder, ipv6=True)
+    assert quiche.hosts_document(edge)["hosts"] == {"www.edge.example": {"upstream": "127.0.0.1:8080"}}
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSHIFT_PATHEM", "/bin/true")
+    folder = LabFolder(tmp_path / "lab")
+    made = make_plan(everything(tmp_path), "text", folder)
+    assert isinstance(made, LabPlan)
+    assert read_plan(folder.plan) == made
+    names = [(program.name, program.kind) for program in made.programs]
+    assert ("edge-quic", "quiche") in names and ("edge-cache", "nginx") in names and ("none", "caddy") in names
+    write_plan(replace(made, ipv6=not made.ipv6), folder.plan)
+    assert read_plan(folder.plan).ipv6 != made.ipv6
+
+
+def test_a_kind_that_is_not_installed_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSHIFT_PATHEM", "/bin/true")
+    monkeypatch.setattr(quiche, "find_program", lambda _: None)
+    with pytest.raises(PlaceError, match="the QUIC server h3serve is not installed; run: make setup"):
+        make_plan(everything(tmp_path), "text", LabFolder(tmp_path / "lab"))
+    make_plan(load(MINI, tmp_path), "text", LabFolder(tmp_path / "other"))  # who does not ask for it needs it not
+
+
+def test_settings_are_checked_before_any_is_changed(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"congestion_control": "cubic", "hystart": "on"}')
+    program = ProgramPlan(name="s-quic", node="s", argv=("x",), kind="quiche", settings_file=file)
+    settings = ServerSettings("s", [program])
+    with pytest.raises(LabError, match=r"^s: quiche has no congestion_control 'x'; known are: cubic, reno, bbr2$"):
+        settings.apply(
+            [ServerSetting(name="hystart", value="off"), ServerSetting(name="congestion_control", value="x")]
+        )
+    assert json.loads(file.read_text()) == {"congestion_control": "cubic", "hystart": "on"}
+    for value in ("off", "on", "off"):
+        settings.apply([ServerSetting(name="hystart", value=value)])
+    assert json.loads(file.read_text()) == {"congestion_control": "cubic", "hystart": "off"}
+    settings.restore()
+    assert json.loads(file.read_text()) == {"congestion_control": "cubic", "hystart": "on"}
+    with pytest.raises(LabError, match=r"^V: no server program here has the setting 'hystart'$"):
+        ServerSettings("V", []).apply([ServerSetting(name="hystart", value="on")])
+
+
+@pytest.mark.parametrize(("value", "good"), [("1", True), ("1000", True), ("1001", False), ("0", False), ("x", False)])
+def test_a_number_has_its_range(value: str, good: bool) -> None:
+    assert (ProgramSetting(least=1, most=1000).fault(value) is None) == good
