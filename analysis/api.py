@@ -88,6 +88,7 @@ class Tables:
                 "proven": sum(row.proven for row in self.configurations),
                 "unproven": sum(row.unproven for row in self.configurations),
                 "not_accepted": sum(row.mismatched for row in self.configurations),
+                "disturbed": sum(row.disturbed for row in self.configurations),
                 "unproven_let_in": self.unproven,
             },
             "table1": render.table1_rows(self.table1),

@@ -95,10 +95,12 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
         unproven: whether those that are not proven were let into Table 2.
     """
     proven, open_ = sum(row.proven for row in states), sum(row.unproven for row in states)
+    late = sum(row.disturbed for row in states)
+    disturbed = f" Disturbed by the host, and left out: {late}." if late else ""
     where = "let in by --unproven" if unproven else "left out of Table 2 and figures; --unproven lets them in"
     return (
         f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "
-        f"for {sum(row.mismatched for row in states)}."
+        f"for {sum(row.mismatched for row in states)}.{disturbed}"
     )
 
 

@@ -30,6 +30,7 @@ CONFIGURATIONS_CSV = (
     "failed",
     "censored",
     "proven",
+    "disturbed",
     "mismatched",
     "unproven",
     "cpu_bound",
@@ -118,10 +119,12 @@ def table1_long(rows: Sequence[Table1Row]) -> Cells:
 
 def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     """Heading and rows of the table of configurations."""
-    cells = [["configuration", "ok", "of", "failed", "censored", "mismatch", "unproven", "CPU-bound", "void %", "why"]]
+    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven", "CPU-bound"]
+    cells = [[*heading, "void %", "why"]]
     for row in rows:
         why = ", ".join(f"{cause} {count}" for cause, count in row.causes.items())
-        numbers = (row.ok, row.planned, row.failed, row.censored, row.mismatched, row.unproven, row.cpu_bound)
+        ends = (row.ok, row.planned, row.failed, row.censored)
+        numbers = (*ends, row.disturbed, row.mismatched, row.unproven, row.cpu_bound)
         cells.append([row.configuration, *map(str, numbers), f"{100 * row.void_share:.1f}", why])
     return cells
 

@@ -194,7 +194,12 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
     mismatches: list[tuple[str, ...]] = [
         (*_place(d), d.void_detail or d.treatment_detail or "")
         for d in (record.download for record in dataset.records)
-        if d.accepted is False
+        if d.void_reason is not None or d.treatment_ok is False
+    ]
+    disturbed: list[tuple[str, ...]] = [
+        (*_place(d), d.host_disturbance_detail or d.host_disturbance)
+        for d in (record.download for record in dataset.records)
+        if d.host_disturbance is not None
     ]
     voids: list[tuple[str, ...]] = [
         (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
@@ -207,6 +212,7 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
             "Other options on the wire, or a story that does not fit: no place in speed-ups.",
             mismatches,
         ),
+        ("Disturbed by the host", "The client waited for a processor: no place in speed-ups.", disturbed),
         ("Void", "Their measurement run was disturbed or interrupted, and repeated whole.", voids),
     ]
     return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in found]

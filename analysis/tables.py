@@ -63,6 +63,8 @@ class ConfigurationRow:
     censored: int
     proven: int
     """Downloads, ok or censored, that were treated as asked: wire or client say so."""
+    disturbed: int
+    """Downloads that the host disturbed (`upshift.domain.HostDisturbance`). Kept out of speed-ups."""
     mismatched: int
     """Downloads with `treatment_ok` false: other options on the wire than asked, client and capture contradict each
     other, or the run was disturbed to the end. Kept out of speed-ups."""
@@ -126,7 +128,8 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 failed=_count(members, Outcome.FAILED),
                 censored=_count(members, Outcome.CENSORED),
                 proven=sum(d.accepted is True for d in measured),
-                mismatched=sum(d.accepted is False for d in members),
+                disturbed=sum(d.host_disturbance is not None for d in members),
+                mismatched=sum(d.void_reason is not None or d.treatment_ok is False for d in members),
                 unproven=sum(d.accepted is None for d in measured),
                 cpu_bound=sum(cpu_bound(d) for d in members),
                 void=voids[name],
@@ -182,6 +185,8 @@ def samples(
             excluded = "failed"
         elif d.void_reason is not None:
             excluded = "void measurement run"
+        elif d.host_disturbance is not None:
+            excluded = f"disturbed by the host ({d.host_disturbance})"
         elif d.treatment_ok is False:
             excluded = "treatment not accepted"
         elif not record.accepted(unproven=unproven):

@@ -211,6 +211,8 @@ def _why(d: Download) -> str:
         parts.append(f"status {d.http_status}")
     if d.void_reason is not None:
         parts.append("void measurement run: kept out of speed-ups")
+    elif d.host_disturbance is not None:
+        parts.append(f"disturbed by the host ({d.host_disturbance}): kept out of speed-ups")
     elif d.treatment_ok is False:
         parts.append("treatment not accepted: kept out of speed-ups")
     return "; ".join(part for part in parts if part)

@@ -99,6 +99,13 @@ class VoidReason(StrEnum):
     """Only in files of older versions, which had a text instead."""
 
 
+class HostDisturbance(StrEnum):
+    """What the host did to one download, whose options were as asked. The vocabulary is closed, as `Failure` is."""
+
+    CLIENT_LATE = "client_late"
+    """The last byte was there, by the capture, well before the client read it: the client waited for a processor."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
     """What made a measurement run void."""
@@ -283,6 +290,9 @@ class Download:
     void_reason: str | None = None
     """One of `VoidReason`, where the last attempt that the campaign allows was void, too; else None."""
     void_detail: str | None = None
+    host_disturbance: str | None = None
+    """One of `HostDisturbance`, where the host falsified this download's time; else None."""
+    host_disturbance_detail: str | None = None
     treatment_ok: bool | None = None
     """Whether the wire carried what was asked; None (unproven) where nothing can tell."""
     treatment_detail: str | None = None
@@ -292,8 +302,10 @@ class Download:
 
     @property
     def accepted(self) -> bool | None:
-        """Whether it may enter a speed-up: False where it is void or its treatment disproved, None where unproven."""
-        return False if self.void_reason is not None else self.treatment_ok
+        """Whether it may enter a speed-up: False where it is void, disturbed or its treatment disproved, None where
+        unproven."""
+        is_disturbed = self.void_reason is not None or self.host_disturbance is not None
+        return False if is_disturbed else self.treatment_ok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

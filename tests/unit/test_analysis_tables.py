@@ -99,12 +99,14 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
         make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused"),
         make_download(configuration="SACK", void_reason="emulator_late", void_detail="late", treatment_ok=True),
         make_download(configuration="quiche", treatment_ok=None),
+        make_download(configuration="WS", host_disturbance="client_late"),
     ]
     # What was interrupted says nothing about the place: it is no void attempt.
     thrown = [make_superseded()] * 3 + [make_superseded(reason="interrupted", detail=None)]
     data = dataset.load([write_campaign(tmp_path / "c", downloads, superseded=thrown)])
     rows = {row.configuration: row for row in tables.configurations(data)}
-    assert list(rows) == ["BL", "ECN", "SACK", "quiche"]
+    assert list(rows) == ["BL", "ECN", "SACK", "WS", "quiche"]
+    assert (rows["WS"].disturbed, rows["WS"].mismatched, rows["WS"].proven, rows["BL"].disturbed) == (1, 0, 0, 0)
     assert (rows["BL"].void, rows["BL"].void_share, rows["BL"].cpu_bound) == (3, 0.75, 1)
     assert (rows["ECN"].mismatched, rows["SACK"].mismatched, rows["quiche"].unproven) == (1, 1, 1)
     assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
@@ -228,7 +230,7 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
         "Treatment: proven for 20 downloads, unproven for 2 (let in by --unproven), not accepted for 1."
     )
     _, out = command("tables", folder, "--json")
-    told = {"proven": 20, "unproven": 2, "not_accepted": 1, "unproven_let_in": False}
+    told = {"proven": 20, "unproven": 2, "not_accepted": 1, "disturbed": 0, "unproven_let_in": False}
     assert json.loads(out)["treatment"] == told
     done = CliRunner().invoke(app, ["tables", str(folder), "--format", "csv"])
     assert done.stderr.startswith(first) and not done.stdout.startswith("Treatment")
@@ -263,11 +265,13 @@ def test_mismatched_and_failed_downloads_stay_out(tmp_path: Path) -> None:
     downloads[1] = dataclasses.replace(downloads[1], treatment_ok=False)
     downloads[7] = dataclasses.replace(downloads[7], void_reason="host_dropped")
     downloads[2] = dataclasses.replace(downloads[2], outcome="failed", failure="stalled")
+    downloads[9] = dataclasses.replace(downloads[9], host_disturbance="client_late")
     downloads[5] = dataclasses.replace(downloads[5], last_byte_s=None)
     (row,) = tables.table2(dataset.load([write_campaign(tmp_path / "c", downloads)]))
-    assert row.n == 8
+    assert row.n == 7
     assert row.excluded == {
         "BL failed": 1,
+        "WS disturbed by the host (client_late)": 1,
         "WS treatment not accepted": 1,
         "WS void measurement run": 1,
         "WS without a time": 1,

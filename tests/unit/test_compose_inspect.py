@@ -15,7 +15,7 @@ from analysis.kpis import ALL as KPIS
 from downloader.apply import complete_levels
 from upshift import store
 from upshift.compose.inspect import matching, proof, rows
-from upshift.domain import Download
+from upshift.domain import Download, HostDisturbance
 
 START = 1_700_000_000.0
 
@@ -153,11 +153,31 @@ def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None
 def test_client_and_capture_must_agree() -> None:
     assert proof.story(download(), connection()) is None
     assert proof.story(download(started_at=START + HOUR), connection()) is None, "only the clock differs"
-    late = connection(response_last_ns=int((START + 0.98) * 1e9))
-    assert "client and capture differ" in (proof.story(download(), late) or "")
+    early = connection(response_last_ns=int((START + 1.02) * 1e9))
+    told = "client and capture differ: last byte after 1.0000 s by the client, 0.0200 s later by the capture"
+    assert proof.story(download(), early) == told
     short = connection(server=side(payload_bytes=999))
     assert "999 bytes" in (proof.story(download(), short) or "")
     assert proof.story(download(), connection(truncated=True, server=side(payload_bytes=1))) is None
+
+
+def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
+    late = connection(response_last_ns=int((START + 0.98) * 1e9))
+    (row,) = rows.inspect_run([download()], [late])
+    assert (row.download.treatment_ok, row.download.treatment_detail) == (True, None)
+    assert row.download.host_disturbance == HostDisturbance.CLIENT_LATE and row.download.accepted is False
+    assert row.download.host_disturbance_detail == "the client read the last byte 20.0 ms after it had come"
+    (again,) = rows.inspect_run([download(started_at=START + HOUR)], [late])
+    assert again.download.host_disturbance == HostDisturbance.CLIENT_LATE, "only the clock differs"
+    for other, seen in (
+        (download(), connection()),
+        (download(), connection(response_last_ns=int((START + 0.991) * 1e9))),  # within 1 %
+        (download(outcome="censored"), late),
+        (download(capture_dropped=3), late),
+        (download(), dataclasses.replace(late, truncated=True)),
+    ):
+        (row,) = rows.inspect_run([other], [seen])
+        assert row.download.host_disturbance is None
 
 
 def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:

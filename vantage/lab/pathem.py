@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift.errors import LabError
-from vantage.cpu import CpusAwake, parse_cpus_awake
+from vantage.cpu import CpusAwake, Method, parse_cpus_awake
 from vantage.lab.addresses import Addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Topology
 
@@ -160,7 +160,10 @@ class Emulator:
 
     def cpus_awake(self) -> CpusAwake:
         """What keeps the host's CPUs awake."""
-        return parse_cpus_awake(self.ask("snapshot", pairs=[])["global"]["cpus_awake"])
+        found = self.ask("snapshot", pairs=[])["global"].get("cpus_awake")
+        if found is None:
+            return CpusAwake(method=Method.NONE, reason="the installed pathem is older than this Upshift: make setup")
+        return parse_cpus_awake(found)
 
     def close(self) -> None:
         self._reader.close()

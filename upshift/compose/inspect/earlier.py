@@ -19,6 +19,9 @@ from upshift.errors import UsageError
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 
+INSPECTED = ("treatment_ok", "treatment_detail", "host_disturbance", "host_disturbance_detail", "engine")
+"""Columns of `downloads` that inspection fills in."""
+
 Key = tuple[Value, ...]
 
 
@@ -119,8 +122,8 @@ def kept(new: Inspected, old: Old, earlier: Earlier) -> Inspected | None:
         return None
     download, kpis = new.download, new.kpis
     if old.download is not None and has_proof:
-        treatment = {name: old.download[name] for name in ("treatment_ok", "treatment_detail", "engine")}
-        download = replace(download, **treatment)
+        inspected: dict[str, Any] = {name: old.download.get(name) for name in INSPECTED}
+        download = replace(download, **inspected)
     if has_kpis:
         kpis = earlier.kpi_row(old)
     return Inspected(download=download, kpis=kpis)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from analysis.connection import Connection
 from downloader.factors import ALL as FACTORS
-from upshift.domain import Download, Handshake, Outcome, Transport
+from upshift.domain import Download, Handshake, HostDisturbance, Outcome, Transport
 
 STORY_SLACK_S = 0.005
 STORY_SLACK_SHARE = 0.01
@@ -81,20 +81,18 @@ def _judge_quic(download: Download) -> tuple[bool | None, str | None]:
 def story(download: Download, connection: Connection) -> str | None:
     """Where client and capture contradict each other, None where they tell the same story.
 
-    Each counts from its own start of the connection, so a clock that is off by a constant changes nothing. The last
-    data byte reaches the kernel, and the capture, before the client can have read it; so only a client that is earlier,
-    or later by more than the slack, is wrong.
+    The last data byte reaches the kernel, and the capture, before the client can have read it: a client that is earlier
+    by more than the slack is wrong. One that is later was held up (see `disturbance`).
     """
-    if connection.truncated or (download.capture_dropped or 0) > 0 or download.last_byte_s is None:
+    if not _has_all(download, connection):
         return None
     if connection.response_last_ns is None:
         return "client and capture differ: the client has a body, the capture has no data from the server"
-    seen_s = (connection.response_last_ns - connection.first_ns) / 1e9
-    slack_s = max(STORY_SLACK_S, STORY_SLACK_SHARE * download.last_byte_s)
-    if abs(seen_s - download.last_byte_s) > slack_s:
+    late_s, slack_s = _late_s(download, connection)
+    if late_s < -slack_s:
         return (
             f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
-            f"{seen_s:.4f} s by the capture"
+            f"{-late_s:.4f} s later by the capture"
         )
     if connection.server.payload_bytes < download.body_bytes:
         return (
@@ -102,3 +100,30 @@ def story(download: Download, connection: Connection) -> str | None:
             f"{connection.server.payload_bytes} bytes of payload in the capture"
         )
     return None
+
+
+def disturbance(download: Download, connection: Connection | None) -> tuple[HostDisturbance, str] | None:
+    """What the host did to the download, and in words; None where nothing shows."""
+    if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
+        return None
+    if not _has_all(download, connection) or connection.response_last_ns is None:
+        return None
+    late_s, slack_s = _late_s(download, connection)
+    if late_s <= slack_s:
+        return None
+    return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it had come"
+
+
+def _has_all(download: Download, connection: Connection) -> bool:
+    """Whether client and capture can be compared."""
+    return not connection.truncated and not download.capture_dropped and download.last_byte_s is not None
+
+
+def _late_s(download: Download, connection: Connection) -> tuple[float, float]:
+    """How much later the client has the last byte than the capture, and by how much they may differ [s].
+
+    Each counts from its own start of the connection, so a clock that is off by a constant changes nothing.
+    """
+    seen_s = ((connection.response_last_ns or 0) - connection.first_ns) / 1e9
+    took_s = download.last_byte_s or 0.0
+    return took_s - seen_s, max(STORY_SLACK_S, STORY_SLACK_SHARE * took_s)

@@ -14,7 +14,7 @@ from analysis.kpi import Value
 from analysis.kpis import ALL as KPIS
 from upshift import store
 from upshift.compose.inspect.matching import match
-from upshift.compose.inspect.proof import judge_treatment
+from upshift.compose.inspect.proof import disturbance, judge_treatment
 from upshift.domain import Download, Transport
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Inspected:
     """What inspection says of one download."""
 
     download: Download
-    """With its treatment."""
+    """With its treatment, and what the host did to it."""
     kpis: Mapping[str, Value] | None
     """A row of `kpis`; None where no connection is known to be this download's."""
 
@@ -47,6 +47,8 @@ def inspect_run(
     for download, connection in zip(downloads, match(downloads, connections), strict=True):
         ok, detail = judge_treatment(download, connection, lost=lost)
         judged = replace(download, treatment_ok=ok, treatment_detail=detail, engine=ENGINE)
+        if disturbed := disturbance(download, connection):
+            judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
         kpis = None if connection is None else kpi_row(download, connection)
         found.append(Inspected(download=judged, kpis=kpis))
     return tuple(found)
