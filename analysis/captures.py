@@ -6,7 +6,7 @@ import functools
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,32 +50,72 @@ _FILES_AHEAD = 8
 """Files given to each worker beforehand; results wait in memory until they are taken."""
 
 
+class CaptureReader:
+    """A capture file that is being read: iterate once over its connections, of which few are in memory.
+
+    Up to `upshift_native.MOST_CONNECTIONS` of them come in order of their first packets. Beyond that, those that are
+    over or were quiet longest come first, and later packets of theirs count as new connections.
+
+    Raises:
+        UsageError: the file is missing, empty or no capture.
+    """
+
+    def __init__(self, path: Path, *, series: bool = False, rules: str = "4.0") -> None:
+        self.path = path
+        with readable(path):
+            self._engine = upshift_native.ConnectionReader(path, series=series, rules=rules)
+            self._first = self._engine.next_batch()
+
+    def __iter__(self) -> Iterator[Connection]:
+        batch, self._first = self._first, None
+        while batch:
+            yield from map(Connection.from_record, batch)
+            batch = self._engine.next_batch()
+
+    @property
+    def packets(self) -> int:
+        """Frames so far, as Wireshark counts them."""
+        return self._engine.packets
+
+    @property
+    def truncated(self) -> bool:
+        """The file is cut or damaged; what came before is here. Known after the last connection, as are these:"""
+        return self._engine.truncated
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences that a user should read."""
+        return tuple(self._engine.warnings)
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Packets outside connections, by reason."""
+        return self._engine.skipped
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What a capture file holds."""
+    """What a capture file holds, see `CaptureReader`."""
 
     path: Path
     connections: tuple[Connection, ...]
     packets: int
-    """Frames as Wireshark counts them."""
     truncated: bool
-    """The file is cut or damaged; what came before is here."""
     warnings: tuple[str, ...]
     skipped: Mapping[str, int]
-    """Packets outside connections, by reason."""
 
 
 def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Capture:
-    """Scans one capture file. Raises UsageError where it is missing, empty or no capture."""
-    with readable(path):
-        result = upshift_native.scan(path, series=series, rules=rules)
+    """Scans one capture file, all of its connections in memory: for captures of ours. Raises as `CaptureReader`."""
+    reader = CaptureReader(path, series=series, rules=rules)
+    connections = tuple(reader)
     return Capture(
         path=path,
-        connections=tuple(map(Connection.from_record, result.connections)),
-        packets=result.packets,
-        truncated=result.truncated,
-        warnings=tuple(result.warnings),
-        skipped=result.skipped,
+        connections=connections,
+        packets=reader.packets,
+        truncated=reader.truncated,
+        warnings=reader.warnings,
+        skipped=reader.skipped,
     )
 
 
@@ -109,21 +149,22 @@ def is_capture_name(name: str) -> bool:
     return name.removesuffix(".gz").removesuffix(".zst").endswith(SUFFIXES)
 
 
-def scan_many(
+def read_many(
     paths: Iterable[Path], *, jobs: int | None = None, series: bool = False, rules: str = "4.0"
-) -> Iterator[Capture | UsageError]:
-    """Scans files on several threads (the engine releases the GIL); results in the order of the paths.
+) -> Iterator[CaptureReader | UsageError]:
+    """Begins to read files on several threads (the engine releases the GIL), in the order of the paths.
 
-    A file that is no capture gives its error as a value: one bad file must not hide the others.
+    A reader has done its first connections, 1,024 at most, when it is given; the rest comes as it is asked for. A file
+    that is no capture gives its error as a value: one bad file must not hide the others.
     """
 
-    def scan(path: Path) -> Capture | UsageError:
+    def begin(path: Path) -> CaptureReader | UsageError:
         try:
-            return scan_capture(path, series=series, rules=rules)
+            return CaptureReader(path, series=series, rules=rules)
         except UsageError as error:
             return error
 
-    yield from in_order(scan, paths, jobs=jobs)
+    yield from in_order(begin, paths, jobs=jobs)
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], *, jobs: int | None) -> Iterator[Result]:
@@ -188,26 +229,28 @@ class TableWriter:
 
         self._schema = schema()
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._rows: list[Mapping[str, Value]] = []
+        self._columns: dict[str, list[Value]] = {field.name: [] for field in self._schema}
         self.rows = 0
 
-    def add(self, rows: Sequence[Mapping[str, Value]]) -> None:
-        """Adds rows."""
-        self._rows.extend(rows)
-        self.rows += len(rows)
-        if len(self._rows) >= _ROWS_PER_GROUP:
+    def add(self, row: Mapping[str, Value]) -> None:
+        """Adds a row."""
+        for name, column in self._columns.items():
+            column.append(row[name])
+        self.rows += 1
+        if self.rows % _ROWS_PER_GROUP == 0:
             self._flush()
 
     def _flush(self) -> None:
         import pyarrow as pa
 
-        arrays = [pa.array([row[field.name] for row in self._rows], type=field.type) for field in self._schema]
+        arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        self._rows = []
+        for column in self._columns.values():
+            column.clear()
 
     def close(self) -> None:
         """Writes what is left."""
-        if self._rows or self.rows == 0:
+        if self.rows % _ROWS_PER_GROUP or self.rows == 0:
             self._flush()
         self._writer.close()
 

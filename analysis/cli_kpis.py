@@ -18,7 +18,7 @@ import typer
 from upshift.errors import IncompleteError, UsageError
 
 if TYPE_CHECKING:
-    from analysis.captures import Capture
+    from analysis.captures import CaptureReader
 
 
 class RulesName(StrEnum):
@@ -121,55 +121,57 @@ def _connections(
     captures: list[Path], *, as_json: bool, out: Path | None, rules: RulesName, series: bool, jobs: int | None
 ) -> None:
     from analysis.captures import document, find_captures, row, table_writer
+    from analysis.kpi_summary import Summary
 
     paths = [path for named in captures for path in find_captures(named)]
     alone = len(paths) == 1
-    printed: list[Capture] = []
+    summary = Summary() if out is None and not as_json else None
     refused: list[UsageError] = []
     with ExitStack() as stack:
         writer = stack.enter_context(table_writer(out)) if out is not None else None
-        for result in _with_progress(paths, rules=rules, series=series, jobs=jobs):
-            if isinstance(result, UsageError):
+        for reader in _with_progress(paths, rules=rules, series=series, jobs=jobs):
+            if isinstance(reader, UsageError):
                 if alone:
-                    raise result
-                refused.append(result)
-                typer.echo(f"upshift: {result.sentence()}", err=True)
+                    raise reader
+                refused.append(reader)
+                typer.echo(f"upshift: {reader.sentence()}", err=True)
                 continue
-            for warning in result.warnings:
-                _warn(result.path, warning)
-            if writer is not None:
-                writer.add([row(result.path, connection) for connection in result.connections])
-            if as_json:
-                try:
-                    for connection in result.connections:
-                        print(document(result.path, connection))  # noqa: T201 - standard output is the product
+            try:
+                for connection in reader:
+                    if writer is not None:
+                        writer.add(row(reader.path, connection))
+                    if as_json:
+                        print(document(reader.path, connection))  # noqa: T201 - standard output is the product
+                    if summary is not None:
+                        summary.add(reader.path, connection)
+                if as_json:
                     sys.stdout.flush()
-                except BrokenPipeError:
-                    _leave_quietly()
-            elif writer is None:
-                printed.append(result)
+            except BrokenPipeError:
+                _leave_quietly()
+            if summary is not None:
+                summary.end(reader)
+            for warning in reader.warnings:
+                _warn(reader.path, warning)
         if len(refused) == len(paths):
             raise UsageError(
                 "none of these files is a capture", where=", ".join(map(str, captures)), remedy="see above"
             )
     if out is not None and writer is not None:
         typer.echo(f"{out}: {writer.rows} connections of {len(paths) - len(refused)} captures", err=True)
-    if printed and not as_json and out is None:
-        from analysis.kpi_summary import print_summary
-
-        print_summary(printed)
+    if summary is not None:
+        summary.show()
     if refused:
         raise IncompleteError(f"{len(refused)} of {len(paths)} files are no captures", remedy="their names are above")
 
 
 def _with_progress(
     paths: list[Path], *, rules: RulesName, series: bool, jobs: int | None
-) -> Iterator[Capture | UsageError]:
-    """Scan results; a bar for directories on a terminal, nothing where standard error is no terminal."""
-    from analysis.captures import scan_many
+) -> Iterator[CaptureReader | UsageError]:
+    """Readers of the files; a bar for directories on a terminal, nothing where standard error is no terminal."""
+    from analysis.captures import read_many
     from upshift.progress import show
 
-    results = scan_many(paths, jobs=jobs, series=series, rules=rules)
+    results = read_many(paths, jobs=jobs, series=series, rules=rules)
     if len(paths) == 1 or not sys.stderr.isatty():
         yield from results
         return

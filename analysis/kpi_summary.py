@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.kpi import Value
 from analysis.kpis import ALL as KPIS
 
 if TYPE_CHECKING:
-    from analysis.captures import Capture
+    from analysis.captures import CaptureReader
     from analysis.connection import Connection
 
 COLUMNS = (
@@ -29,55 +30,72 @@ COLUMNS = (
 """KPI, heading, decimals."""
 
 
-def print_summary(captures: Sequence[Capture]) -> None:
-    """Prints what the captures hold, then one table, to standard output."""
-    from rich.console import Console
-
-    console = Console(width=None if _is_terminal() else 200, highlight=False, markup=False)
-    for capture in captures:
-        console.print(_heading(capture), soft_wrap=True)
-    if any(capture.connections for capture in captures):
-        console.print(_table(captures))
-    console.print("All KPIs: --json or -o FILE.parquet. Definitions: docs/design/kpi-engine.md.", soft_wrap=True)
+MOST_ROWS = 1_000
+"""Connections in the printed table: nobody reads more, and Parquet has all."""
 
 
-def _is_terminal() -> bool:
-    import sys
+class Summary:
+    """What captures hold, for people: a line per file, then one table of their connections."""
 
-    return sys.stdout.isatty()
+    def __init__(self) -> None:
+        self._headings: list[str] = []
+        self._rows: list[list[str]] = []
+        self._connections = 0
+        self._in_file = 0
+        self._gro = False
 
-
-def _heading(capture: Capture) -> str:
-    skipped = sum(capture.skipped.values())
-    parts = [f"{capture.packets} frames", f"{len(capture.connections)} connections"]
-    if skipped:
-        parts.append(f"{skipped} frames outside them")
-    if capture.truncated:
-        parts.append("the file is cut")
-    if any(connection.gro for connection in capture.connections):
-        parts.append("merged packets (GRO) make packet counts too small")
-    return f"{capture.path}: {', '.join(parts)}"
-
-
-def _table(captures: Sequence[Capture]) -> object:
-    from rich import box
-    from rich.table import Table
-
-    several = len(captures) > 1
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    if several:
-        table.add_column("capture", overflow="fold")
-    table.add_column("#", justify="right")
-    table.add_column("", no_wrap=True)
-    table.add_column("client -> server", no_wrap=True, overflow="fold")
-    for _, heading, _ in COLUMNS:
-        table.add_column(heading, justify="right")
-    for capture in captures:
-        name = [capture.path.name] if several else []
-        for connection in capture.connections:
+    def add(self, path: Path, connection: Connection) -> None:
+        """Adds a connection of the file that is being read."""
+        self._in_file += 1
+        self._gro |= connection.gro
+        if len(self._rows) < MOST_ROWS:
             cells = [_cell(KPIS[name].compute(connection), decimals) for name, _, decimals in COLUMNS]
-            table.add_row(*name, str(connection.number), connection.protocol, _ends(connection), *cells)
-    return table
+            self._rows.append([path.name, str(connection.number), connection.protocol, _ends(connection), *cells])
+
+    def end(self, reader: CaptureReader) -> None:
+        """Says that a file has been read."""
+        skipped = sum(reader.skipped.values())
+        parts = [f"{reader.packets} frames", f"{self._in_file} connections"]
+        if skipped:
+            parts.append(f"{skipped} frames outside them")
+        if reader.truncated:
+            parts.append("the file is cut")
+        if self._gro:
+            parts.append("merged packets (GRO) make packet counts too small")
+        self._headings.append(f"{reader.path}: {', '.join(parts)}")
+        self._connections += self._in_file
+        self._in_file, self._gro = 0, False
+
+    def show(self) -> None:
+        """Prints it to standard output."""
+        from rich.console import Console
+
+        console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+        for heading in self._headings:
+            console.print(heading, soft_wrap=True)
+        if self._rows:
+            console.print(self._table())
+        if self._connections > len(self._rows):
+            more = self._connections - len(self._rows)
+            console.print(f"... and {more} connections more: --json or -o FILE.parquet has all.", soft_wrap=True)
+        console.print("All KPIs: --json or -o FILE.parquet. What each means: upshift kpis --help.", soft_wrap=True)
+
+    def _table(self) -> object:
+        from rich import box
+        from rich.table import Table
+
+        several = len(self._headings) > 1
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        if several:
+            table.add_column("capture", overflow="fold")
+        table.add_column("#", justify="right")
+        table.add_column("", no_wrap=True)
+        table.add_column("client -> server", no_wrap=True, overflow="fold")
+        for _, heading, _ in COLUMNS:
+            table.add_column(heading, justify="right")
+        for cells in self._rows:
+            table.add_row(*(cells if several else cells[1:]))
+        return table
 
 
 def _ends(connection: Connection) -> str:

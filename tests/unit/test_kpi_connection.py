@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from pathlib import Path
 
@@ -38,18 +37,21 @@ def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
     path = tmp_path / "one.pcap"
     record = struct.pack("<IIII", 1, 2, len(syn), len(syn)) + syn
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101) + record)
-    fields = upshift_native.scan(path).connections[0]
-    sides = {f"{side}_{name}" for side in ("client", "server") for name in Side.__slots__}
-    assert set(fields) == set(Connection.__slots__) - {"body_bytes", "series", "client", "server"} | sides
+    (fields,) = upshift_native.ConnectionReader(path).next_batch() or ()
+    assert set(fields) == set(Connection.__slots__) - {"body_bytes", "series"}
+    assert set(fields["client"]) == set(fields["server"]) == set(Side.__slots__)
     assert fields["syn_ns"] == 1_000_002_000
     assert (fields["client_port"], fields["server_port"]) == (40000, 443)
-    connection = Connection.from_record(fields)
-    assert (connection.client.packets, connection.server.packets, connection.number) == (1, 0, 0)
-    assert connection.client == Side(**{name: fields[f"client_{name}"] for name in Side.__slots__})
-    assert connection == dataclasses.replace(connection), "every slot is set"
+    sides = {name: Side(**fields[name]) for name in ("client", "server")}
+    assert Connection.from_record(fields) == Connection(**(fields | sides))
     assert Connection.from_record(fields | {"series": {"bin_ns": 1}}).series == {"bin_ns": 1}
     with pytest.raises(TypeError, match="unknown field 'colour'"):
         Connection.from_record(fields | {"colour": "red"})
+    with pytest.raises(TypeError, match="unknown field 'colour'"):
+        Connection.from_record(fields | {"client": fields["client"] | {"colour": "red"}})
+    cut = {name: value for name, value in fields["server"].items() if name != "mss"}
+    with pytest.raises(TypeError, match="not all that a side has"):
+        Connection.from_record(fields | {"server": cut})
     del fields["number"]
     with pytest.raises(TypeError, match="not all"):
         Connection.from_record(fields)

@@ -2,18 +2,20 @@
 
 use crate::capture::{Capture, Next, Raw};
 use crate::connection::{Connection, Key, PacketVerdict};
-use crate::error::ScanError;
 use crate::ip::{self, Skip, saturated};
 use crate::lookup::Lookup;
 use crate::plain::Plain;
 use crate::quic;
+use crate::slots::Slots;
 use crate::tcp;
 use crate::truth::TrueClass;
 use crate::wireshark::{Rules, WsClass};
-use std::path::Path;
+
+/// Connections that are held at once. A SYN alone takes 3 KiB, a download about 12.
+pub const MOST_CONNECTIONS: usize = 16_384;
 
 /// What to do with a capture.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Which Wireshark `ws_class` agrees with.
     pub rules: Rules,
@@ -21,6 +23,19 @@ pub struct Settings {
     pub series: bool,
     /// Whether every packet takes the full way (see [`crate::plain`]): for tests of the short one.
     pub without_prediction: bool,
+    /// Connections that are held at once, at least 1: beyond that, those that are over or were quiet longest leave.
+    pub most_connections: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rules: Rules::default(),
+            series: false,
+            without_prediction: false,
+            most_connections: MOST_CONNECTIONS,
+        }
+    }
 }
 
 /// One packet of a connection.
@@ -38,10 +53,13 @@ pub struct PacketRow {
     pub verdict: PacketVerdict,
 }
 
-/// Receives packets as they are classified.
+/// Receives packets as they are classified, and connections as they leave.
 pub trait Sink {
     /// Takes one packet.
     fn packet(&mut self, row: &PacketRow);
+
+    /// Takes a connection that no packet will find any more, before the end of the capture.
+    fn leaves(&mut self, _connection: Box<Connection>) {}
 }
 
 /// Drops packets.
@@ -66,12 +84,13 @@ pub struct Skipped {
 /// State of a scan.
 pub struct Engine {
     settings: Settings,
-    #[expect(
-        clippy::vec_box,
-        reason = "a connection is large, and growing the vector must not copy it"
-    )]
-    connections: Vec<Box<Connection>>,
+    connections: Slots,
     lookup: Lookup,
+    /// On their way to the sink.
+    #[expect(clippy::vec_box, reason = "they are handed over as they are")]
+    leaving: Vec<Box<Connection>>,
+    /// Connections that left.
+    left: u64,
     /// Frames so far, as Wireshark counts.
     pub frames: u64,
     /// Why the file is cut or damaged, where it is.
@@ -87,7 +106,9 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            connections: Vec::new(),
+            connections: Slots::default(),
+            leaving: Vec::new(),
+            left: 0,
             lookup: Lookup::new(!settings.without_prediction),
             frames: 0,
             cut: None,
@@ -133,7 +154,7 @@ impl Engine {
     #[expect(clippy::inline_always, reason = "as for Engine::predicted")]
     pub fn record<S: Sink>(&mut self, raw: &Raw<'_>, sink: &mut S) {
         if let Some(plain) = Plain::read(raw.link, raw.data, raw.original)
-            && let Some((number, direction, relative_seq)) = self.predicted(plain, raw.time_ns)
+            && let Some((slot, direction, relative_seq)) = self.predicted(plain, raw.time_ns)
         {
             let verdict = PacketVerdict {
                 relative_seq: Some(relative_seq),
@@ -145,7 +166,7 @@ impl Engine {
                     TrueClass::New
                 },
             };
-            self.emit(raw.time_ns, number, direction, verdict, sink);
+            self.emit(raw.time_ns, slot, direction, verdict, sink);
             return;
         }
         self.full(raw, sink);
@@ -158,10 +179,10 @@ impl Engine {
         reason = "its result is made for sinks; one that drops packets should cost nothing"
     )]
     fn predicted(&mut self, plain: Plain<'_>, now_ns: i64) -> Option<(u32, usize, u32)> {
-        let (number, direction) = self.lookup.plain(plain)?;
-        let connection = self.connections.get_mut(number as usize)?;
+        let (slot, direction) = self.lookup.plain(plain)?;
+        let connection = self.connections.find(slot)?;
         let relative_seq = connection.predicted(direction, plain, now_ns)?;
-        Some((number, direction, relative_seq))
+        Some((slot, direction, relative_seq))
     }
 
     #[inline(always)]
@@ -172,20 +193,17 @@ impl Engine {
     fn emit<S: Sink>(
         &self,
         time_ns: i64,
-        number: u32,
+        slot: u32,
         direction: usize,
         verdict: PacketVerdict,
         sink: &mut S,
     ) {
-        let from_client = self
-            .connections
-            .get(number as usize)
-            .is_some_and(|c| c.client == direction);
+        let connection = &self.connections[slot];
         sink.packet(&PacketRow {
             frame: self.frames,
             time_ns,
-            connection: number,
-            from_client,
+            connection: connection.number,
+            from_client: connection.client == direction,
             verdict,
         });
     }
@@ -216,10 +234,14 @@ impl Engine {
         } else {
             self.udp(&datagram, raw.time_ns)
         };
-        let Some((number, direction, verdict)) = done else {
+        for connection in self.leaving.drain(..) {
+            self.left += 1;
+            sink.leaves(connection);
+        }
+        let Some((slot, direction, verdict)) = done else {
             return;
         };
-        self.emit(raw.time_ns, number, direction, verdict, sink);
+        self.emit(raw.time_ns, slot, direction, verdict, sink);
     }
 
     #[cold]
@@ -246,20 +268,20 @@ impl Engine {
             return None;
         }
         let ports = (segment.source_port, segment.destination_port);
-        let (mut number, direction) = self.lookup.find(datagram, ports).unwrap_or_else(|| {
+        let (mut slot, direction) = self.lookup.find(datagram, ports).unwrap_or_else(|| {
             let (key, direction) = Key::of(datagram, ports);
             (self.create(key, now_ns), direction)
         });
         if segment.any(tcp::flag::SYN) {
-            let connection = &self.connections[number as usize];
+            let connection = &self.connections[slot];
             if connection.wireshark.is_new_connection(direction, &segment) {
-                number = self.create(connection.key, now_ns);
+                slot = self.create(connection.key, now_ns);
             }
         }
-        let connection = &mut self.connections[number as usize];
+        let connection = &mut self.connections[slot];
         let verdict =
             connection.segment(self.settings.rules, direction, datagram, &segment, now_ns);
-        Some((number, direction, verdict))
+        Some((slot, direction, verdict))
     }
 
     fn udp(
@@ -280,21 +302,21 @@ impl Engine {
         } else {
             None
         };
-        let (number, direction) = match (known, header) {
+        let (slot, direction) = match (known, header) {
             (Some(found), None) => found,
-            (Some((number, direction)), Some(header)) => {
-                let connection = &self.connections[number as usize];
+            (Some((slot, direction)), Some(header)) => {
+                let connection = &self.connections[slot];
                 let starts_anew = direction == connection.client
                     && connection
                         .quic
                         .as_ref()
                         .is_some_and(|state| state.is_new_connection(&header));
-                let number = if starts_anew {
+                let slot = if starts_anew {
                     self.create_quic(connection.key, direction, &header, now_ns)
                 } else {
-                    number
+                    slot
                 };
-                (number, direction)
+                (slot, direction)
             }
             (None, Some(header))
                 if quic::begins_connection(&header, datagram.length.saturating_sub(8)) =>
@@ -307,9 +329,8 @@ impl Engine {
                 return None;
             }
         };
-        let verdict =
-            self.connections[number as usize].quic_datagram(direction, datagram, payload, now_ns);
-        Some((number, direction, verdict))
+        let verdict = self.connections[slot].quic_datagram(direction, datagram, payload, now_ns);
+        Some((slot, direction, verdict))
     }
 
     fn create_quic(
@@ -319,28 +340,54 @@ impl Engine {
         header: &quic::LongHeader,
         now_ns: i64,
     ) -> u32 {
-        let number = self.create(key, now_ns);
-        self.connections[number as usize].begin_quic(direction, header);
-        number
+        let slot = self.create(key, now_ns);
+        self.connections[slot].begin_quic(direction, header);
+        slot
     }
 
     #[cold]
     fn create(&mut self, key: Key, now_ns: i64) -> u32 {
-        let number = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
-        self.connections.push(Box::new(Connection::new(
-            key,
-            number,
-            now_ns,
-            self.settings.series,
-        )));
-        self.lookup.insert(key, number);
-        number
+        if self.connections.held() >= self.settings.most_connections {
+            self.make_room(now_ns);
+        }
+        let slot = self.connections.add(key, now_ns, self.settings.series);
+        if let Some(earlier) = self.lookup.insert(key, slot) {
+            self.connections[earlier].is_replaced = true;
+        }
+        slot
     }
 
-    /// The connections in order of their first packets.
+    /// Lets a quarter of the connections leave, those first that no packet will miss.
+    fn make_room(&mut self, now_ns: i64) {
+        let mut ranked = self.connections.ranked(now_ns);
+        let leaving = (ranked.len() / 4).max(1);
+        ranked.select_nth_unstable(leaving - 1);
+        ranked.truncate(leaving);
+        ranked.sort_unstable_by_key(|&(_, _, number, _)| number);
+        for (_, _, _, slot) in ranked {
+            if let Some(connection) = self.connections.take(slot) {
+                self.lookup.remove(&connection.key, slot);
+                self.leaving.push(connection);
+            }
+        }
+        self.lookup.forget_recent();
+    }
+
+    /// The connections that are held, in order of their first packets.
     #[must_use = "it only looks"]
     pub fn connections(&self) -> impl ExactSizeIterator<Item = &Connection> {
-        self.connections.iter().map(Box::as_ref)
+        let mut held: Vec<_> = self.connections.iter().collect();
+        held.sort_unstable_by_key(|connection| connection.number);
+        held.into_iter()
+    }
+
+    /// Gives the sink the connections that are held, in order of their first packets: the capture is over.
+    pub fn finish<S: Sink>(&mut self, sink: &mut S) {
+        let mut held = self.connections.take_all();
+        held.sort_unstable_by_key(|connection| connection.number);
+        for connection in held {
+            sink.leaves(connection);
+        }
     }
 
     /// Sentences about what a reader should know.
@@ -353,6 +400,13 @@ impl Engine {
                 self.frames
             ));
         }
+        if self.left > 0 {
+            warnings.push(format!(
+                "more than {} connections at once: {} that were over or quiet longest were written before the end, \
+                 and later packets of theirs count as new connections",
+                self.settings.most_connections, self.left
+            ));
+        }
         for link in &self.unknown_links {
             warnings.push(format!(
                 "frames of link type {link} were skipped, the engine does not know it"
@@ -360,15 +414,4 @@ impl Engine {
         }
         warnings
     }
-}
-
-/// Scans a capture file.
-///
-/// # Errors
-/// The file cannot be read, is empty, or is no capture.
-pub fn scan(path: &Path, settings: Settings) -> Result<Engine, ScanError> {
-    let mut capture = Capture::open(path)?;
-    let mut engine = Engine::new(settings);
-    engine.run(&mut capture, &mut (), u64::MAX);
-    Ok(engine)
 }

@@ -1,6 +1,7 @@
 //! Capture engine: packets in, one record per connection out.
 //!
-//! One pass, one thread per file, memory per connection and never per packet (unless a series is asked for). See
+//! One pass, one thread per file, memory per connection (of which a bounded number is held) and never per packet, unless
+//! a series is asked for. See
 //! `docs/design/kpi-engine.md` for the rules and what they rest on.
 
 #![allow(
@@ -24,6 +25,7 @@ mod rtt;
 mod seq;
 mod series;
 mod side;
+mod slots;
 mod tcp;
 #[doc(hidden)]
 pub mod testing;
@@ -32,7 +34,7 @@ mod wireshark;
 
 pub use capture::Capture;
 pub use connection::Connection;
-pub use engine::{Engine, PacketRow, Settings, Sink, Skipped, scan};
+pub use engine::{Engine, MOST_CONNECTIONS, PacketRow, Settings, Sink, Skipped};
 pub use error::ScanError;
 pub use record::{Fields, Value, visit};
 pub use rows::{Columns, CsvWriter};

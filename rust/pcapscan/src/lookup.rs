@@ -70,12 +70,26 @@ impl Lookup {
         Some((number, direction))
     }
 
-    /// Adds a connection, which takes the place of another with the same key.
-    pub fn insert(&mut self, key: Key, number: u32) {
-        self.by_key.insert(key, number);
+    /// Adds a connection, which takes the place of another with the same key; that one is returned.
+    pub fn insert(&mut self, key: Key, number: u32) -> Option<u32> {
+        let earlier = self.by_key.insert(key, number);
         let at = slot(key.greater, key.lesser, (key.port(0), key.port(1)));
         self.recent[at] = Some((key, number));
         self.note_plain(&key, number);
+        earlier
+    }
+
+    /// Removes a connection, unless another has taken its place. Call [`Lookup::forget_recent`] before the next look-up.
+    pub fn remove(&mut self, key: &Key, number: u32) {
+        if self.by_key.get(key) == Some(&number) {
+            self.by_key.remove(key);
+        }
+    }
+
+    /// Forgets what was met lately.
+    pub fn forget_recent(&mut self) {
+        self.recent.fill(None);
+        self.plain.fill(PlainSlot::default());
     }
 
     /// Lets plain segments of this connection find it.

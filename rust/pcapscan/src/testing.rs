@@ -41,8 +41,13 @@ impl Default for Writer {
 
 impl Writer {
     /// Adds a packet on Ethernet, its payload cut off as by a snap length.
-    #[expect(clippy::cast_possible_truncation, reason = "times of tests are small")]
     pub fn packet(&mut self, packet: &Packet) -> &mut Self {
+        self.packet_of(40_000, packet)
+    }
+
+    /// Adds a packet of the client that has this port.
+    #[expect(clippy::cast_possible_truncation, reason = "times of tests are small")]
+    pub fn packet_of(&mut self, client_port: u16, packet: &Packet) -> &mut Self {
         let header: u16 = if packet.timestamps.is_some() { 32 } else { 20 };
         let total = 20 + header + packet.len;
         let (from, to) = if packet.from_client {
@@ -51,9 +56,9 @@ impl Writer {
             (2, 1)
         };
         let (source, destination) = if packet.from_client {
-            (40_000u16, 443u16)
+            (client_port, 443u16)
         } else {
-            (443, 40_000)
+            (443, client_port)
         };
         let mut frame = vec![0; 12];
         frame.extend([0x08, 0x00, 0x45, 0]);
@@ -82,6 +87,11 @@ impl Writer {
         }
         self.bytes.extend(frame);
         self
+    }
+
+    /// Adds a record of another file.
+    pub fn append(&mut self, record: &[u8]) {
+        self.bytes.extend(record);
     }
 
     /// The file.

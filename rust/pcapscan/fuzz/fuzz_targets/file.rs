@@ -26,4 +26,5 @@ fuzz_target!(|data: &[u8]| {
     let full = scan(data, Settings { without_prediction: true, ..Settings::default() });
     assert!(short == full);
     scan(data, Settings { rules: Rules::V4_4, series: true, ..Settings::default() });
+    scan(data, Settings { most_connections: 2, ..Settings::default() });
 });

@@ -15,6 +15,7 @@ use crate::quic;
 use crate::seq::raise;
 use crate::series::Series;
 use crate::side::Side;
+use crate::slots::Phase;
 use crate::tcp::{Segment, flag};
 use crate::truth::TrueClass;
 use crate::wireshark::{Conversation, Rules, WsClass};
@@ -74,7 +75,12 @@ pub struct Connection {
     last_client_data_ns: Option<i64>,
     /// Series, on request.
     pub series: Option<Box<Series>>,
+    /// Whether a later connection has the same endpoints.
+    pub is_replaced: bool,
 }
+
+/// A connection that closed this long ago has no more packets: its last ACK and FINs that are sent again come sooner.
+const CLOSED_NS: i64 = 2_000_000_000;
 
 impl Connection {
     /// An empty connection whose first packet has this direction.
@@ -97,6 +103,23 @@ impl Connection {
             response: Response::default(),
             last_client_data_ns: None,
             series: with_series.then(Box::default),
+            is_replaced: false,
+        }
+    }
+
+    /// How likely more packets are.
+    #[must_use]
+    pub fn phase(&self, now_ns: i64) -> Phase {
+        let has_reset = self.sides.iter().any(|side| side.rst > 0);
+        let has_closed = has_reset || self.sides.iter().all(|side| side.fin > 0);
+        if self.is_replaced {
+            Phase::Replaced
+        } else if has_closed && now_ns.saturating_sub(self.last_ns) > CLOSED_NS {
+            Phase::Over
+        } else if self.sides.iter().any(|side| side.packets == 0) {
+            Phase::Unanswered
+        } else {
+            Phase::Live
         }
     }
 

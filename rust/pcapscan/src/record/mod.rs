@@ -32,8 +32,11 @@ pub fn visit(connection: &Connection, cut: bool, out: &mut impl Fields) {
     out.field("response_last_ns", seen.then_some(response.last_ns).into());
     out.field("response_bytes", response.bytes.into());
     out.field("response_first_bytes", response.first_bytes.into());
-    sides::client::all(client, out);
-    sides::server::all(server, out);
+    for (name, side) in [("client", client), ("server", server)] {
+        out.enter(name);
+        sides::all(side, out);
+        out.leave();
+    }
 }
 
 fn identity(connection: &Connection, cut: bool, out: &mut impl Fields) {

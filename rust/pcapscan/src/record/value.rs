@@ -60,6 +60,12 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 pub trait Fields {
     /// Takes one field.
     fn field(&mut self, name: &'static str, value: Value);
+
+    /// The fields that follow, until [`Fields::leave`], belong to this side.
+    fn enter(&mut self, _side: &'static str) {}
+
+    /// The fields of a side are over.
+    fn leave(&mut self) {}
 }
 
 impl Fields for Vec<(&'static str, Value)> {
