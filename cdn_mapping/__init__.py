@@ -1,1 +1,1 @@
-"""cdn_mapping: see docs/design/house.md."""
+"""Addresses -> AS, organisation and provider, by routing tables."""

@@ -1,1 +1,1 @@
-"""crawler: see docs/design/house.md."""
+"""Top list -> targets: a polite crawl for one large file per domain."""

@@ -1,1 +1,1 @@
-"""survey: see docs/design/house.md."""
+"""What servers support: TCP options, QUIC; target sets from it."""

@@ -29,8 +29,11 @@ class DescribedConfiguration:
     """A configuration with everything that is implied in it."""
 
     name: str
+    """What tables call it."""
     client: str
+    """Name of the client."""
     transport: Transport
+    """What the client uses."""
     levels: Mapping[str, str]
     """Factor -> level, defaults included."""
     options: Mapping[str, int]
@@ -53,6 +56,7 @@ class Description:
     """The content of `campaign.json`."""
 
     campaign: str
+    """Name of the campaign."""
     configurations: tuple[DescribedConfiguration, ...]
     """In the order of the campaign file, the warm-up first."""
     comparisons: tuple[Comparison, ...]

@@ -126,6 +126,7 @@ class Target:
     rank: int | None = None
     """Position in the top list, from 1."""
     size_bytes: int | None = None
+    """Size of the file, from Content-Length or as far as it was read."""
     size_is_lower_bound: bool = False
     """The probe stopped at the minimum size: the file is at least `size_bytes` long."""
     server_ip: str | None = None
@@ -133,12 +134,19 @@ class Target:
     depth: int | None = None
     """Links from the start page."""
     crawled_at: float | None = None
+    """When the crawl was done with the domain."""
     asn: int | None = None
+    """Origin AS of the address."""
     organisation: str | None = None
+    """Holder of that AS."""
     ecn: bool | None = None
+    """The server negotiates ECN (RFC 3168)."""
     sack: bool | None = None
+    """The server negotiates SACK (RFC 2018)."""
     window_scaling: bool | None = None
+    """The server negotiates window scaling (RFC 7323)."""
     quic: bool | None = None
+    """HTTP/3 was served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +172,7 @@ class Comparison:
     vs: str
     """The reference: name of another one."""
     role: Role = Role.EFFECT
+    """One of `Role`."""
 
     @classmethod
     def of(cls, config: str, vs: str, role: Role = Role.EFFECT) -> Comparison:
@@ -229,14 +238,23 @@ class Download:
     """
 
     campaign: str
+    """Name of the campaign."""
     vantage: str
+    """Name of the vantage point."""
     iteration: int
+    """From 1; each has one measurement run per target."""
     domain: str
+    """Domain of the target."""
     url: str
+    """What was downloaded."""
     provider: str
+    """The target's provider."""
     configuration: str
+    """Name of the configuration, or of the warm-up."""
     client: str
+    """Name of the client."""
     transport: str
+    """One of `Transport`."""
     levels: str
     """The levels asked for, as JSON: factor -> level, defaults included."""
     position: int
@@ -244,33 +262,55 @@ class Download:
     attempts: int
     """Measurement runs it took until this one was accepted (1 to 3)."""
     started_at: float
+    """When the client began to connect."""
     outcome: str
+    """One of `Outcome`."""
     failure: str | None
+    """One of `Failure`; None where the download is ok."""
     failure_detail: str | None
+    """What the client or the capture says of it, for a person."""
     http_status: int | None
+    """Status of the final response."""
     http_version: str | None
+    """1.1 or 3."""
     content_length: int | None
+    """Content-Length of the response."""
     body_bytes: int
+    """Bytes of the body that arrived."""
     body_sha256: str | None
+    """SHA-256 of a whole body, in hexadecimal."""
     server_ip: str | None
+    """The address that was contacted."""
     server_port: int | None
+    """The port that was contacted."""
     local_ip: str | None
+    """The client's own address."""
     local_port: int | None
+    """The client's own port."""
     dns_s: float | None
     """Time that the fresh DNS look-up of the measurement run (or of this download) took."""
     connect_s: float | None
+    """End of TCP's handshake; for QUIC, of QUIC's and TLS's."""
     tls_s: float | None
     """End of the TLS handshake; None for QUIC, where `connect_s` is the end of both."""
     first_byte_s: float | None
+    """First byte of the response."""
     last_byte_s: float | None
     """Last body byte: the download time. For a censored download, the latest byte that came."""
     budget_s: float
+    """The time budget; what needs longer is censored."""
     client_cpu_s: float | None
+    """Processor time that the client used."""
     socket_drops: int | None
+    """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
     client_version: str | None
+    """Versions of the client and its libraries."""
     tls_version: str | None
+    """As negotiated."""
     tls_cipher: str | None
+    """The cipher suite, as negotiated."""
     alpn: str | None
+    """The protocol that ALPN chose (RFC 7301)."""
     transport_detail: str | None
     """What the client itself knows of the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
     response_headers: str | None
@@ -284,15 +324,19 @@ class Download:
     lab_sent: int | None
     """Packets of this connection that entered the emulator, both directions (lab only)."""
     lab_received: int | None
+    """Those of them that left it at the other end (lab only)."""
     lab_dropped: int | None
     """Programmed drops: seeded loss, full queue, AQM (lab only)."""
     lab_marked: int | None
+    """Packets that the emulator marked CE (lab only)."""
     void_reason: str | None = None
     """One of `VoidReason`, where the last attempt that the campaign allows was void, too; else None."""
     void_detail: str | None = None
+    """The reason with its numbers, for a person."""
     host_disturbance: str | None = None
     """One of `HostDisturbance`, where the host falsified this download's time; else None."""
     host_disturbance_detail: str | None = None
+    """What was seen, with its numbers, for a person."""
     treatment_ok: bool | None = None
     """Whether the wire carried what was asked; None (unproven) where nothing can tell."""
     treatment_detail: str | None = None
@@ -335,3 +379,4 @@ class Superseded:
     reason: str
     """One of `VoidReason`."""
     detail: str | None
+    """The reason with its numbers, for a person."""

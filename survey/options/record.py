@@ -57,6 +57,7 @@ class OptionsRecord:
     """What the handshakes with one domain's server negotiated. None: no handshake, or not known."""
 
     domain: str
+    """As in the list."""
     rank: int | None = None
     provider: str | None = None
     """As mapped before the survey."""
@@ -65,13 +66,19 @@ class OptionsRecord:
     failure: str | None = None
     """One of `Failure`; of the first port where several were tried."""
     failure_detail: str | None = None
+    """What the system said, for a person."""
     server_ip: str | None = None
+    """The address that was contacted."""
     server_port: int | None = None
+    """The port of the handshake that counts."""
     ecn: bool | None = None
     """An ECN-setup SYN-ACK answered our ECN-setup SYN (RFC 3168, section 6.1.1)."""
     sack: bool | None = None
+    """The SYN-ACK permitted SACK (RFC 2018)."""
     window_scaling: bool | None = None
+    """The SYN-ACK had the window scale option (RFC 7323)."""
     timestamps: bool | None = None
+    """The SYN-ACK had the timestamps option (RFC 7323)."""
     window_scale: int | None = None
     """The shift that the server announced (RFC 7323, section 2.2)."""
     snd_mss_bytes: int | None = None
@@ -88,3 +95,4 @@ class OptionsRecord:
     cname_chain: str | None = None
     """CNAMEs from the domain to its address, in order, separated by spaces."""
     surveyed_at: float | None = None
+    """When the domain was done."""

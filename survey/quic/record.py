@@ -14,12 +14,16 @@ class QuicRecord:
     """
 
     domain: str
+    """As in the list."""
     rank: int | None = None
     provider: str | None = None
+    """As mapped before the survey."""
     surveyed_at: float
+    """When the domain was done."""
     cause: str
     """One of `survey.quic.cause.Cause`."""
     detail: str | None = None
+    """What the server or the system said, for a person."""
 
     https_record_h3: bool | None = None
     """An HTTPS record offers h3; None where the question failed."""
@@ -28,16 +32,20 @@ class QuicRecord:
     alt_svc_h3: bool | None = None
     """Alt-Svc of the crawl offers h3; None where the crawl saw none."""
     alt_svc_protocols: str | None = None
+    """All protocols of that header, comma separated."""
     alt_svc_broken: int | None = None
     """Entries of it outside the grammar of RFC 7838."""
     endpoints: int = 0
     """Tried."""
 
     host: str | None = None
+    """Name of the endpoint: the domain, or an alternative that it names."""
     port: int | None = None
+    """UDP port of the endpoint."""
     source: str | None = None
     """Who named the endpoint: `https_record`, `alt_svc`, `guess`."""
     server_ip: str | None = None
+    """The address that was contacted."""
     hints_differ: bool | None = None
     """The record's address hints do not hold the address that DNS gives."""
 
@@ -46,23 +54,30 @@ class QuicRecord:
     negotiation_flaw: str | None = None
     """What was wrong with an answer: one of `survey.quic.wire.Flaw`."""
     negotiation_probes: int | None = None
+    """Packets sent to force it."""
     negotiation_s: float | None = None
     """From the last probe to its answer. Domains of one address and port share a probe."""
     versions: str | None = None
     """In the server's order, as 8 hexadecimal digits, comma separated; reserved ones are left out."""
     versions_greased: bool | None = None
+    """The list has reserved versions (RFC 9000, section 15), which test that clients ignore them."""
     versions_duplicated: bool | None = None
+    """The list names a version twice."""
     answers_unpadded: bool | None = None
     """It answers a probe that is too small to begin a connection, which RFC 9000, section 5.2.2 forbids."""
 
     version: str | None = None
     """Of the connection, as 8 hexadecimal digits."""
     alpn: str | None = None
+    """The protocol that ALPN chose (RFC 7301)."""
     tls_cipher: str | None = None
+    """The cipher suite, as negotiated."""
     retry: bool | None = None
     """The server checked our address by a Retry packet first."""
     handshake_s: float | None = None
+    """From the first Initial to the end of the handshake."""
     http_status: int | None = None
+    """Status of the response to a HEAD request over HTTP/3."""
     response_s: float | None = None
     """From the request to the response's header."""
     server: str | None = None
@@ -73,15 +88,28 @@ class QuicRecord:
     transport_parameters: str | None = None
     """All of the server's, in its order, as JSON; those below again, one a column."""
     max_idle_timeout_ms: int | None = None
+    """RFC 9000, section 18.2."""
     max_udp_payload_size_bytes: int | None = None
+    """RFC 9000, section 18.2."""
     initial_max_data_bytes: int | None = None
+    """RFC 9000, section 18.2."""
     initial_max_stream_data_bidi_local_bytes: int | None = None
+    """RFC 9000, section 18.2."""
     initial_max_stream_data_bidi_remote_bytes: int | None = None
+    """RFC 9000, section 18.2."""
     initial_max_stream_data_uni_bytes: int | None = None
+    """RFC 9000, section 18.2."""
     initial_max_streams_bidi: int | None = None
+    """RFC 9000, section 18.2."""
     initial_max_streams_uni: int | None = None
+    """RFC 9000, section 18.2."""
     ack_delay_exponent: int | None = None
+    """RFC 9000, section 18.2."""
     max_ack_delay_ms: int | None = None
+    """RFC 9000, section 18.2."""
     disable_active_migration: bool | None = None
+    """RFC 9000, section 18.2."""
     active_connection_id_limit: int | None = None
+    """RFC 9000, section 18.2."""
     max_datagram_frame_size_bytes: int | None = None
+    """RFC 9221, section 3."""

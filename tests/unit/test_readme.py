@@ -22,7 +22,14 @@ from downloader.targets import load_targets
 from upshift import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/design/lab.md", "docs/design/host.md", "docs/design/cdn-mapping.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/tutorial.md",
+    "docs/design/lab.md",
+    "docs/design/host.md",
+    "docs/design/cdn-mapping.md",
+)
 UV = ("uv", "run", "--no-sync")
 
 

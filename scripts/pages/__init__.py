@@ -1,0 +1,16 @@
+"""Documents that are generated from the code: `scripts/docs` writes them, tests/contract/test_docs.py compares them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from scripts.pages import architecture, changelog, commands, data_dictionary
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+PAGES: Mapping[str, Callable[[Path], str]] = {
+    "CHANGELOG.md": changelog.text,
+    "docs/architecture.svg": architecture.text,
+    "docs/commands.md": commands.text,
+    "docs/data-dictionary.md": data_dictionary.text,
+}
+"""File -> what it should hold, given the checkout's folder."""
