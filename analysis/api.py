@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis import dataset, figures, findings, render, report, tables
-from analysis.dataset import Dataset
-from analysis.speedup import DEFAULT_SEED, Metric, SpeedupRow
-from analysis.tables import ConfigurationRow, Grouping, Table1Row
-from upshift import store, terminal
+from analysis.measures import dataset, tables
+from analysis.measures.dataset import Dataset
+from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
+from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
+from analysis.report import figures, findings, render, report
+from upshift import terminal
 from upshift.domain import Role
+from upshift.files import store
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""`upshift tables`, `figures`, `report`; `kpis` is found here too and lives in `analysis.cli_kpis`.
+"""`upshift tables`, `figures`, `report`; `kpis` is found here too and lives in `analysis.captures.cli`.
 
 Heavy modules (numpy, pyarrow, matplotlib, jinja2) are imported when a command runs, so that `--help` is quick.
 """
@@ -23,14 +23,14 @@ class Format(StrEnum):
 
 
 class MetricName(StrEnum):
-    """See analysis.speedup.Metric."""
+    """See analysis.measures.speedup.Metric."""
 
     TIME = "time"
     THROUGHPUT = "throughput"
 
 
 class GroupingName(StrEnum):
-    """See analysis.tables.Grouping."""
+    """See analysis.measures.tables.Grouping."""
 
     VANTAGE = "vantage"
     PROVIDER = "provider"
@@ -71,7 +71,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stand
 
 def __getattr__(name: str) -> Any:
     if name == "kpis":
-        return importlib.import_module("analysis.cli_kpis").kpis
+        return importlib.import_module("analysis.captures.cli").kpis
     raise AttributeError(name)
 
 
@@ -97,9 +97,10 @@ def tables(
     """
     import sys
 
-    from analysis import api, dataset
-    from analysis.speedup import Metric
-    from analysis.tables import Grouping
+    from analysis import api
+    from analysis.measures import dataset
+    from analysis.measures.speedup import Metric
+    from analysis.measures.tables import Grouping
 
     data = dataset.load(folders)
     grouping = Grouping(by.value) if by else None
@@ -123,9 +124,10 @@ def figures(folders: Folders, unproven: Unproven = False, out: Out = None, as_js
     Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok and proven to have been
     treated as asked, warm-ups left out.
     """
-    from analysis import dataset, findings
-    from analysis import figures as drawing
-    from analysis import tables as counting
+    from analysis.measures import dataset
+    from analysis.measures import tables as counting
+    from analysis.report import figures as drawing
+    from analysis.report import findings
 
     data = dataset.load(folders)
     written = drawing.write(data, dataset.output_folder(folders, out) / "figures", unproven=unproven)
@@ -151,9 +153,9 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Everything in one HTML file that needs no network: DIR/report/index.html. Its path is printed."""
-    from analysis import dataset
-    from analysis import report as reporting
-    from analysis.speedup import Metric
+    from analysis.measures import dataset
+    from analysis.measures.speedup import Metric
+    from analysis.report import report as reporting
 
     data = dataset.load(folders)
     path = dataset.output_folder(folders, out) / "report" / "index.html"

@@ -22,10 +22,10 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import upshift
-from upshift.config import read_json
 from upshift.errors import IncompleteError, ReachError, UsageError
+from upshift.files.config import read_json
+from upshift.files.store import write_json
 from upshift.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
-from upshift.store import write_json
 
 ROUTEVIEWS = "https://archive.routeviews.org/"
 CAIDA = "https://publicdata.caida.org/datasets/as-organizations/"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cdn_mapping.as2org import MAX_ASN, Organisations
-from upshift.config import STRICT, load_toml
 from upshift.domain import Provider
 from upshift.errors import UsageError
+from upshift.files.config import STRICT, load_toml
 
 SHIPPED = Path(__file__).parent / "providers"
 

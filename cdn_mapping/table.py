@@ -17,8 +17,8 @@ from cdn_mapping.as_path import SET_ORIGIN
 from cdn_mapping.intervals import NONE, Cuts, flatten
 from cdn_mapping.votes import VoteRows
 from upshift.errors import UsageError
+from upshift.files.store import whole_file
 from upshift.reach import IPAddress, IPNetwork
-from upshift.store import whole_file
 
 FORMAT = 1
 """Version of the file. Raise it when an array changes meaning; an older file is refused: a table is built quickly."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from upshift.domain import Provider
 from upshift.errors import UsageError
-from upshift.store import kind_of, read_table, row_schema, whole_file, write_table
+from upshift.files.store import kind_of, read_table, row_schema, whole_file, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from upshift import list_arguments as arguments
 from upshift.errors import UsageError
+from upshift.outreach import arguments
 
 
 def crawl(
@@ -49,8 +49,8 @@ def crawl(
     """
     from crawler.run import Options, crawl
     from crawler.visit import Limits
-    from upshift.blocks import block_list_paths
-    from upshift.lists import parse_shard
+    from upshift.outreach.blocks import block_list_paths
+    from upshift.outreach.lists import parse_shard
     from upshift.progress import show
 
     if "{domain}" not in start or not start.startswith(("https://", "http://")):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from crawler.manners import RefusedError, admit
 from crawler.names import Pins
 from crawler.visit import Ask, Outcome, Want
-from upshift.blocks import BlockLists
+from upshift.outreach.blocks import BlockLists
 
 ASK = "upshift_ask"
 """Key of the request's `Ask` in its meta."""

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import upshift.ledger
+import upshift.outreach.ledger
 from upshift.domain import Target
-from upshift.lists import Listed, in_shard
+from upshift.outreach.lists import Listed, in_shard
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Filled:
     """(line, domain) of the first ones."""
 
 
-class Ledger(upshift.ledger.Ledger):
+class Ledger(upshift.outreach.ledger.Ledger):
     """An open ledger of a crawl."""
 
     WHAT = "crawl"

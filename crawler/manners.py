@@ -11,13 +11,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from typing import TYPE_CHECKING
 
 from upshift.errors import BlockedError, ReachError
-from upshift.pace import Lanes
+from upshift.outreach.pace import Lanes
 from upshift.reach import check_public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from upshift.blocks import BlockLists
+    from upshift.outreach.blocks import BlockLists
 
 
 class RefusedError(Exception):

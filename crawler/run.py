@@ -16,10 +16,10 @@ from crawler.ledger import CrawledTarget, Filled, Ledger
 from crawler.manners import Pace
 from crawler.robots import AGENT
 from crawler.visit import Limits, Outcome
-from upshift import store
-from upshift.blocks import BlockLists
 from upshift.errors import UpshiftError, UsageError
-from upshift.lists import TopList, identity
+from upshift.files import store
+from upshift.outreach.blocks import BlockLists
+from upshift.outreach.lists import TopList, identity
 from upshift.progress import Progress
 
 OLDEST_SCRAPY = (2, 19)

@@ -29,7 +29,7 @@ from crawler.ledger import Ledger, Result
 from crawler.manners import Pace, RefusedError
 from crawler.names import Pins, Resolver
 from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
-from upshift.blocks import BlockLists
+from upshift.outreach.blocks import BlockLists
 
 
 class FileSpider(scrapy.Spider):

@@ -21,7 +21,7 @@ from crawler.links import extract, normal
 from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, admit
 from crawler.names import Pins, Resolver, registered_domain
 from crawler.robots import Robots, from_reply
-from upshift.blocks import BlockLists
+from upshift.outreach.blocks import BlockLists
 
 MAX_REDIRECTS = 5
 MAX_DETAIL = 200

@@ -17,8 +17,8 @@ from typing import Any
 
 from upshift.domain import Failure, Outcome, Transport
 from upshift.errors import PlaceError, UsageError
-from upshift.process import find
 from upshift.scrub import last_line, scrub
+from upshift.system.process import find
 
 SCHEMA = 1
 """Version of the JSON document that is read here."""

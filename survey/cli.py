@@ -42,7 +42,7 @@ def compose(
     """N targets per provider that support all options: seeded, stratified by rank, and an account of the rest."""
     from survey.compose import Require, account
     from survey.compose import compose as choose
-    from upshift import store
+    from upshift.files import store
 
     try:
         required = Require(require)
@@ -83,7 +83,7 @@ def _table(rows: Any, sources: list[Any]) -> Any:
     """A table with every column of the sources; the columns of `Target` come first, with their types and units."""
     import pyarrow as pa
 
-    from upshift.store import row_schema
+    from upshift.files.store import row_schema
 
     known = row_schema("targets")
     others: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def _table(rows: Any, sources: list[Any]) -> Any:
 
 
 def _write_dropped(path: Path, rows: list[tuple[str, str, str, str]]) -> None:
-    from upshift.store import whole_file
+    from upshift.files.store import whole_file
 
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from survey.subjects import read_subjects
-from upshift import store
 from upshift.errors import UsageError
+from upshift.files import store
 
 
 def check_targets_out(source: Path, out: Path, targets_out: Path | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
-import upshift.ledger
+import upshift.outreach.ledger
 from survey.subjects import Subject
 
 Record = TypeVar("Record")
@@ -30,7 +30,7 @@ def _found_columns(record_type: Any) -> tuple[str, ...]:
     return tuple(column.name for column in fields(record_type) if column.name not in _OF_SUBJECT)
 
 
-class Ledger(upshift.ledger.Ledger):
+class Ledger(upshift.outreach.ledger.Ledger):
     """An open ledger of a survey."""
 
     WHAT = "survey"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift import store
 from upshift.errors import UsageError, unreadable
-from upshift.lists import Fault, TopList, in_shard
+from upshift.files import store
+from upshift.outreach.lists import Fault, TopList, in_shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

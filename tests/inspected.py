@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
-from downloader.journal import Journal
-from downloader.plan import PlannedRun
-from downloader.records import Planned, complete, record
+from downloader.execution.journal import Journal
+from downloader.execution.records import Planned, complete, record
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap
 from upshift.domain import Configuration, Download, Outcome, Target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from downloader.folder import open_journals
+from downloader.execution.folder import open_journals
 from upshift.domain import Download, Superseded
 
 

@@ -1,1 +1,1 @@
-"""Where downloads run: implementations of upshift.place.Place."""
+"""Where downloads run: implementations of upshift.system.place.Place."""

@@ -167,7 +167,7 @@ def cut_out(source: Path, folder: Path, count: int) -> None:
 def small(source: Path, count: int, rounds: int) -> None:
     """Many small captures through Python: engine, KPIs and Parquet; start-up of Python aside."""
     sys.path.insert(0, str(REPOSITORY))
-    from analysis.captures import find_captures, row, scan_many, table_writer
+    from analysis.captures.scan import find_captures, row, scan_many, table_writer
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from survey.options.probers import Probers
-from upshift import process
-from upshift.process import PARENT_DEATH, Child
+from upshift.system import process
+from upshift.system.process import PARENT_DEATH, Child
 
 HERE = Path(__file__).resolve().parent
 SERVER, CLIENT = "198.18.250.2", "198.18.250.1"

@@ -18,8 +18,8 @@ import trustme
 
 from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
-from upshift.pace import TokenBucket
-from upshift.process import find_program
+from upshift.outreach.pace import TokenBucket
+from upshift.system.process import find_program
 
 ADDRESS, PORT = "127.0.0.1", 443
 

@@ -1,7 +1,7 @@
 """Receive buffer of TCP (`tcp_rmem`): the size that a connection starts with, and the most it may grow to.
 
 The same in all of the paper's configurations: the initial window must not change with the factor under study. Another
-factor may own the maximum as well (`window_scaling`); `downloader.apply` says who wins.
+factor may own the maximum as well (`window_scaling`); `downloader.campaign.apply` says who wins.
 """
 
 from __future__ import annotations

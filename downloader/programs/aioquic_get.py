@@ -33,7 +33,7 @@ from downloader.programs.common import (
     options_from,
 )
 from upshift.domain import Failure, Outcome
-from upshift.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from upshift.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 
 WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.clients._windows`."""

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis import captures, packet_table, render, tables
-from analysis.kpis import ALL as KPIS
-from analysis.speedup import BIN_NAMES
+from analysis.captures import packet_table
+from analysis.captures import scan as captures
+from analysis.captures.kpis import ALL as KPIS
+from analysis.measures import tables
+from analysis.measures.speedup import BIN_NAMES
+from analysis.report import render
 from scripts.pages.attributes import attributes
 from scripts.pages.markdown import table
 from survey.options.record import OptionsRecord
 from survey.quic.record import QuicRecord
-from upshift import store
 from upshift.compose.inspect.rows import kpi_schema
-from upshift.description import DescribedConfiguration, Description
 from upshift.domain import Comparison, Download, Failure, HostDisturbance, Outcome, Superseded, Target, VoidReason
+from upshift.files import store
+from upshift.files.description import DescribedConfiguration, Description
 
 if TYPE_CHECKING:
     from enum import StrEnum

@@ -24,7 +24,7 @@ def figures(
     """Shares of hosts that negotiate ECN, SACK, window scaling, timestamps: in all, by rank, by provider."""
     from survey.options import figures as counted
     from survey.options.record import KIND, OptionsRecord
-    from upshift import store
+    from upshift.files import store
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other", remedy="leave one out")

@@ -15,10 +15,10 @@ from typing import Any
 from survey.options.prober import REPLY, REQUEST
 from survey.options.tcp_info import TcpInfo, parse
 from upshift.errors import PlaceError
-from upshift.process import Child
+from upshift.system.process import Child
 
 Start = Callable[[Sequence[str]], Child]
-"""Starts a program with binary pipes where the kernel's settings are right (`upshift.place.Place.start`)."""
+"""Starts a program with binary pipes where the kernel's settings are right (`upshift.system.place.Place.start`)."""
 
 _READ_BYTES = 1 << 18
 

@@ -17,11 +17,11 @@ from survey.options.record import KIND, OptionsRecord
 from survey.options.visit import Visitor
 from survey.resolve import Resolver
 from survey.subjects import Subject, Subjects, read_subjects
-from upshift import store
-from upshift.blocks import BlockLists
 from upshift.errors import UsageError
-from upshift.lists import identity
-from upshift.pace import Lanes, TokenBucket
+from upshift.files import store
+from upshift.outreach.blocks import BlockLists
+from upshift.outreach.lists import identity
+from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.progress import Progress
 
 COLUMNS = ("ecn", "sack", "window_scaling")

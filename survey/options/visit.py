@@ -14,9 +14,9 @@ from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, 
 from survey.options.tcp_info import TcpInfo
 from survey.resolve import Answer, ResolveError, Resolver
 from survey.subjects import Subject
-from upshift.blocks import BlockLists
 from upshift.errors import BlockedError, PlaceError, ReachError
-from upshift.pace import Lanes, TokenBucket
+from upshift.outreach.blocks import BlockLists
+from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 
 

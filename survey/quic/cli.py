@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from upshift import list_arguments as arguments
+from upshift.outreach import arguments
 
 
 def quic(
@@ -57,8 +57,8 @@ def quic(
     from survey.quic.figures import as_document, figures, print_figures
     from survey.quic.scan import Options, survey
     from survey.quic.visit import Limits
-    from upshift.blocks import block_list_paths
-    from upshift.lists import parse_shard
+    from upshift.outreach.blocks import block_list_paths
+    from upshift.outreach.lists import parse_shard
     from upshift.progress import show
 
     ca = ca or _trusted_here()

@@ -16,7 +16,7 @@ from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 
 from survey.quic import parameters, wire
 from survey.quic.cause import Cause
-from upshift.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from upshift.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 from upshift.reach import check_address
 
 ALPN = "h3"

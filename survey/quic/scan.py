@@ -19,10 +19,10 @@ from survey.quic.record import QuicRecord
 from survey.quic.visit import Limits, Visitor
 from survey.resolve import Resolver
 from survey.subjects import Subject, read_subjects
-from upshift import store
-from upshift.blocks import BlockLists
-from upshift.lists import identity
-from upshift.pace import Lanes, TokenBucket
+from upshift.files import store
+from upshift.outreach.blocks import BlockLists
+from upshift.outreach.lists import identity
+from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.progress import Progress
 
 FLUSH_S = 0.2

@@ -17,9 +17,9 @@ from survey.quic.negotiate import Answer, Kind, Negotiator
 from survey.quic.record import QuicRecord
 from survey.resolve import ResolveError, Resolver
 from survey.subjects import Subject
-from upshift.blocks import BlockLists
 from upshift.errors import BlockedError, ReachError
-from upshift.pace import Lanes, TokenBucket
+from upshift.outreach.blocks import BlockLists
+from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)

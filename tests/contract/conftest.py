@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from upshift import process
+from upshift.system import process
 
 HOST = "files.example"
 SIZE = 3_000_000

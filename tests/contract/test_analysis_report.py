@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from analysis import api, dataset, figures, findings, report, tables, targets, truth
+from analysis import api
+from analysis.measures import dataset, tables, truth
+from analysis.report import figures, findings, report, targets
 from tests.unit.analysis_factory import lab_path, make_download, make_superseded, realistic, write_campaign
 from upshift.cli import app
 from upshift.domain import Download

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis import kpi_summary
+from analysis.captures import summary as kpi_summary
 from downloader import clients, factors
 from scripts.pages import PAGES, architecture, changelog, commands, data_dictionary
 from scripts.pages.attributes import attributes
-from upshift import paper, store
+from upshift import paper
 from upshift.domain import Download, Failure, HostDisturbance, Outcome, Provider, Role, VoidReason
+from upshift.files import store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GLOSSARY = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from downloader import factors
-from downloader.apply import complete_levels, settings_for
+from downloader.campaign.apply import complete_levels, settings_for
 from downloader.factor import Factor
 from upshift.domain import Handshake
 from upshift.errors import UsageError

@@ -49,8 +49,8 @@ SHOW = """
 import json, sys
 from pathlib import Path
 from downloader import clients, factors
-from downloader.apply import complete_levels, settings_for
-from downloader.campaign import load
+from downloader.campaign.apply import complete_levels, settings_for
+from downloader.campaign.campaign import load
 campaign = load(Path(sys.argv[1]))
 print(json.dumps({
     "factors": list(factors.ALL),

@@ -19,11 +19,11 @@ import pytest
 
 from tests.contract._package_copy import copy_packages, upshift
 from tests.topologies import server, topology
-from upshift import store
 from upshift.domain import Download
 from upshift.errors import PlaceError
-from vantage.lab import control
-from vantage.lab.pathem import find_pathem
+from upshift.files import store
+from vantage.lab.life import control
+from vantage.lab.network.pathem import find_pathem
 
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
 
@@ -62,8 +62,8 @@ NARROW = replace(_QUICHE, name="quiche-narrow", help="HTTP/3 through a window of
 
 KPI = '''"""A family of one."""
 
-from analysis.connection import Connection
-from analysis.kpi import kpi
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import kpi
 
 
 @kpi(unit="B", source="a test")
@@ -76,7 +76,7 @@ def bytes_per_packet(connection: Connection) -> float | None:
 FILES = {
     "downloader/factors/rack.py": FACTOR,
     "downloader/clients/quiche_narrow.py": CLIENT,
-    "analysis/kpis/bytes_per_packet.py": KPI,
+    "analysis/captures/kpis/bytes_per_packet.py": KPI,
 }
 
 TOPOLOGY = topology("one-file", server("s", "www.one.example", size="300 kB", path="rtt_ms = 10, rate_mbit = 50"))

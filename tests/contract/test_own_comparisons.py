@@ -16,11 +16,11 @@ import pytest
 
 from tests.contract._package_copy import REPOSITORY, copy_packages, upshift
 from tests.topologies import server, topology
-from upshift import store
 from upshift.domain import Download
 from upshift.errors import PlaceError
-from vantage.lab import control
-from vantage.lab.pathem import find_pathem
+from upshift.files import store
+from vantage.lab.life import control
+from vantage.lab.network.pathem import find_pathem
 
 CLIENT = '''"""HTTP/1.1 by a bare TLS socket."""
 

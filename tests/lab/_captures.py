@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from downloader.capture import Capture
-from upshift import process
+from downloader.execution.capture import Capture
 from upshift.errors import PlaceError
+from upshift.system import process
 from vantage.lab.lab import Lab
 from vantage.lab.place import LabPlace
 

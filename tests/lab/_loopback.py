@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from downloader.campaign import from_document
-from downloader.run import run_campaign
-from upshift import process
-from upshift.config import read_toml
+from downloader.campaign.campaign import from_document
+from downloader.execution.run import run_campaign
 from upshift.domain import Disturbance, RouteAttribute, Setting, Sysctl, Target, VoidReason
-from upshift.place import Verdict
-from upshift.process import Child, Completed
+from upshift.files.config import read_toml
 from upshift.progress import show
 from upshift.reach import LOOPBACK_PREFIXES, IPNetwork
+from upshift.system import process
+from upshift.system.place import Verdict
+from upshift.system.process import Child, Completed
 
 
 class LoopbackWatch:

@@ -1,7 +1,7 @@
 """Campaigns in labs of the tests' own, the way a user runs them, and what independent witnesses saw of them.
 
 A `Bench` is a lab that is up. `measure` writes a campaign file, runs it by `upshift.compose.run.run_file`, and reads
-the folder back by `analysis.dataset`; meanwhile the emulator writes down every packet. A second witness is tcpdump,
+the folder back by `analysis.measures.dataset`; meanwhile the emulator writes down every packet. A second witness is tcpdump,
 whose printed lines are read here without any of our own parsers.
 
 A busy host is no reason to believe a wrong figure, and none to fail at random: `Measured.noise` says how busy it was,
@@ -24,11 +24,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis import dataset
-from analysis.dataset import Dataset, Record
-from upshift import process
+from analysis.measures import dataset
+from analysis.measures.dataset import Dataset, Record
 from upshift.compose.run import run_file
 from upshift.domain import Download, Transport
+from upshift.system import process
 from vantage.lab.lab import Lab, open_lab
 
 TOPOLOGIES = Path(__file__).parent / "topologies"

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from tests.cells import Repeats
-from upshift import store
 from upshift.domain import Target
-from upshift.process import Child
-from vantage.lab.access import Access
+from upshift.files import store
+from upshift.system.process import Child
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.site_kinds import HUGE, MB, SiteKind
+from vantage.lab.sites.access import Access
 
 pytestmark = pytest.mark.lab
 

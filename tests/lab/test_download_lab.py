@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from downloader import factors
-from downloader.campaign import from_document
-from downloader.run import RunSummary, run_campaign
+from downloader.campaign.campaign import from_document
+from downloader.execution.run import RunSummary, run_campaign
 from tests.cells import Repeats
 from tests.journaled import recorded
-from upshift import process
-from upshift.config import read_toml
 from upshift.domain import Download, Failure, Outcome, Target
+from upshift.files.config import read_toml
+from upshift.system import process
 from vantage.lab.lab import Lab
 
 pytestmark = pytest.mark.lab
@@ -105,7 +105,7 @@ def test_every_fault_has_its_cause(small_lab: Lab, tmp_path: Path) -> None:
 
 
 def test_all_factors_are_accepted_by_this_kernel(small_lab: Lab) -> None:
-    from downloader.apply import settings_for
+    from downloader.campaign.apply import settings_for
 
     place = small_lab.place("MUC")
     try:

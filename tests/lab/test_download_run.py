@@ -20,16 +20,18 @@ from typing import Any
 import pytest
 import trustme
 
-from downloader import calls, clients
-from downloader.campaign import Campaign, from_document
-from downloader.folder import environment, open_journals
-from downloader.run import RunSummary, run_campaign
+from downloader import clients
+from downloader.campaign.campaign import Campaign, from_document
+from downloader.execution import calls
+from downloader.execution.folder import environment, open_journals
+from downloader.execution.run import RunSummary, run_campaign
 from tests.cells import Repeats
 from tests.journaled import recorded, superseded
 from tests.lab import _loopback as loopback
-from upshift import description, process
 from upshift.domain import Download, Failure, Outcome
 from upshift.errors import PlaceError, UsageError
+from upshift.files import description
+from upshift.system import process
 
 pytestmark = [
     pytest.mark.lab,
@@ -332,7 +334,7 @@ def test_a_client_that_dies_or_hangs_is_a_record(world: World, tmp_path: Path, m
 
 def test_a_missing_tcpdump_is_told(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "downloader.run.require", lambda program, package: process.require("no-" + program, package=package)
+        "downloader.execution.run.require", lambda program, package: process.require("no-" + program, package=package)
     )
     with pytest.raises(PlaceError, match="apt-get install tcpdump"):
         run(world, campaign(), world.targets("a.example"), tmp_path)

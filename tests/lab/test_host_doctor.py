@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from vantage import doctor, host_ceilings, host_facts
-from vantage.isolation.ward import module_environment
+from vantage.doctor import ceilings as host_ceilings
+from vantage.doctor import checks as doctor
+from vantage.doctor import facts as host_facts
+from vantage.host.ward import module_environment
 
 pytestmark = pytest.mark.lab
 
-PROGRAM = "import typer; from vantage.cli_doctor import doctor; typer.run(doctor)"
+PROGRAM = "import typer; from vantage.doctor.cli import doctor; typer.run(doctor)"
 
 
 def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.cells import Repeats
-from upshift.process import start_time_ticks
+from upshift.system.process import start_time_ticks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -57,7 +57,7 @@ from pathlib import Path
 from upshift.domain import RouteAttribute, Sysctl
 from upshift.errors import UpshiftError
 from upshift.reach import LAB_PREFIXES
-from vantage.host import HostPlace
+from vantage.host.place import HostPlace
 
 WANTED = [Sysctl(name="net.ipv4.tcp_sack", value="0"), Sysctl(name="net.ipv4.tcp_ecn", value="1"),
           Sysctl(name="net.ipv4.tcp_rmem", value="536870912", field=2), RouteAttribute(name="window", value="131072")]
@@ -141,7 +141,7 @@ class World:
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"vantage.guardian" in words and str(self.state).encode() in words:
+                if b"vantage.host.guardian" in words and str(self.state).encode() in words:
                     found.append(int(entry.name))
         return found
 
@@ -217,7 +217,7 @@ def test_a_download_through_the_namespace(world: World) -> None:
             who = python(here, TEXT, "http://198.18.1.1:8080/who").stdout.strip()
             watch.settle()
             read = lambda run: run(["sysctl", "-n", "net.ipv4.tcp_sack", "net.ipv4.tcp_rmem"]).stdout.split()
-            from upshift.process import run
+            from upshift.system.process import run
             print(json.dumps({"size": int(size), "who": who, "inside": read(here.run), "outside": read(run),
                 "kept": here.run(["sysctl", "-n", "net.ipv4.tcp_keepalive_time"]).stdout.strip(),
                 "verdict": watch.finish().disturbed, "interface": here.interface, "environment": here.environment()}))

@@ -12,7 +12,7 @@ import pytest
 from tests.inspected import captures, inspect_elsewhere
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
-from upshift import store
+from upshift.files import store
 
 pytestmark = pytest.mark.lab
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from downloader.journal import Journal
+from downloader.execution.journal import Journal
 from tests.cells import cells
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
@@ -133,7 +133,7 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     up = whose == "a lab that was up"
     if up:
         assert world.upshift("lab", "up", "parts.toml").returncode == 0
-    words = ("pathem", "--control") if part == "pathem" else ("vantage.lab.holder",)
+    words = ("pathem", "--control") if part == "pathem" else ("vantage.lab.life.holder",)
 
     def strike(child: Any) -> None:
         pids = [

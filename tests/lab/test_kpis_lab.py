@@ -31,7 +31,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.captures import kpi_values, scan_capture
+from analysis.captures.scan import kpi_values, scan_capture
 from tests.cells import cells
 from tests.lab._captures import (
     UPSHIFT,
@@ -47,9 +47,10 @@ from tests.lab._captures import (
     quic,
 )
 from tests.unit import test_pcapscan_parity as parity
-from upshift import process, store
 from upshift.domain import Sysctl
 from upshift.errors import PlaceError
+from upshift.files import store
+from upshift.system import process
 from vantage.lab.lab import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.topologies import server, topology
 from upshift.progress import show
-from vantage.lab.calibrate import Calibration, Check
+from vantage.lab.calibrate.calibrate import Calibration, Check
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

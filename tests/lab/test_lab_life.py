@@ -16,9 +16,9 @@ import pytest
 from tests.cells import cells
 from tests.topologies import MINI
 from upshift.errors import LabError
-from upshift.process import start_time_ticks
-from vantage.lab import control
+from upshift.system.process import start_time_ticks
 from vantage.lab.lab import open_lab
+from vantage.lab.life import control
 from vantage.lab.plan import LabPlan, ProgramPlan, write_plan
 from vantage.lab.state import LabFolder, lab_folder
 from vantage.lab.topology import Topology
@@ -210,7 +210,7 @@ def test_a_missing_program_and_a_missing_device_are_sentences(
     monkeypatch.setattr("vantage.lab.server_kind.require", without_caddy)
     with pytest.raises(Exception, match=r"the program no-such-caddy is missing; install it .*apt-get install caddy"):
         control.up(mini)
-    monkeypatch.setattr("vantage.lab.control.TUN", tmp_path / "tun")
+    monkeypatch.setattr("vantage.lab.life.control.TUN", tmp_path / "tun")
     with pytest.raises(LabError, match=r"tun cannot be used .*modprobe tun"):
         control.up(mini)
 

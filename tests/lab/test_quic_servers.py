@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from analysis import truth
+from analysis.measures import truth
 from survey.quic.record import QuicRecord
 from tests.topologies import server, topology
-from upshift import process, store
 from upshift.domain import Target
 from upshift.errors import LabError
+from upshift.files import store
+from upshift.system import process
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import LabPlace
 from vantage.lab.server_settings import ServerSetting
@@ -162,7 +163,7 @@ def test_headers_and_bodies_are_those_of_caddy(lab: Lab, here: LabPlace, tmp_pat
 
 def lab_hosts(lab: Lab) -> Iterator[tuple[str, str, bool]]:
     """Host, path, and whether the file is too large to be fetched here, of each answer of a site."""
-    from vantage.lab.sites import hosts_of
+    from vantage.lab.sites.sites import hosts_of
 
     for host in hosts_of(lab.topology, lab.topology.server[0]):
         for path, answer in host.answers.items():

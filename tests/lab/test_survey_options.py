@@ -25,9 +25,9 @@ import pytest
 from survey.options.record import KIND, OptionsRecord
 from tests.cells import Repeats
 from tests.lab._survey_world import FIRST, NETWORK
-from upshift import store
 from upshift.domain import Target
-from upshift.process import PARENT_DEATH
+from upshift.files import store
+from upshift.system.process import PARENT_DEATH
 from vantage.lab.lab import Lab
 
 HERE = Path(__file__).resolve().parent

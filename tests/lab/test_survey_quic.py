@@ -24,8 +24,9 @@ import trustme
 
 from survey.quic.record import QuicRecord
 from tests.cells import Repeats
-from upshift import process, store
 from upshift.domain import Target
+from upshift.files import store
+from upshift.system import process
 
 pytestmark = [
     pytest.mark.lab,

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from analysis import truth
+from analysis.measures import truth
 from tests.lab.campaigns import ALL, BL, WS, Bench, Measured, Passage, Printed, key_of, open_bench
 from upshift.domain import Download, Outcome
 

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis import dataset, truth
-from analysis.dataset import Dataset, Record
+from analysis.measures import dataset, truth
+from analysis.measures.dataset import Dataset, Record
 from tests.lab.campaigns import host_noise, is_void, print_capture, state_folder
-from upshift import process, store
 from upshift.domain import Download, Outcome, Target, Transport
+from upshift.files import store
+from upshift.system import process
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 

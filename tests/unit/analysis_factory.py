@@ -1,4 +1,4 @@
-"""Synthetic campaign folders with known answers, written through upshift.store as real ones are."""
+"""Synthetic campaign folders with known answers, written through upshift.files.store as real ones are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.comparisons import of_downloads
-from upshift import description, store
+from analysis.measures.comparisons import of_downloads
 from upshift.domain import Comparison, Download, Superseded, VoidReason
+from upshift.files import description, store
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -183,7 +183,7 @@ PROVIDERS = ("akamai", "amazon", "cloudflare", "google", "microsoft", "other")
 
 def realistic(seed: int = 7, *, domains: int = 14, iterations: int = 1) -> tuple[list[Download], dict[str, Any]]:
     """Downloads over made-up lab paths from three vantage points, and their lab.json: what a demo looks like."""
-    from analysis.truth import UNSCALED_WINDOW, download_time
+    from analysis.measures.truth import UNSCALED_WINDOW, download_time
 
     rng = np.random.default_rng(seed)
     downloads: list[Download] = []

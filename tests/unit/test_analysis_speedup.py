@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from analysis import speedup
-from analysis.speedup import BIN_NAMES, MINIMUM_DOMAINS, Sample, SpeedupRow, speedup_row
+from analysis.measures import speedup
+from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, Sample, SpeedupRow, speedup_row
 from upshift.domain import Comparison, Role
 
 UNHURRIED = settings(deadline=None, max_examples=60)

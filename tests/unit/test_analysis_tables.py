@@ -17,9 +17,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from analysis import api, cli, dataset, findings, render, report, tables
-from analysis.speedup import BIN_NAMES, Metric
-from analysis.tables import Grouping
+from analysis import api, cli
+from analysis.measures import dataset, tables
+from analysis.measures.speedup import BIN_NAMES, Metric
+from analysis.measures.tables import Grouping
+from analysis.report import findings, render, report
 from tests.terminals import on_terminal
 from tests.unit.analysis_factory import (
     LEVELS,
@@ -31,10 +33,10 @@ from tests.unit.analysis_factory import (
     write_kpis,
     write_superseded,
 )
-from upshift import store
 from upshift.cli import app
 from upshift.domain import Comparison, Download, Role
 from upshift.errors import UsageError
+from upshift.files import store
 
 VOID = ("void_reason", "void_detail")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import truth
-from analysis.truth import UNSCALED_WINDOW, compare, download_time
+from analysis.measures import truth
+from analysis.measures.truth import UNSCALED_WINDOW, compare, download_time
 from tests.unit.analysis_factory import LEVELS, lab_path, make_download
 from upshift.errors import UsageError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.blocks import BlockLists, read_blocked
 from upshift.errors import BlockedError, ReachError, UsageError
+from upshift.outreach.blocks import BlockLists, read_blocked
 from upshift.reach import check_public
 
 

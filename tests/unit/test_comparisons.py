@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from downloader.campaign import Campaign, from_document, plan_hash
-from downloader.comparisons import default_comparisons
-from upshift import description, paper
+from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.comparisons import default_comparisons
+from upshift import paper
 from upshift.domain import Comparison, Role, Target, Transport
 from upshift.errors import UsageError
+from upshift.files import description
 
 GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
 PLAIN = {"name": "plain", "client": "requests"}

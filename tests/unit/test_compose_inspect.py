@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from analysis.connection import Connection, Side
-from analysis.kpis import ALL as KPIS
-from downloader.apply import complete_levels
-from upshift import store
+from analysis.captures.connection import Connection, Side
+from analysis.captures.kpis import ALL as KPIS
+from downloader.campaign.apply import complete_levels
 from upshift.compose.inspect import matching, proof, rows
 from upshift.domain import Download, HostDisturbance
+from upshift.files import store
 
 START = 1_700_000_000.0
 

@@ -14,7 +14,7 @@ import pytest
 from crawler.ledger import Ledger, Result
 from tests.cells import Repeats
 from upshift.errors import UsageError
-from upshift.lists import TopList, in_shard
+from upshift.outreach.lists import TopList, in_shard
 
 
 def fill(ledger: Ledger, path: Path, **options: object) -> object:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from vantage.cpu import CpusAwake, Method, Wakeups
-from vantage.doctor import OUR_BINARIES, PACKAGES, Facts, Status, examine, lab_can_run, smallest_window_scale
+from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, Status, examine, lab_can_run, smallest_window_scale
+from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
     python=(3, 11, 7),

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downloader.campaign import Campaign, from_document, load, plan_hash
-from downloader.targets import load_targets
-from upshift import store
+from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
+from downloader.campaign.targets import load_targets
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.files import store
 from upshift.paper import CONFIGURATIONS as PAPER
 
 REPOSITORY = Path(__file__).resolve().parents[2]

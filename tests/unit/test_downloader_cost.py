@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from downloader.engine import Turns
-from downloader.journal import Journal
-from downloader.plan import PlannedRun
+from downloader.campaign.plan import PlannedRun
+from downloader.execution.engine import Turns
+from downloader.execution.journal import Journal
 from tests.inspected import plan
 from tests.unit import test_downloader_journal as journals
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downloader import factors
-from downloader.apply import complete_levels, settings_for
+from downloader.campaign.apply import complete_levels, settings_for
 from upshift.domain import Handshake, RouteAttribute, Sysctl
 from upshift.errors import UsageError
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
-from downloader.folder import environment, folder_lock, open_journals
-from downloader.journal import Journal
-from downloader.plan import PlannedRun
-from downloader.records import Planned, complete, mark_void, record, same_object
+from downloader.execution.folder import environment, folder_lock, open_journals
+from downloader.execution.journal import Journal
+from downloader.execution.records import Planned, complete, mark_void, record, same_object
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from upshift.errors import UsageError
-from upshift.place import FlowCount, Verdict
+from upshift.system.place import FlowCount, Verdict
 
 NAMES = ("warmup", "BL", "WS")
 LATE = Disturbance(reason=VoidReason.EMULATOR_LATE, detail="late")
@@ -146,7 +146,7 @@ def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_worker(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from downloader.folder import folder_lock\n"
+        "import sys; from pathlib import Path; from downloader.execution.folder import folder_lock\n"
         "with folder_lock(Path(sys.argv[1])):\n print('locked', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(
@@ -256,7 +256,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 
 def test_killed_while_the_journal_is_made(tmp_path: Path) -> None:
-    crash = "import downloader.journal as j; j._TABLES += '; CRASH'\n    journal = tests.opened"
+    crash = "import downloader.execution.journal as j; j._TABLES += '; CRASH'\n    journal = tests.opened"
     with Forked(KILLED.replace("journal = tests.opened", crash)) as forked:
         assert forked.work(tmp_path, NEVER) == 1
     assert (tmp_path / "journal.sqlite").exists()

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downloader import clients
-from downloader.campaign import Campaign, from_document
-from downloader.plan import balanced_orders, make_plan, spread
+from downloader.campaign.campaign import Campaign, from_document
+from downloader.campaign.plan import balanced_orders, make_plan, spread
 from upshift.domain import Configuration, Target, Transport
 from upshift.paper import CONFIGURATIONS as PAPER
 from upshift.paper import WARMUP

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from upshift.errors import PlaceError
-from upshift.process import start_time_ticks
-from vantage import guardian
-from vantage.guardian import Plan, Step
+from upshift.system.process import start_time_ticks
+from vantage.host import guardian
+from vantage.host.guardian import Plan, Step
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
 NOBODY = (os.getpid(), 1)

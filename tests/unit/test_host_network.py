@@ -11,10 +11,8 @@ import pytest
 from upshift.domain import RouteAttribute, Sysctl
 from upshift.errors import PlaceError, ReachError
 from upshift.reach import ANYWHERE, parse_prefixes
-from vantage.host import narrowed, undo_steps
-from vantage.host_ceilings import judge
-from vantage.isolation import sysctls
-from vantage.isolation.network import (
+from vantage.doctor.ceilings import judge
+from vantage.host.network import (
     POOLS,
     choose_link,
     default_interface,
@@ -22,8 +20,10 @@ from vantage.isolation.network import (
     host_nameservers,
     parse_uplink,
 )
-from vantage.isolation.offloads import wire_features
-from vantage.isolation.rules import host_table, inner_table, intersection
+from vantage.host.place import narrowed, undo_steps
+from vantage.host.rules import host_table, inner_table, intersection
+from vantage.linux import sysctls
+from vantage.linux.offloads import wire_features
 
 
 def test_the_uplink_is_that_of_the_preferred_default_route() -> None:

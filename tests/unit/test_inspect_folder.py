@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.inspected import CONFIGURATIONS, TCP, captures, inspect_elsewhere, make_campaign
-from upshift import store
 from upshift.cli import app
 from upshift.compose.inspect import Inspection, inspect_campaign, rows
 from upshift.domain import Download
 from upshift.errors import UsageError
+from upshift.files import store
 
 TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet", "environment.json")
 REPOSITORY = Path(__file__).resolve().parents[2]

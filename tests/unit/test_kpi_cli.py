@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("upshift_native")
 
 from tests.unit.pcap_writer import download, ipv4, pcap
-from upshift import store
+from upshift.files import store
 
 
 def upshift(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,10 @@ import pytest
 
 upshift_native = pytest.importorskip("upshift_native")
 
-from analysis.captures import find_captures, kpi_values, scan_capture, schema  # noqa: E402
-from analysis.connection import Connection, Side  # noqa: E402
-from analysis.kpi import Value  # noqa: E402
-from analysis.kpis import ALL  # noqa: E402
+from analysis.captures.connection import Connection, Side  # noqa: E402
+from analysis.captures.kpi import Value  # noqa: E402
+from analysis.captures.kpis import ALL  # noqa: E402
+from analysis.captures.scan import find_captures, kpi_values, scan_capture, schema  # noqa: E402
 from upshift.errors import UsageError  # noqa: E402
 
 
@@ -86,7 +86,7 @@ def test_published_definitions(shared_data: Path) -> None:
 
 
 def test_the_documentation_lists_every_kpi() -> None:
-    from analysis import kpi_table
+    from analysis.captures import kpi_table
 
     text = kpi_table.PAGE.read_text(encoding="utf-8")
-    assert kpi_table.page(text) == text, "run: python -m analysis.kpi_table"
+    assert kpi_table.page(text) == text, "run: python -m analysis.captures.kpi_table"

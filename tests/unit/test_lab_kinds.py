@@ -12,7 +12,7 @@ from tests.topologies import MINI, server, topology
 from upshift.errors import LabError, PlaceError, UsageError
 from vantage.lab import dns, planner, roles
 from vantage.lab.addresses import address_plan
-from vantage.lab.control import make_plan
+from vantage.lab.life.control import make_plan
 from vantage.lab.plan import LabPlan, ProgramPlan, read_plan, write_plan
 from vantage.lab.server_kind import ProgramSetting, Role
 from vantage.lab.server_settings import ServerSetting, ServerSettings

@@ -16,10 +16,10 @@ from cdn_mapping.provider_rules import Providers, read_providers
 from cdn_mapping.rib import read_entries
 from cdn_mapping.votes import Ballot
 from upshift.domain import Provider
-from vantage.lab import routing
 from vantage.lab.addresses import address_plan
 from vantage.lab.cli import app as lab_app
 from vantage.lab.files import LabFiles, write_files
+from vantage.lab.network import routing
 from vantage.lab.topology_file import find_topology, load_topology, shipped
 
 

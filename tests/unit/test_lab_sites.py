@@ -10,13 +10,14 @@ import pytest
 
 from tests.topologies import MINI
 from upshift.errors import UsageError
-from vantage.lab import content, dns, sites
-from vantage.lab.access import read_access
+from vantage.lab import content, dns
 from vantage.lab.addresses import address_plan
 from vantage.lab.planner import server_setups
 from vantage.lab.roles import speaks_quic
 from vantage.lab.servers import caddy
 from vantage.lab.site_kinds import KINDS, MB, SiteKind
+from vantage.lab.sites import sites
+from vantage.lab.sites.access import read_access
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology

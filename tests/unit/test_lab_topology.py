@@ -13,10 +13,12 @@ from tests.topologies import MINI
 from upshift.domain import Provider
 from upshift.errors import UsageError
 from upshift.reach import LAB_PREFIXES, is_allowed
-from vantage.lab import content, dns, pathem, sites
+from vantage.lab import content, dns
 from vantage.lab.addresses import address_plan, prefixes
+from vantage.lab.network import pathem
 from vantage.lab.planner import server_setups
 from vantage.lab.servers import caddy
+from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Topology, parse_size
 from vantage.lab.topology_file import find_topology, load_topology, shipped

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from upshift.domain import RouteAttribute, Sysctl
 from upshift.errors import PlaceError
-from upshift.place import FlowCount
-from vantage import linux
-from vantage.lab.watch import count_flows, judge, lateness_ms
+from upshift.system.place import FlowCount
+from vantage.lab.network.watch import count_flows, judge, lateness_ms
+from vantage.linux import namespace as linux
 
 EDGES_US = [0, 1000, 5000, 10000]
 

@@ -16,7 +16,7 @@ import crawler.run
 import survey.options.run
 import survey.quic.scan
 from upshift.errors import UsageError
-from upshift.lists import TopList, domain_of
+from upshift.outreach.lists import TopList, domain_of
 
 RANKED = "1,google.com\r\n2,Example.ORG\r\n3,b.example\r\n"
 WANT = [(1, "google.com"), (2, "example.org"), (3, "b.example")]

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from survey.cli import targets as app
 from survey.compose import NOT_CHOSEN, Composition, Require, allocate, compose, stratum
-from upshift import store
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.files import store
 
 
 def target(number: int, provider: str = "google", **changes: object) -> Target:

@@ -23,9 +23,9 @@ from cdn_mapping import cname, fetch, sources, table
 from cdn_mapping.cli import app
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
-from upshift import store
 from upshift.domain import Target
 from upshift.errors import IncompleteError, ReachError, UsageError
+from upshift.files import store
 
 AS2ORG = """\
 # format:org_id|changed|org_name|country|source

@@ -12,7 +12,7 @@ import pytest
 
 upshift_native = pytest.importorskip("upshift_native")
 
-from analysis.captures import kpi_values, scan_capture  # noqa: E402
+from analysis.captures.scan import kpi_values, scan_capture  # noqa: E402
 
 
 def plain(capture: Path, folder: Path) -> Path:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 upshift_native = pytest.importorskip("upshift_native")
 
-from analysis.captures import kpi_values, scan_capture  # noqa: E402
-from analysis.connection import Connection  # noqa: E402
+from analysis.captures.connection import Connection  # noqa: E402
+from analysis.captures.scan import kpi_values, scan_capture  # noqa: E402
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap, pcapng  # noqa: E402
 
 MAC = bytes(12)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift import process
 from upshift.errors import PlaceError
+from upshift.system import process
 
 
 def gone(pid: int, within_s: float = 10.0) -> bool:
@@ -54,7 +54,7 @@ def test_stop_asks_then_kills() -> None:
 def test_children_die_with_their_parent(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     program = (
-        "import sys, time; from upshift import process\n"
+        "import sys, time; from upshift.system import process\n"
         "child = process.start(['sleep', '600'])\n"
         f"open({str(note)!r}, 'w').write(str(child.pid))\n"
         "print('up', flush=True)\n"

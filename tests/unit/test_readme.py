@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from downloader.campaign import load
-from downloader.targets import load_targets
+from downloader.campaign.campaign import load
+from downloader.campaign.targets import load_targets
 from upshift import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]

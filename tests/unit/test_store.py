@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from upshift import store
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.files import store
 
 TARGETS = [
     Target(domain="a.example", url="https://a.example/f", rank=1, size_bytes=1_000_000, provider="google"),

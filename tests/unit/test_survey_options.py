@@ -25,9 +25,10 @@ from survey.options.record import KIND, LOCAL_FAULTS, SHAKEN, Failure, OptionsRe
 from survey.options.run import write_targets
 from survey.options.tcp_info import SIZE, parse
 from tests.terminals import on_terminal
-from upshift import cli, store
+from upshift import cli
 from upshift.domain import Target
 from upshift.errors import UsageError
+from upshift.files import store
 
 BITS = st.integers(0, 255)
 NUMBERS = st.integers(0, 2**32 - 1)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from survey.ledger import Ledger
 from survey.subjects import Subject, read_subjects
 from tests.cells import Repeats
-from upshift import store
 from upshift.domain import Target
 from upshift.errors import UsageError
-from upshift.pace import LANES_KEPT, Lanes, TokenBucket
+from upshift.files import store
+from upshift.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

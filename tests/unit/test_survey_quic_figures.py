@@ -22,7 +22,7 @@ from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
 from survey.resolve import Service
 from tests.terminals import on_terminal
-from upshift import store
+from upshift.files import store
 
 SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet came")
 BEGUN = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)

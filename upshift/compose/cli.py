@@ -17,7 +17,7 @@ from upshift.errors import IncompleteError, UsageError
 
 if TYPE_CHECKING:
     from downloader.client import ClientOption
-    from downloader.run import RunSummary
+    from downloader.execution.run import RunSummary
     from upshift.compose.inspect import Inspection
 
 _MOST_NAMED = 20

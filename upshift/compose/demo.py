@@ -7,12 +7,12 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from downloader.run import RunSummary
-from upshift import store
-from upshift.compose import road
+from downloader.execution.run import RunSummary
+from upshift.compose import pipeline as road
 from upshift.compose.inspect import Inspection
 from upshift.compose.run import run_file
 from upshift.errors import UsageError
+from upshift.files import store
 from upshift.progress import show
 from vantage.lab.lab import open_lab
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from downloader.campaign import Campaign, load
-from downloader.run import RunSummary, run_campaign
-from downloader.targets import load_targets
-from upshift import store
+from downloader.campaign.campaign import Campaign, load
+from downloader.campaign.targets import load_targets
+from downloader.execution.run import RunSummary, run_campaign
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
 from upshift.errors import UsageError
-from upshift.place import Place
+from upshift.files import store
 from upshift.progress import Progress
+from upshift.system.place import Place
 
 LAB_TARGETS = "lab"
 """The value of `targets` that stands for the sites of the campaign's lab."""
@@ -96,7 +96,7 @@ def _lab_places(
 
 def _host_place(campaign: Campaign, stack: ExitStack, let_cpus_sleep: bool) -> Mapping[str, Place]:
     """This host, under the one name that the campaign gives it."""
-    from vantage.host import HostPlace
+    from vantage.host.place import HostPlace
 
     if len(campaign.vantage_points) != 1:
         raise UsageError(

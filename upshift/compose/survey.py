@@ -14,8 +14,8 @@ import typer
 
 from survey.options.cli import figures
 from survey.quic.cli import quic
-from upshift import list_arguments as arguments
 from upshift.errors import UsageError
+from upshift.outreach import arguments
 
 if TYPE_CHECKING:
     from survey.options.probers import Start
@@ -75,8 +75,8 @@ def options(
     """
     from survey.fill import check_targets_out
     from survey.options.run import Options, survey
-    from upshift.blocks import block_list_paths
-    from upshift.lists import parse_shard
+    from upshift.outreach.blocks import block_list_paths
+    from upshift.outreach.lists import parse_shard
     from upshift.progress import show
 
     chosen = Options(
@@ -144,9 +144,9 @@ def place_for(isolation: str | None, nameserver: str | None = None) -> Iterator[
         PlaceError: no permission, a program is missing.
     """
     from survey.options.prober import WANTED, wrong_settings
-    from upshift import process
     from upshift.domain import Sysctl
-    from vantage.lab.control import LAB_VARIABLE
+    from upshift.system import process
+    from vantage.lab.life.control import LAB_VARIABLE
 
     if isolation not in (None, "netns", "host", "here"):
         raise UsageError(f"there is no isolation {isolation!r}", where="--isolation", remedy="known: netns, host, here")
@@ -154,7 +154,7 @@ def place_for(isolation: str | None, nameserver: str | None = None) -> Iterator[
     wrong = wrong_settings()
     in_lab = LAB_VARIABLE in os.environ
     if isolation == "here" or (isolation is None and (in_lab or not wrong)):
-        from vantage.linux import Namespace
+        from vantage.linux.namespace import Namespace
 
         node = Namespace(process.run, ())
         try:
@@ -165,7 +165,7 @@ def place_for(isolation: str | None, nameserver: str | None = None) -> Iterator[
             node.restore()
         return
     from upshift.reach import ANYWHERE
-    from vantage.host import HostPlace
+    from vantage.host.place import HostPlace
 
     with HostPlace(
         "survey",

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vantage.lab import sites
-from vantage.lab.sites import Host
+from vantage.lab.sites import sites
+from vantage.lab.sites.sites import Host
 from vantage.lab.topology import Server, Topology
 
 if TYPE_CHECKING:

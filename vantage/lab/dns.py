@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
-from vantage.lab import sites
 from vantage.lab.addresses import Addresses
 from vantage.lab.roles import roles
 from vantage.lab.server_kind import Role
+from vantage.lab.sites import sites
 from vantage.lab.topology import DNS_NODE, Server, Topology
 
 TTL_S = 30

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift import store
-from vantage.lab import routing
+from upshift.files import store
+from vantage.lab.network import routing
 from vantage.lab.topology import Topology
 
 

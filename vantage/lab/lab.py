@@ -11,17 +11,17 @@ from typing import Any
 from upshift.domain import Target
 from upshift.errors import LabError
 from upshift.progress import Progress
-from vantage.cpu import CpusAwake
-from vantage.lab import control
-from vantage.lab.access import Access, read_access
-from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator
+from vantage.lab.life import control
+from vantage.lab.network.pathem import LET_CPUS_SLEEP, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
 from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, speaks_quic
-from vantage.lab.sites import Planted, planted
+from vantage.lab.sites.access import Access, read_access
+from vantage.lab.sites.sites import Planted, planted
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import MTU, Server, Topology
 from vantage.lab.topology_file import find_topology, load_topology
+from vantage.linux.cpu import CpusAwake
 
 
 class Lab:

@@ -1,4 +1,4 @@
-"""A lab node as an `upshift.place.Place`."""
+"""A lab node as an `upshift.system.place.Place`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from upshift import process
 from upshift.domain import Setting
 from upshift.errors import LabError, PlaceError
-from upshift.process import Child, Completed
 from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
-from vantage import linux
+from upshift.system import process
+from upshift.system.process import Child, Completed
 from vantage.lab.addresses import IPV4, IPV6
-from vantage.lab.control import LAB_VARIABLE
-from vantage.lab.pathem import DEVICE, Emulator
+from vantage.lab.life.control import LAB_VARIABLE
+from vantage.lab.network.pathem import DEVICE, Emulator
+from vantage.lab.network.watch import LabWatch
 from vantage.lab.plan import LabPlan
 from vantage.lab.server_settings import ServerSetting, ServerSettings
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE
-from vantage.lab.watch import LabWatch
+from vantage.linux import namespace as linux
 
 ALLOWED = (*LAB_PREFIXES, *LOOPBACK_PREFIXES)
 NETNS = "/run/netns"
@@ -55,7 +55,7 @@ def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: 
 
 
 class LabPlace:
-    """A node of a lab that is up; implements `upshift.place.Place`.
+    """A node of a lab that is up; implements `upshift.system.place.Place`.
 
     Args:
         rtt_ms: server address -> round-trip time of the path from here; an address that is missing cannot be watched.

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from upshift.errors import PlaceError
-from upshift.process import require
-from upshift.store import write_json
-from vantage.lab import content, dns, pathem, sites
+from upshift.files.store import write_json
+from upshift.system.process import require
+from vantage.lab import content, dns
 from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan
+from vantage.lab.network import pathem
 from vantage.lab.plan import LabPlan, NodePlan, ProgramPlan, write_plan
 from vantage.lab.roles import quic_congestion_control, roles
 from vantage.lab.server_kind import Role, ServerKind, ServerSetup
+from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE, Server, Topology
 

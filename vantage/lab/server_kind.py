@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from upshift.errors import PlaceError
-from upshift.process import require
+from upshift.system.process import require
 from vantage.lab.addresses import Addresses
 from vantage.lab.plan import ProgramPlan
-from vantage.lab.sites import Host
+from vantage.lab.sites.sites import Host
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Server, Topology
 
@@ -140,7 +140,7 @@ class ServerKind:
 
 
 def program_missing(program: str, *, package: str) -> Callable[[], str | None]:
-    """For `ServerKind.missing`: the sentence of `upshift.process.require`."""
+    """For `ServerKind.missing`: the sentence of `upshift.system.process.require`."""
 
     def missing() -> str | None:
         try:

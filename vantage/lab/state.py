@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upshift import process
-from upshift.config import read_json
 from upshift.errors import LabError, UsageError
+from upshift.files.config import read_json
+from upshift.system import process
 
 LONGEST_SOCKET_PATH = 107
 """unix(7): sun_path has 108 bytes with the final zero."""
@@ -123,7 +123,7 @@ class LabFolder:
         return self.certificates / "ca.pem"
 
     def access_log(self, server: str) -> Path:
-        """Requests to the sites of a server (`vantage.lab.access`)."""
+        """Requests to the sites of a server (`vantage.lab.sites.access`)."""
         return self.logs / f"{server}.access.jsonl"
 
     def read_state(self) -> dict[str, Any] | None:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from upshift.config import STRICT
 from upshift.domain import Provider
+from upshift.files.config import STRICT
 from vantage.lab.site_kinds import KINDS, Kind, SiteKind
 
 MTU = 1500

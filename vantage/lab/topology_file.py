@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from upshift.config import load_toml
 from upshift.errors import UsageError
-from vantage.lab import sites
+from upshift.files.config import load_toml
 from vantage.lab.roles import check_quic_servers
+from vantage.lab.sites import sites
 from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Server, Site, Topology, parse_size
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"

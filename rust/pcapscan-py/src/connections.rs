@@ -71,7 +71,7 @@ impl ConnectionReader {
 
     /// The next records, at most 1,024, made with the GIL released; None at the end. Up to
     /// `upshift_native.MOST_CONNECTIONS` connections come in order of their first packets; beyond that, those that are
-    /// over or were quiet longest come first. The keys are the fields of `analysis.connection.Connection`.
+    /// over or were quiet longest come first. The keys are the fields of `analysis.captures.connection.Connection`.
     fn next_batch<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         py.detach(|| self.scan());
         if self.left.0.is_empty() {

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.captures import in_order
-from downloader.folder import environment, folder_lock, open_journals
-from downloader.journal import Journal
-from upshift import conversions, store
+from analysis.captures.scan import in_order
+from downloader.execution.folder import environment, folder_lock, open_journals
+from downloader.execution.journal import Journal
 from upshift.compose.inspect.earlier import DOWNLOADS, KPIS, Earlier, kept
 from upshift.compose.inspect.evidence import Evidence, evidence
 from upshift.compose.inspect.rows import Inspected, kpi_schema
-from upshift.config import read_json
 from upshift.domain import Download, Superseded
 from upshift.errors import UsageError
+from upshift.files import conversions, store
+from upshift.files.config import read_json
 from upshift.progress import Progress
 
 SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"

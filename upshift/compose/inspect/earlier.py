@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.kpi import Value
-from upshift import conversions, store
+from analysis.captures.kpi import Value
 from upshift.compose.inspect.rows import Inspected
 from upshift.domain import Download
 from upshift.errors import UsageError
+from upshift.files import conversions, store
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.captures import scan_capture
+from analysis.captures.scan import scan_capture
 from upshift.compose.inspect.rows import Inspected, inspect_run
 from upshift.domain import Download
 from upshift.errors import UsageError

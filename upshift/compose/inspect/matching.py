@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from analysis.connection import Connection
+from analysis.captures.connection import Connection
 from upshift.domain import Download
 
 

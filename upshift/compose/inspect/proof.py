@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from analysis.connection import Connection
+from analysis.captures.connection import Connection
 from downloader.factors import ALL as FACTORS
 from upshift.domain import Download, Handshake, HostDisturbance, Outcome, Transport
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import upshift_native
 
 import upshift
-from analysis.connection import Connection
-from analysis.kpi import Value
-from analysis.kpis import ALL as KPIS
-from upshift import store
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import Value
+from analysis.captures.kpis import ALL as KPIS
 from upshift.compose.inspect.matching import match
 from upshift.compose.inspect.proof import disturbance, judge_treatment
 from upshift.domain import Download, Transport
+from upshift.files import store
 
 if TYPE_CHECKING:
     import pyarrow as pa

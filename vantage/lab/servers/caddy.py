@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from upshift.process import require
-from upshift.store import write_json
+from upshift.files.store import write_json
+from upshift.system.process import require
 from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, QuicTraits, Role, ServerKind, ServerSetup, program_missing
-from vantage.lab.sites import Host
+from vantage.lab.sites.sites import Host
 
 _NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "body": "There is no such page.\n"}]}
 
@@ -109,7 +109,7 @@ def _host_route(host: Host, content: Path) -> dict[str, Any]:
 
 
 def _access_log(path: Path) -> dict[str, Any]:
-    """One JSON line per request (`vantage.lab.access` reads them)."""
+    """One JSON line per request (`vantage.lab.sites.access` reads them)."""
     writer = {"output": "file", "filename": str(path), "roll": False}
     return {"writer": writer, "encoder": {"format": "json"}, "include": ["http.log.access.sites"]}
 

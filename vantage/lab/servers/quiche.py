@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from upshift.process import find_program
-from upshift.store import write_json
+from upshift.files.store import write_json
+from upshift.system.process import find_program
 from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import (
@@ -18,7 +18,7 @@ from vantage.lab.server_kind import (
     ServerKind,
     ServerSetup,
 )
-from vantage.lab.sites import Host
+from vantage.lab.sites.sites import Host
 
 _ALGORITHMS = ("cubic", "reno", "bbr2")
 _INITIAL_WINDOW_PACKETS = 10

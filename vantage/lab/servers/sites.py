@@ -1,4 +1,4 @@
-"""`sites`: a server with sites that Caddy cannot serve, by our program `vantage/lab/site_server.py`."""
+"""`sites`: a server with sites that Caddy cannot serve, by our program `vantage/lab/sites/server.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vantage.lab
-from upshift.store import write_json
+from upshift.files.store import write_json
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import Role, ServerKind, ServerSetup
-from vantage.lab.sites import need_site_server
+from vantage.lab.sites.sites import need_site_server
 
 _SCRIPT = Path(vantage.lab.__file__).with_name("site_server.py")
 

@@ -1,0 +1,49 @@
+"""Explicit congestion notification: what was negotiated, what was marked and echoed."""
+
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import kpi
+
+_NEGOTIATION = "RFC 3168, section 6.1.1"
+_ECHO = "RFC 3168, section 6.1; RFC 9768, section 3.2.2"
+
+
+@kpi(source=_NEGOTIATION)
+def ecn(connection: Connection) -> bool | None:
+    """Whether ECN was negotiated, classic or accurate."""
+    return connection.ecn_accepted
+
+
+@kpi(source=_NEGOTIATION)
+def ecn_requested(connection: Connection) -> bool | None:
+    """Whether the first SYN asked for ECN."""
+    return connection.ecn_requested
+
+
+@kpi(source="RFC 3168, section 6.1.1.1")
+def ecn_fallback(connection: Connection) -> bool | None:
+    """Whether the client gave up ECN in a repeated SYN."""
+    return connection.ecn_fallback
+
+
+@kpi(source="RFC 9768, section 3.1")
+def acc_ecn(connection: Connection) -> bool | None:
+    """Whether accurate ECN was negotiated."""
+    return connection.acc_ecn_accepted
+
+
+@kpi(unit="packets", source="RFC 3168, section 5")
+def ce_packets(connection: Connection) -> int:
+    """Packets from the server with Congestion Experienced."""
+    return connection.server.ce_packets
+
+
+@kpi(unit="packets", source=_ECHO, tcp_only=True)
+def ece_segments(connection: Connection) -> int | None:
+    """Segments of the client with ECE, SYNs apart. None with accurate ECN, which makes the bit part of a counter."""
+    return None if connection.acc_ecn_accepted else connection.client.ece_packets
+
+
+@kpi(unit="packets", source=_ECHO, tcp_only=True)
+def cwr_segments(connection: Connection) -> int | None:
+    """Segments of the server with CWR, SYNs apart. None with accurate ECN."""
+    return None if connection.acc_ecn_accepted else connection.server.cwr_packets

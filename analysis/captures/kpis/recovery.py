@@ -1,0 +1,55 @@
+"""Loss, reordering and what the receiver said of it; Wireshark's verdicts are in `wireshark`."""
+
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import kpi
+
+_TRUTH = "IP-ID order, TSval order, time (docs/design/kpi-engine.md)"
+
+
+@kpi(unit="packets", source=_TRUTH, tcp_only=True)
+def true_retransmissions(connection: Connection) -> int | None:
+    """Server segments that were sent again."""
+    return connection.server.true_retransmission
+
+
+@kpi(unit="packets", source=_TRUTH, tcp_only=True)
+def true_reordered(connection: Connection) -> int | None:
+    """Server segments that others overtook."""
+    return connection.server.true_reordered
+
+
+@kpi(unit="packets", source=_TRUTH, tcp_only=True)
+def true_duplicates(connection: Connection) -> int | None:
+    """Server packets that the network or the capture doubled."""
+    return connection.server.true_duplicate
+
+
+@kpi(unit="B", source=_TRUTH, tcp_only=True)
+def retransmitted_bytes(connection: Connection) -> int | None:
+    """Payload that the server sent again."""
+    return connection.server.retransmitted_bytes
+
+
+@kpi(unit="1", source="ANRW'23, section 3 (share of data)", tcp_only=True)
+def retransmission_rate(connection: Connection) -> float | None:
+    """Payload bytes that the server sent again, by `true_class`, over all its payload bytes; TCP only."""
+    server = connection.server
+    return server.retransmitted_bytes / server.payload_bytes if server.payload_bytes else None
+
+
+@kpi(unit="B", source=_TRUTH, tcp_only=True)
+def missing_bytes(connection: Connection) -> int | None:
+    """Gaps in the server's data that nothing filled: the capture lost packets, or the connection died."""
+    return connection.server.missing_bytes
+
+
+@kpi(unit="blocks", source="RFC 2018, section 3", tcp_only=True)
+def sack_blocks(connection: Connection) -> int | None:
+    """SACK blocks that the client sent, D-SACK blocks apart."""
+    return connection.client.sack_blocks
+
+
+@kpi(unit="blocks", source="RFC 2883, section 4", tcp_only=True)
+def dsack_blocks(connection: Connection) -> int | None:
+    """D-SACK blocks that the client sent: it received something twice."""
+    return connection.client.dsack_blocks

@@ -1,0 +1,36 @@
+"""How long the parts of a connection took; round trips are in `rtt`."""
+
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import kpi, seconds_between
+
+_CAPTURE = "Upshift: times of the captured packets"
+
+
+@kpi(unit="s", source=_CAPTURE)
+def duration(connection: Connection) -> float:
+    """First to last packet of the connection."""
+    return connection.duration_s
+
+
+@kpi(unit="s", source="RFC 9293, section 3.5; RFC 9001, section 4.1")
+def handshake(connection: Connection) -> float | None:
+    """TCP: first SYN to the client's first ACK of the SYN-ACK. QUIC: first Initial of the client to its first 1-RTT
+    packet, which needs the keys of the finished handshake.
+    """
+    if connection.protocol == "quic":
+        return seconds_between(connection.quic_client_initial_ns, connection.quic_client_short_ns)
+    return seconds_between(connection.syn_ns, connection.handshake_ack_ns)
+
+
+@kpi(unit="s", source=_CAPTURE)
+def time_to_first_byte(connection: Connection) -> float | None:
+    """First SYN to the first data packet of the server's largest answer; TCP only, as QUIC hides where an answer
+    begins.
+    """
+    return seconds_between(connection.syn_ns, connection.response_first_ns)
+
+
+@kpi(unit="s", source=_CAPTURE)
+def transfer(connection: Connection) -> float | None:
+    """First to last data packet of the server's largest answer; TCP only."""
+    return seconds_between(connection.response_first_ns, connection.response_last_ns)

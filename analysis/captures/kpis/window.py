@@ -1,0 +1,32 @@
+"""The client's window, and how much the server had in flight."""
+
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import kpi
+
+_FLIGHT = "TSecr names the ACK that the sender saw last (docs/design/kpi-engine.md)"
+
+
+@kpi(unit="B", source="RFC 7323, section 2.3", tcp_only=True)
+def largest_window(connection: Connection) -> int | None:
+    """Largest window that the client announced, as the wire means it."""
+    return connection.client.largest_window
+
+
+@kpi(unit="B", source=_FLIGHT)
+def flight_lower_max(connection: Connection) -> int | None:
+    """The server had at least this much in flight at its peak."""
+    return connection.server.flight_lower_max
+
+
+@kpi(unit="B", source=_FLIGHT)
+def flight_upper_max(connection: Connection) -> int | None:
+    """The server had at most this much in flight at its peak."""
+    return connection.server.flight_upper_max
+
+
+@kpi(unit="1", source=_FLIGHT)
+def window_limited_share(connection: Connection) -> float | None:
+    """Share of the server's data packets that may have come within two segments of the client's window (an upper
+    bound).
+    """
+    return connection.server.window_limited_share

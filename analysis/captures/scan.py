@@ -1,0 +1,277 @@
+"""Capture files -> connections -> KPIs, one file or whole directories, several files at once."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import upshift_native
+
+from analysis.captures.connection import Connection, Side
+from analysis.captures.kpi import Value
+from analysis.captures.kpis import ALL as KPIS
+from upshift.errors import UsageError
+from upshift.files import store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SUFFIXES = (".pcap", ".pcapng", ".cap", ".dmp")
+"""Names that a directory is searched for, also with `.gz` or `.zst` behind."""
+
+CONNECTION_KIND = "connections"
+"""Kind of the Parquet table with one row per connection and its KPIs."""
+
+IDENTITY = (
+    ("capture", str, "path of the capture, as it was named"),
+    ("connection", int, "index in the capture"),
+    ("protocol", str, "tcp or quic"),
+    ("client_ip", str, ""),
+    ("client_port", int, ""),
+    ("server_ip", str, ""),
+    ("server_port", int, ""),
+    ("started_at", float, "s since 1970-01-01 UTC, first packet"),
+)
+"""Columns in front of the KPIs: name, type, unit."""
+
+_ROWS_PER_GROUP = 16_384
+_FILES_AHEAD = 8
+"""Files given to each worker beforehand; results wait in memory until they are taken."""
+
+
+class CaptureReader:
+    """A capture file that is being read: iterate once over its connections, of which few are in memory.
+
+    Up to `upshift_native.MOST_CONNECTIONS` of them come in order of their first packets. Beyond that, those that are
+    over or were quiet longest come first, and later packets of theirs count as new connections.
+
+    Raises:
+        UsageError: the file is missing, empty or no capture.
+    """
+
+    def __init__(self, path: Path, *, series: bool = False, rules: str = "4.0") -> None:
+        self.path = path
+        with readable(path):
+            self._engine = upshift_native.ConnectionReader(path, series=series, rules=rules)
+            self._first = self._engine.next_batch()
+
+    def __iter__(self) -> Iterator[Connection]:
+        batch, self._first = self._first, None
+        while batch:
+            yield from map(Connection.from_record, batch)
+            batch = self._engine.next_batch()
+
+    @property
+    def packets(self) -> int:
+        """Frames so far, as Wireshark counts them."""
+        return self._engine.packets
+
+    @property
+    def truncated(self) -> bool:
+        """The file is cut or damaged; what came before is here. Known after the last connection, as are these:"""
+        return self._engine.truncated
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences that a user should read."""
+        return tuple(self._engine.warnings)
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Packets outside connections, by reason."""
+        return self._engine.skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a capture file holds, see `CaptureReader`."""
+
+    path: Path
+    connections: tuple[Connection, ...]
+    packets: int
+    truncated: bool
+    warnings: tuple[str, ...]
+    skipped: Mapping[str, int]
+
+
+def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Capture:
+    """Scans one capture file, all of its connections in memory: for captures of ours. Raises as `CaptureReader`."""
+    reader = CaptureReader(path, series=series, rules=rules)
+    connections = tuple(reader)
+    return Capture(
+        path=path,
+        connections=connections,
+        packets=reader.packets,
+        truncated=reader.truncated,
+        warnings=reader.warnings,
+        skipped=reader.skipped,
+    )
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns the engine's refusal of a file into one sentence."""
+    try:
+        yield
+    except upshift_native.CaptureError as error:
+        remedy = "name a file that tcpdump or Wireshark wrote"
+        raise UsageError(f"this file {error}", where=str(path), remedy=remedy) from None
+
+
+def find_captures(path: Path) -> list[Path]:
+    """The file itself, or all captures below a directory in order of name. Raises UsageError where there are none."""
+    if not path.exists():
+        raise UsageError("there is no such file or directory", where=str(path), remedy="name a capture")
+    if not path.is_dir():
+        return [path]
+    found = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())
+    if not found:
+        wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+        raise UsageError(
+            "this directory holds no captures", where=str(path), remedy=f"captures are named {wanted} (.gz, .zst)"
+        )
+    return found
+
+
+def is_capture_name(name: str) -> bool:
+    """Whether a file of this name counts as a capture."""
+    return name.removesuffix(".gz").removesuffix(".zst").endswith(SUFFIXES)
+
+
+def read_many(
+    paths: Iterable[Path], *, jobs: int | None = None, series: bool = False, rules: str = "4.0"
+) -> Iterator[CaptureReader | UsageError]:
+    """Begins to read files on several threads (the engine releases the GIL), in the order of the paths.
+
+    A reader has done its first connections, 1,024 at most, when it is given; the rest comes as it is asked for. A file
+    that is no capture gives its error as a value: one bad file must not hide the others.
+    """
+
+    def begin(path: Path) -> CaptureReader | UsageError:
+        try:
+            return CaptureReader(path, series=series, rules=rules)
+        except UsageError as error:
+            return error
+
+    yield from in_order(begin, paths, jobs=jobs)
+
+
+def in_order(function: Callable[[Item], Result], items: Iterable[Item], *, jobs: int | None) -> Iterator[Result]:
+    """`map` on threads that keeps few results in memory."""
+    workers = jobs or os.cpu_count() or 1
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers * _FILES_AHEAD:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+
+
+def kpi_values(connection: Connection) -> dict[str, Value]:
+    """Every KPI of a connection."""
+    return {name: compute(connection) for name, compute in _computations()}
+
+
+@functools.cache
+def _computations() -> tuple[tuple[str, Callable[[Connection], Value]], ...]:
+    return tuple((name, kpi.compute) for name, kpi in KPIS.items())
+
+
+def row(path: Path, connection: Connection) -> dict[str, Value]:
+    """The identity columns and every KPI."""
+    identity: dict[str, Value] = {
+        "capture": str(path),
+        "connection": connection.number,
+        "protocol": connection.protocol,
+        "client_ip": connection.client_ip,
+        "client_port": connection.client_port,
+        "server_ip": connection.server_ip,
+        "server_port": connection.server_port,
+        "started_at": connection.first_ns / 1e9,
+    }
+    return identity | kpi_values(connection)
+
+
+@functools.cache
+def schema() -> pa.Schema:
+    """Schema of the table of connections, with the unit of each column."""
+    import pyarrow as pa
+
+    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    columns = [*IDENTITY, *((kpi.name, kpi.kind, kpi.unit) for kpi in KPIS.values())]
+    fields = [pa.field(name, arrow[kind], metadata={"unit": unit} if unit else None) for name, kind, unit in columns]
+    return pa.schema(fields, metadata=table_metadata(CONNECTION_KIND))
+
+
+def table_metadata(kind: str) -> dict[str, str]:
+    """What `upshift.files.store` wants to see in a file of ours."""
+    return {"upshift.kind": kind, "upshift.schema_version": str(store.SCHEMA_VERSIONS[kind])}
+
+
+class TableWriter:
+    """Writes rows to Parquet (zstd) as they come, a bounded number in memory."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = schema()
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._columns: dict[str, list[Value]] = {field.name: [] for field in self._schema}
+        self.rows = 0
+
+    def add(self, row: Mapping[str, Value]) -> None:
+        """Adds a row."""
+        for name, column in self._columns.items():
+            column.append(row[name])
+        self.rows += 1
+        if self.rows % _ROWS_PER_GROUP == 0:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        for column in self._columns.values():
+            column.clear()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        if self.rows % _ROWS_PER_GROUP or self.rows == 0:
+            self._flush()
+        self._writer.close()
+
+
+@contextmanager
+def table_writer(path: Path) -> Iterator[TableWriter]:
+    """A writer whose file appears whole or not at all."""
+    with store.whole_file(path) as temporary:
+        writer = TableWriter(temporary)
+        yield writer
+        writer.close()
+
+
+def document(path: Path, connection: Connection) -> str:
+    """The JSON document of one connection: `capture`, `kpis`, `record` (see docs/design/kpi-engine.md for the keys)."""
+    record: dict[str, Any] = {name: getattr(connection, name) for name in Connection.__slots__}
+    series = record.pop("series")
+    for side in ("client", "server"):
+        record[side] = {name: getattr(record[side], name) for name in Side.__slots__}
+    parts: dict[str, Any] = {"capture": str(path), "connection": connection.number, "kpis": kpi_values(connection)}
+    parts["record"] = record
+    if series is not None:
+        parts["series"] = series
+    return json.dumps(parts, ensure_ascii=False, allow_nan=False)

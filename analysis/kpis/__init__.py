@@ -1,7 +1,0 @@
-"""The KPIs, one file per family: each is a pure function of a connection's record, with its unit and source."""
-
-from analysis.kpi import Kpi
-from upshift.registry import Registry
-
-ALL = Registry(__name__, Kpi)
-"""KPI name -> `Kpi`, in order of name."""

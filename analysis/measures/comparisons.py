@@ -1,0 +1,124 @@
+"""What is compared with what in the folders that are read together: their `campaign.json` files, as one.
+
+A folder that is older than `campaign.json` has the comparisons of the ANRW'23 paper, as far as it has both sides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from upshift import paper
+from upshift.domain import Comparison, Download, Transport
+from upshift.errors import UsageError
+from upshift.files import description
+from upshift.files.description import DescribedConfiguration, Description
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What all folders together have and compare."""
+
+    configurations: tuple[DescribedConfiguration, ...]
+    """In the order in which tables and figures show them, the warm-up first."""
+    comparisons: tuple[Comparison, ...]
+    """In the order of the rows of Table 2."""
+    notes: tuple[str, ...] = ()
+    """Sentences about what is not compared, for the reader."""
+
+    def rank(self, configuration: str) -> tuple[int, str]:
+        """Sort key: the campaigns' order, then others by name."""
+        names = [known.name for known in self.configurations]
+        return (names.index(configuration) if configuration in names else len(names), configuration)
+
+    def cells(self) -> list[list[str]]:
+        """Heading and rows: what each configuration is, by the levels and options in which some differ."""
+        tcp = [one.levels for one in self.configurations if one.transport is Transport.TCP]
+        levels = sorted({name for one in tcp for name in one if len({other.get(name) for other in tcp}) > 1})
+        cells = [["configuration", "client", "transport", *levels, "options"]]
+        for one in self.configurations:
+            shown = [one.levels.get(name, "–") if one.transport is Transport.TCP else "–" for name in levels]
+            options = ", ".join(f"{name} {value}" for name, value in one.options.items())
+            cells.append([one.name, one.client, one.transport.upper(), *shown, options])
+        return cells
+
+
+def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
+    """The design of folders with their downloads.
+
+    Raises:
+        UsageError: a `campaign.json` is damaged, or two folders mean different things by one name.
+    """
+    configurations: dict[str, tuple[Path, DescribedConfiguration]] = {}
+    comparisons: dict[str, tuple[Path, Comparison]] = {}
+    notes: list[str] = []
+    for path, downloads in folders:
+        told = description.read(path)
+        if told is None:
+            told = of_downloads(downloads)
+            notes += _not_compared(path, told)
+        for configuration in told.configurations:
+            first, known = configurations.setdefault(configuration.name, (path, configuration))
+            if differences := known.differences(configuration):
+                raise _contradiction("configuration", configuration.name, (first, path), ", ".join(differences))
+        for comparison in told.comparisons:
+            first, known_comparison = comparisons.setdefault(comparison.name, (path, comparison))
+            if known_comparison != comparison:
+                what = " and ".join(f"{c.config} vs {c.vs} ({c.role})" for c in (known_comparison, comparison))
+                raise _contradiction("comparison", comparison.name, (first, path), what)
+    return Design(
+        configurations=tuple(configuration for _, configuration in configurations.values()),
+        comparisons=tuple(comparison for _, comparison in comparisons.values()),
+        notes=tuple(notes),
+    )
+
+
+def of_downloads(downloads: Iterable[Download]) -> Description:
+    """What an older folder would have said: its configurations, and the paper's comparisons of those."""
+    first: dict[str, Download] = {}
+    for download in downloads:
+        first.setdefault(download.configuration, download)
+    order = [configuration.name for configuration in (paper.WARMUP, *paper.CONFIGURATIONS)]
+    names = sorted(first, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return Description(
+        campaign=next((download.campaign for download in first.values()), ""),
+        configurations=tuple(_described(first[name]) for name in names),
+        comparisons=tuple(c for c in paper.COMPARISONS if c.config in first and c.vs in first),
+    )
+
+
+def _described(download: Download) -> DescribedConfiguration:
+    try:
+        levels = json.loads(download.levels)
+    except (ValueError, RecursionError):
+        levels = None
+    return DescribedConfiguration(
+        name=download.configuration,
+        client=download.client,
+        transport=Transport(download.transport) if download.transport in tuple(Transport) else Transport.TCP,
+        levels={str(k): str(v) for k, v in levels.items()} if isinstance(levels, dict) else {},
+        options={},
+    )
+
+
+def _not_compared(path: Path, told: Description) -> list[str]:
+    sides = {name for comparison in told.comparisons for name in (comparison.config, comparison.vs)}
+    others = [one.name for one in told.configurations if one.name not in sides]
+    if not others:
+        return []
+    return [
+        f"{path} has no {description.FILE_NAME} (an older Upshift made it), so it has the comparisons of the paper, "
+        f"and none of {', '.join(others)}; the same `upshift run` once more writes the file."
+    ]
+
+
+def _contradiction(kind: str, name: str, folders: tuple[Path, Path], what: str) -> UsageError:
+    first, second = folders
+    said = f"they differ in {what}" if kind == "configuration" else f"it is {what}"
+    return UsageError(
+        f"the {kind} {name!r} is not the one of {first}: {said}",
+        where=str(second),
+        remedy="read the folders one by one",
+    )

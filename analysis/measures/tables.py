@@ -1,0 +1,255 @@
+"""Table 1 (successful downloads), the table of configurations, and Table 2 (shares of speed-ups), as values.
+
+How they look on a terminal, as CSV and as Markdown is in `analysis.report.render`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from analysis.measures import speedup
+from analysis.measures.dataset import Dataset, Record
+from analysis.measures.speedup import Metric, Sample, SpeedupRow
+from upshift.domain import Download, Failure, Outcome, Provider, Transport, VoidReason
+from upshift.errors import UsageError
+
+THROUGHPUT_KPI = "mean_throughput"
+
+CPU_LIMIT = 0.7
+"""Share of a core above which the client itself may be what limits a download (design section 5, rule 7)."""
+
+
+class Grouping(StrEnum):
+    """What Table 2 is split by."""
+
+    VANTAGE = "vantage"
+    PROVIDER = "provider"
+    ITERATION = "iteration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table1Row:
+    """Downloads of one vantage point, provider and transport, warm-ups left out."""
+
+    vantage: str
+    provider: str
+    transport: str
+    planned: int
+    ok: int
+    failed: int
+    censored: int
+    causes: Mapping[str, int]
+    """Cause -> failed and censored downloads."""
+
+    @property
+    def ok_share(self) -> float:
+        return self.ok / self.planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationRow:
+    """What became of the downloads of one configuration."""
+
+    configuration: str
+    client: str
+    transport: str
+    planned: int
+    ok: int
+    failed: int
+    censored: int
+    proven: int
+    """Downloads, ok or censored, that were treated as asked: wire or client say so."""
+    disturbed: int
+    """Downloads that the host disturbed (`upshift.domain.HostDisturbance`). Kept out of speed-ups."""
+    mismatched: int
+    """Downloads with `treatment_ok` false: other options on the wire than asked, client and capture contradict each
+    other, or the run was disturbed to the end. Kept out of speed-ups."""
+    unproven: int
+    """Downloads, ok or censored, of which nothing tells whether they were treated as asked. Kept out of speed-ups, too,
+    unless one asks for them."""
+    cpu_bound: int
+    """Ok downloads whose client used more than `CPU_LIMIT` of a core."""
+    void: int
+    """Attempts in void measurement runs, which were repeated."""
+    causes: Mapping[str, int]
+
+    @property
+    def void_share(self) -> float:
+        """Void attempts over all attempts."""
+        return self.void / (self.void + self.planned) if self.planned else 1.0
+
+
+def table1(dataset: Dataset) -> list[Table1Row]:
+    """Rows in order of vantage point, transport (TCP first) and provider."""
+    groups: dict[tuple[str, str, str], list[Download]] = {}
+    for record in dataset.records:
+        d = record.download
+        if not record.is_warmup:
+            groups.setdefault((d.vantage, d.transport, d.provider), []).append(d)
+    rows = []
+    for vantage, transport, provider in sorted(groups, key=lambda g: (g[0], transport_rank(g[1]), provider_rank(g[2]))):
+        members = groups[vantage, transport, provider]
+        rows.append(
+            Table1Row(
+                vantage=vantage,
+                provider=provider,
+                transport=transport,
+                planned=len(members),
+                ok=_count(members, Outcome.OK),
+                failed=_count(members, Outcome.FAILED),
+                censored=_count(members, Outcome.CENSORED),
+                causes=causes(members),
+            )
+        )
+    return rows
+
+
+def configurations(dataset: Dataset) -> list[ConfigurationRow]:
+    """Rows in the order of the campaign, the warm-up first; others after them by name."""
+    groups: dict[str, list[Download]] = {}
+    for record in dataset.records:
+        groups.setdefault(record.download.configuration, []).append(record.download)
+    voids = Counter(row.configuration for row in dataset.superseded if row.reason != VoidReason.INTERRUPTED)
+    rows = []
+    for name in sorted({*groups, *voids}, key=dataset.design.rank):
+        members = groups.get(name, [])
+        measured = [d for d in members if d.outcome != Outcome.FAILED]
+        rows.append(
+            ConfigurationRow(
+                configuration=name,
+                client=", ".join(sorted({d.client for d in members})),
+                transport=", ".join(sorted({d.transport for d in members})),
+                planned=len(members),
+                ok=_count(members, Outcome.OK),
+                failed=_count(members, Outcome.FAILED),
+                censored=_count(members, Outcome.CENSORED),
+                proven=sum(d.accepted is True for d in measured),
+                disturbed=sum(d.host_disturbance is not None for d in members),
+                mismatched=sum(d.void_reason is not None or d.treatment_ok is False for d in members),
+                unproven=sum(d.accepted is None for d in measured),
+                cpu_bound=sum(cpu_bound(d) for d in members),
+                void=voids[name],
+                causes=causes(members),
+            )
+        )
+    return rows
+
+
+def table2(
+    dataset: Dataset,
+    *,
+    metric: Metric = Metric.TIME,
+    by: Grouping | None = None,
+    unproven: bool = False,
+    seed: int = speedup.DEFAULT_SEED,
+) -> list[SpeedupRow]:
+    """Rows of Table 2: all comparisons that the campaigns declare.
+
+    Args:
+        unproven: let downloads in of which nothing tells whether they were treated as asked.
+
+    Raises:
+        UsageError: the metric needs KPIs that no folder has.
+    """
+    if metric is Metric.THROUGHPUT and THROUGHPUT_KPI not in dataset.kpi_units:
+        raise UsageError(
+            f"no kpis.parquet here has a column {THROUGHPUT_KPI}",
+            where="--metric throughput",
+            remedy="finish the campaign with `upshift run`, or use --metric time",
+        )
+    found = samples(dataset.records, metric=metric, by=by, unproven=unproven)
+    if by is None:
+        return speedup.table2(found, dataset.design.comparisons, seed=seed)
+    names = {sample.group for sample in found}
+    groups = sorted(names, key=int if by is Grouping.ITERATION else str)
+    if by is Grouping.PROVIDER:
+        groups = sorted(names, key=provider_rank)
+    return speedup.table2(found, dataset.design.comparisons, seed=seed, groups=groups)
+
+
+def samples(
+    records: Iterable[Record], *, metric: Metric, by: Grouping | None = None, unproven: bool = False
+) -> list[Sample]:
+    """What each download says about its cost: the download time [s], or 1 / mean throughput [s/Mbit]."""
+    cost: Callable[[Record], tuple[float, float] | str] = _time if metric is Metric.TIME else _slowness
+    found = []
+    for record in records:
+        d = record.download
+        bounds = cost(record)
+        excluded = bounds if isinstance(bounds, str) else None
+        if d.outcome == Outcome.FAILED:
+            excluded = "failed"
+        elif d.void_reason is not None:
+            excluded = "void measurement run"
+        elif d.host_disturbance is not None:
+            excluded = f"disturbed by the host ({d.host_disturbance})"
+        elif d.treatment_ok is False:
+            excluded = "treatment not accepted"
+        elif not record.accepted(unproven=unproven):
+            excluded = "treatment unproven"
+        low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
+        group = "" if by is None else str(getattr(d, by.value))
+        found.append(
+            Sample(
+                run=record.run,
+                domain=d.domain,
+                configuration=d.configuration,
+                low=low,
+                high=high,
+                excluded=excluded,
+                group=group,
+            )
+        )
+    return found
+
+
+def _time(record: Record) -> tuple[float, float] | str:
+    d = record.download
+    if d.outcome == Outcome.CENSORED:
+        # The byte budget ends a download at its last byte, the time budget at the budget, whenever data last came.
+        seen = d.last_byte_s or 0.0
+        return (seen if d.failure == Failure.BYTE_BUDGET else max(seen, d.budget_s)), math.inf
+    if d.last_byte_s is None or not 0 < d.last_byte_s < math.inf:
+        return "without a time"
+    return d.last_byte_s, d.last_byte_s
+
+
+def _slowness(record: Record) -> tuple[float, float] | str:
+    if record.download.outcome == Outcome.CENSORED:
+        # Nothing limits the throughput of the part that was not seen.
+        return 0.0, math.inf
+    throughput = record.number(THROUGHPUT_KPI)
+    if not throughput or throughput < 0:
+        return "without a mean throughput"
+    return 1 / throughput, 1 / throughput
+
+
+def cpu_bound(download: Download) -> bool:
+    """Whether the client used more than `CPU_LIMIT` of a core while it downloaded."""
+    if download.outcome != Outcome.OK or not download.last_byte_s or download.client_cpu_s is None:
+        return False
+    return download.client_cpu_s / download.last_byte_s > CPU_LIMIT
+
+
+def causes(downloads: Iterable[Download]) -> dict[str, int]:
+    """Cause -> downloads that are not ok, the most frequent first; a cause that was not stored is `unknown`."""
+    found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _count(downloads: Sequence[Download], outcome: Outcome) -> int:
+    return sum(d.outcome == outcome for d in downloads)
+
+
+def provider_rank(name: str) -> tuple[int, str]:
+    """Sort key: by name, `other` last."""
+    return (int(name == Provider.OTHER), name)
+
+
+def transport_rank(name: str) -> tuple[int, str]:
+    """Sort key: TCP first."""
+    return (int(name != Transport.TCP), name)

@@ -1,0 +1,293 @@
+"""Expected against measured: a download-time model for paths whose delay and rate are known. Pure; seconds and bytes.
+
+The model is a per-round-trip one of TCP + TLS 1.3 + HTTP on a clean path (no loss, a queue of at least one
+bandwidth-delay product), where nothing but the initial window, the receive window and the bottleneck holds data back:
+
+    time = 3 RTT + start of the last round + serialisation of that round's segments at the bottleneck
+
+The three round trips before the body: SYN to SYN-ACK; ClientHello to the server's Finished (TLS 1.3, RFC 8446: one
+round trip); request to the first byte of the response. Sources: slow start RFC 5681, initial window RFC 6928, the
+65,535-byte limit of an unscaled window RFC 9293 and RFC 7323. On ten paths of 3 to 200 ms a lab with Caddy measured
+1.005 to 1.07 times the model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from upshift.domain import Download, Outcome, Transport
+from upshift.errors import UsageError
+from upshift.files import config
+
+UNSCALED_WINDOW = 65_535
+"""Largest window without the scaling option [bytes]."""
+
+TOLERANCE = 0.10
+"""On a clean path measured and expected download time differ by no more than this."""
+
+DELIVERY_RANGE = (0.85, 1.02)
+"""An unscaled window's delivery rate over min(rate, 65,535 B per RTT), for files of 2 MB or more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What a transport with its encryption costs in round trips and bytes."""
+
+    round_trips: int
+    """From the start of connecting to the first byte of the answer."""
+    packet_overhead: int
+    """Bytes of a full packet that are not application data."""
+    record_bytes: int
+    """Application data is encrypted in records of this size; 0: none besides the packet."""
+    record_overhead: int
+
+
+TCP = Stack(round_trips=3, packet_overhead=52, record_bytes=16_384, record_overhead=22)
+"""IPv4 (20) + TCP (20) + timestamps option (12). TLS records: header 5, inner content type 1, AEAD tag 16 (RFC 8446
+section 5.2)."""
+
+QUIC = Stack(round_trips=2, packet_overhead=28 + 39 + 9, record_bytes=0, record_overhead=0)
+"""IPv4 (20) + UDP (8); short header with a connection ID of 20 and a packet number of 2 bytes, AEAD tag 16 (RFC 9000
+section 17.3, RFC 9001 section 5.3); header of a STREAM frame about 9. One round trip is the handshake."""
+
+_MODELLED_FACTORS = frozenset({"ecn", "sack", "window_scaling", "timestamps"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabPath:
+    """One path of `lab.json` (docs/design/house.md); rate, queue and loss are those towards the vantage point."""
+
+    vantage: str
+    domain: str
+    server: str
+    provider: str
+    rtt_ms: float
+    rate_mbit: float
+    queue_bytes: int | None
+    loss: float
+    ecn_threshold_bytes: int | None
+    initcwnd: int
+    congestion_control: str
+    mtu: int
+    edge: bool
+    clean: bool
+    quic: bool = True
+    quic_server: str = "caddy"
+    """This and the next three: of the lab's server before `lab.json` said so, Caddy 2.6.2 with quic-go 0.29."""
+    quic_congestion_control: str = "reno"
+    quic_initial_window_packets: int = 32
+    quic_packet_bytes: int = 1280
+    note: str = ""
+
+    @property
+    def quic_note(self) -> str:
+        """What is known of the QUIC server."""
+        return (
+            f"the QUIC server {self.quic_server} uses {self.quic_congestion_control}, "
+            f"{self.quic_initial_window_packets} packets at first, {self.quic_packet_bytes}-byte packets"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruthRow:
+    """One path and configuration: what the model expects, and what was measured."""
+
+    path: LabPath
+    configuration: str
+    warmup: bool
+    transport: str
+    n: int
+    """Downloads that are ok, with the treatment that was asked for proven."""
+    size_bytes: int | None
+    """Median body."""
+    measured_s: float | None
+    """Median download time."""
+    expected_s: float | None
+    ratio: float | None
+    """Measured over expected."""
+    asserted: bool
+    """The path is one that the model holds for: `within` is a verdict, elsewhere the ratio only informs."""
+    within: bool | None
+    """Whether the ratio is within `TOLERANCE`; None where nothing is asserted."""
+    delivery_ratio: float | None
+    """Unscaled windows: rate from first to last body byte over min(rate, 65,535 B per RTT)."""
+    congestion_control: str
+    initial_window: int
+    """Packets."""
+    mtu: int
+    note: str
+
+
+def download_time(
+    *,
+    size_bytes: int,
+    rtt_s: float,
+    rate_mbit: float,
+    initial_window: int,
+    window_bytes: int | None,
+    mtu: int = 1500,
+    stack: Stack = TCP,
+) -> float:
+    """Expected time [s] from the start of connecting to the last body byte.
+
+    Args:
+        size_bytes: body length.
+        rtt_s: round-trip time without queueing.
+        rate_mbit: bottleneck rate towards the client, counted in IP packets.
+        initial_window: segments that the server sends at first.
+        window_bytes: the largest window that the client may offer; None for no limit.
+        mtu: bytes of a full packet.
+
+    A round's first segment leaves when the acknowledgement of the previous round's first one comes, one serialisation
+    and one RTT after that left. A window that takes longer than this to serialise keeps the bottleneck busy for good.
+    """
+    payload = mtu - stack.packet_overhead
+    serialisation_s = mtu * 8 / (rate_mbit * 1e6)
+    records = math.ceil(size_bytes / stack.record_bytes) if stack.record_bytes else 0
+    left = max(1, math.ceil((size_bytes + records * stack.record_overhead) / payload))
+    limit = math.inf if window_bytes is None else max(1, window_bytes // payload)
+    window = min(float(initial_window), limit)
+    started_s = stack.round_trips * rtt_s
+    while left > window and window * serialisation_s < rtt_s + serialisation_s:
+        started_s += rtt_s + serialisation_s
+        left -= int(window)
+        window = min(window * 2, limit)
+    return started_s + left * serialisation_s
+
+
+def window_limit(levels: Mapping[str, str]) -> int | None:
+    """The largest window [bytes] that the level of `window_scaling` allows (RFC 7323: 65,535 << shift)."""
+    level = str(levels.get("window_scaling", "off")).lower()
+    if level.isdigit():
+        return UNSCALED_WINDOW << min(int(level), 14)
+    return UNSCALED_WINDOW if level == "off" else None
+
+
+def paths(document: Mapping[str, Any], *, where: str = "lab.json") -> list[LabPath]:
+    """The paths of a `lab.json` document. Raises UsageError for a wrong field."""
+    entries = document.get("paths")
+    if not isinstance(entries, list):
+        raise UsageError("field paths: it is missing or no list", where=where, remedy="run the campaign again")
+    return [config.build(entry, LabPath, where=f"{where}: path {index}") for index, entry in enumerate(entries)]
+
+
+def compare(
+    lab_document: Mapping[str, Any], downloads: Iterable[Download], *, where: str = "lab.json", unproven: bool = False
+) -> list[TruthRow]:
+    """Expected against measured for each path of the lab and each configuration that was downloaded over it.
+
+    Args:
+        unproven: take downloads, too, of which nothing tells whether they were treated as asked.
+    """
+    by_path: dict[tuple[str, str], dict[str, list[Download]]] = {}
+    for download in downloads:
+        configurations = by_path.setdefault((download.vantage, download.domain), {})
+        configurations.setdefault(download.configuration, []).append(download)
+    rows = []
+    for path in paths(lab_document, where=where):
+        configurations = by_path.get((path.vantage, path.domain), {})
+        # The warm-up has every factor that the model does not know at its default.
+        defaults = next((_levels(attempts[0]) for attempts in configurations.values() if _is_warmup(attempts)), {})
+        treated = (True, None) if unproven else (True,)
+        for name, attempts in configurations.items():
+            used = [d for d in attempts if d.outcome == Outcome.OK and d.accepted in treated and d.last_byte_s]
+            rows.append(_row(path, name, attempts, used, defaults))
+    return rows
+
+
+def _is_warmup(attempts: Sequence[Download]) -> bool:
+    return attempts[0].position == 0
+
+
+def _row(
+    path: LabPath, name: str, attempts: Sequence[Download], used: Sequence[Download], defaults: Mapping[str, str]
+) -> TruthRow:
+    levels = _levels(attempts[0])
+    cold = path.edge and _is_warmup(attempts)
+    others = _others(levels, defaults)
+    is_tcp = attempts[0].transport == Transport.TCP
+    size = round(statistics.median(d.body_bytes for d in used)) if used else None
+    measured = statistics.median(d.last_byte_s for d in used if d.last_byte_s) if used else None
+    caveats = _caveats(path, cold, others) if is_tcp else [f"no prediction: {path.quic_note}"]
+    # A first download through an edge waits for the far origin, and another factor may hold the window down.
+    predicts = is_tcp and size is not None and not cold and not others
+    limit = window_limit(levels)
+    expected = (
+        download_time(
+            size_bytes=size,
+            rtt_s=path.rtt_ms / 1e3,
+            rate_mbit=path.rate_mbit,
+            initial_window=path.initcwnd,
+            window_bytes=limit,
+            mtu=path.mtu,
+        )
+        if predicts and size is not None
+        else None
+    )
+    ratio = measured / expected if measured is not None and expected else None
+    asserted = ratio is not None and not caveats
+    return TruthRow(
+        path=path,
+        configuration=name,
+        warmup=_is_warmup(attempts),
+        transport=attempts[0].transport,
+        n=len(used),
+        size_bytes=size,
+        measured_s=measured,
+        expected_s=expected,
+        ratio=ratio,
+        asserted=asserted,
+        within=abs(ratio - 1) <= TOLERANCE if asserted and ratio is not None else None,
+        delivery_ratio=_delivery_ratio(path, used) if is_tcp and limit == UNSCALED_WINDOW else None,
+        congestion_control=path.congestion_control if is_tcp else path.quic_congestion_control,
+        initial_window=path.initcwnd if is_tcp else path.quic_initial_window_packets,
+        mtu=path.mtu if is_tcp else path.quic_packet_bytes,
+        note="; ".join([*caveats, *([path.note] if path.note else [])]),
+    )
+
+
+def _caveats(path: LabPath, cold: bool, others: Sequence[str]) -> list[str]:
+    """Why the model does not hold here; empty where it does."""
+    found = []
+    if path.loss:
+        found.append(f"loss {path.loss:.2%}: the model knows none")
+    elif not path.clean and path.ecn_threshold_bytes is None:
+        found.append("queue under one bandwidth-delay product: overflow is not modelled")
+    if path.ecn_threshold_bytes is not None:
+        found.append(f"marks or drops above {path.ecn_threshold_bytes} B: not modelled")
+    if cold:
+        found.append("fetched through the edge from a far origin: no prediction")
+    if others:
+        found.append(f"no prediction: {', '.join(others)} is not modelled")
+    return found
+
+
+def _others(levels: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
+    """Factors that the model does not know and whose level is not the default."""
+    names = sorted(set(levels) & set(defaults) - _MODELLED_FACTORS)
+    return [f"{name}={levels[name]}" for name in names if levels[name] != defaults[name]]
+
+
+def _delivery_ratio(path: LabPath, used: Sequence[Download]) -> float | None:
+    """Median of body bits from the first to the last body byte over min(rate, 65,535 B per RTT)."""
+    rates = [
+        d.body_bytes * 8 / (d.last_byte_s - d.first_byte_s)
+        for d in used
+        if d.last_byte_s is not None and d.first_byte_s is not None and d.last_byte_s > d.first_byte_s
+    ]
+    if not rates:
+        return None
+    return statistics.median(rates) / min(path.rate_mbit * 1e6, UNSCALED_WINDOW * 8 / (path.rtt_ms / 1e3))
+
+
+def _levels(download: Download) -> dict[str, str]:
+    try:
+        levels = json.loads(download.levels)
+    except ValueError:
+        return {}
+    return {str(k): str(v) for k, v in levels.items()} if isinstance(levels, dict) else {}

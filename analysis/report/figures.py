@@ -1,0 +1,234 @@
+"""Figures 1 to 3 of the paper: CDFs of mean throughput and RTT per vantage point, configuration and provider.
+
+Drawn by matplotlib without a display. The same data gives the same bytes: no date, a fixed salt for ids.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from analysis.measures.dataset import Dataset, Record, writing
+from analysis.measures.tables import THROUGHPUT_KPI, provider_rank
+from upshift.domain import Outcome
+from upshift.files import store
+from upshift.scrub import plain
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
+"""Okabe and Ito's colour-blind-safe palette without yellow and black, which vanish on one background or the other."""
+
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+"""Line styles, for readers of a grey print; with eight colours a pair repeats only after 40 lines."""
+
+INK = "#1b1f27"
+"""Colour of text and axes; the report replaces it by the colour of its theme."""
+
+_GRID = "#8a8f9899"
+_SALT = "upshift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """What a panel shows."""
+
+    label: str
+    """With its unit."""
+    value: Callable[[Record], float | None]
+    log: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure: two panels, a line per group."""
+
+    name: str
+    """Stem of its files."""
+    title: str
+    lines: Mapping[str, Sequence[Record]]
+    panels: tuple[Quantity, ...]
+
+
+def body_rate(record: Record) -> float | None:
+    """Body bits over the whole download time [Mbit/s]: what is known without captures."""
+    d = record.download
+    return d.body_bytes * 8 / d.last_byte_s / 1e6 if d.last_byte_s and d.body_bytes else None
+
+
+def rtt(record: Record) -> float | None:
+    """Mean RTT by timestamps, else the handshake's RTT (QUIC hides the others) [ms]."""
+    mean = record.number("rtt_mean")
+    return mean if mean is not None else record.number("handshake_rtt")
+
+
+def plan(dataset: Dataset, *, unproven: bool = False) -> list[Figure]:
+    """The figures that this data allows; without KPIs, the body's rate stands in for the mean throughput.
+
+    Args:
+        unproven: let downloads in of which nothing tells whether they were treated as asked.
+    """
+    measured = [r for r in dataset.records if r.download.outcome == Outcome.OK and not r.is_warmup]
+    good = [r for r in measured if r.accepted(unproven=unproven)]
+    if any(r.number(THROUGHPUT_KPI) for r in good):
+        rate = Quantity(label="mean throughput [Mbit/s]", value=lambda r: r.number(THROUGHPUT_KPI))
+    else:
+        rate = Quantity(label="body bits / download time [Mbit/s]", value=body_rate)
+    panels: tuple[Quantity, ...] = (rate,)
+    if any(rtt(r) for r in good):
+        panels += (Quantity(label="RTT [ms] (TCP: mean; QUIC: handshake)", value=rtt),)
+    shapes: list[tuple[str, str, Callable[[Record], str], Callable[[str], Any]]] = [
+        ("figure1-vantage", "per vantage point", lambda r: r.download.vantage, str),
+        ("figure2-configuration", "per configuration", lambda r: r.download.configuration, dataset.design.rank),
+        ("figure3-provider", "per provider", lambda r: r.download.provider, provider_rank),
+    ]
+    figures = []
+    for number, (name, words, key, rank) in enumerate(shapes, start=1):
+        lines: dict[str, list[Record]] = {}
+        for record in good:
+            lines.setdefault(key(record), []).append(record)
+        ordered = {group: lines[group] for group in sorted(lines, key=rank)}
+        what = "mean throughput and RTT" if len(panels) == 2 else panels[0].label.partition(" [")[0]
+        figures.append(Figure(name=name, title=f"Figure {number}: CDF of {what} {words}", lines=ordered, panels=panels))
+    return figures
+
+
+def write(dataset: Dataset, folder: Path, *, unproven: bool = False) -> list[Path]:
+    """Draws all figures as SVG and PNG into the folder; each file appears whole or not at all."""
+    written = []
+    with writing(folder):
+        for figure in plan(dataset, unproven=unproven):
+            for suffix in ("svg", "png"):
+                path = folder / f"{figure.name}.{suffix}"
+                with store.whole_file(path) as temporary:
+                    temporary.write_bytes(draw(figure, suffix))
+                written.append(path)
+    return written
+
+
+def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = False) -> bytes:
+    """The figure as `svg` or `png` (160 dpi); `inline` without title and background, for a page that has both."""
+    with _style():
+        import matplotlib.pyplot as plt
+
+        drawn, axes = plt.subplots(1, len(figure.panels), figsize=(width_in, 4.4), squeeze=False, layout="constrained")
+        try:
+            for axis, panel in zip(axes[0], figure.panels, strict=True):
+                _panel(axis, figure, panel)
+            axes[0][0].set_ylabel("share of downloads")
+            _legend(drawn, figure)
+            if not inline:
+                drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=11)
+            out = io.BytesIO()
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            drawn.savefig(out, format=kind, dpi=160, metadata=metadata, transparent=inline)
+        finally:
+            plt.close(drawn)
+    return out.getvalue()
+
+
+def inline_svg(figure: Figure) -> str:
+    """The figure as an `<svg>` element for an HTML page: no prolog, no foreign references, ink in the page's colour."""
+    text = draw(figure, "svg", width_in=9.6, inline=True).decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
+    # Ids of one page are shared by all its figures.
+    text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{figure.name}-", text)
+    return text.replace(INK, "currentColor")
+
+
+def _values(panel: Quantity, records: Sequence[Record]) -> list[float]:
+    """Sorted values that the panel can show (a log scale has no zero)."""
+    return sorted(v for r in records if (v := panel.value(r)) is not None and (v > 0 or not panel.log))
+
+
+def _look(index: int) -> dict[str, Any]:
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
+
+
+def _panel(axis: Any, figure: Figure, panel: Quantity) -> None:
+    import numpy as np
+
+    shown: list[float] = []
+    for index, records in enumerate(figure.lines.values()):
+        values = _values(panel, records)
+        if not values:
+            continue
+        shown += [values[0], values[-1]]
+        # A step at each value, from 0: the empirical distribution function itself, not a line through it.
+        steps = np.arange(len(values) + 1) / len(values)
+        axis.plot([values[0], *values], steps, drawstyle="steps-post", **_look(index))
+    axis.set_ylim(0, 1.005)
+    axis.set_xlabel(panel.label)
+    axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    if not shown:
+        axis.text(0.5, 0.5, "no data", ha="center", va="center", transform=axis.transAxes)
+    elif panel.log:
+        _log_axis(axis, min(shown), max(shown))
+
+
+def _legend(drawn: Any, figure: Figure) -> None:
+    """One legend for both panels, with the number of downloads in each."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = [], []
+    for index, (name, records) in enumerate(figure.lines.items()):
+        counts = [len(_values(panel, records)) for panel in figure.panels]
+        n = str(counts[0]) if len(set(counts)) == 1 else " and ".join(map(str, counts))
+        handles.append(Line2D([], [], **_look(index)))
+        labels.append(f"{plain(name)} (n={n})")
+    if handles:
+        drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(handles), 4), handlelength=3.2)
+
+
+def _log_axis(axis: Any, smallest: float, largest: float) -> None:
+    """A log scale with plain numbers: 5, 10, 20 rather than powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_xscale("log")
+    axis.set_xlim(smallest / 1.12, largest * 1.12)
+    span = largest / smallest
+    steps = (1,) if span > 1000 else (1, 2, 5) if span > 8 else (1, 1.5, 2, 3, 4, 5, 7)
+    axis.xaxis.set_major_locator(LogLocator(base=10, subs=steps, numticks=20))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    settings: dict[str, Any] = {
+        "svg.hashsalt": _SALT,
+        "svg.fonttype": "path",
+        "text.parse_math": False,
+        "font.size": 10,
+        "font.family": "DejaVu Sans",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.grid.which": "major",
+        "grid.color": _GRID,
+        "grid.linewidth": 0.5,
+        "lines.linewidth": 1.7,
+        "legend.fontsize": 8.5,
+        "legend.frameon": True,
+        "legend.framealpha": 0.0,
+        "legend.edgecolor": "none",
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "figure.constrained_layout.w_pad": 0.12,
+    }
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's matplotlibrc must not change published figures
+        mpl.rcParams["backend"] = "Agg"
+        mpl.rcParams.update(cast(Any, settings))
+        yield

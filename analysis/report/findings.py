@@ -1,0 +1,138 @@
+"""What was found, in sentences with numbers: the head of tables and report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
+from analysis.measures.tables import ConfigurationRow
+from analysis.measures.truth import TOLERANCE, TruthRow
+from analysis.report import render
+from upshift.domain import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One comparison in words."""
+
+    name: str
+    verdict: str
+    """`faster`, `slower`, `no difference shown`, `within the noise floor`, or `too few domains`."""
+    sentence: str
+
+
+def noise_rows(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
+    """The A/A rows that have pairs: two configurations that are the same, so what differs between them is noise."""
+    return [row for row in rows if row.comparison.role is Role.NOISE_FLOOR and row.n]
+
+
+def findings(rows: Sequence[SpeedupRow]) -> list[Finding]:
+    """One finding per row that shows an effect and has pairs."""
+    noise = noise_rows(rows)
+    found = []
+    for row in rows:
+        if row.n == 0 or row.comparison.role is not Role.EFFECT:
+            continue
+        sentence = (
+            f"{row.comparison.config} was faster than {row.comparison.vs} in {render.share_of_runs(row.faster)} "
+            f"({_domains(row)}); median speed-up {render.median_interval(row.median)}."
+        )
+        found.append(Finding(name=row.comparison.name, verdict=verdict(row, noise), sentence=sentence))
+    return found
+
+
+def _domains(row: SpeedupRow) -> str:
+    return f"{row.domains} {'domain' if row.domains == 1 else 'domains'}"
+
+
+def verdict(row: SpeedupRow, noise: Sequence[SpeedupRow]) -> str:
+    """Whether the interval of the median tells the speed-up from 1, and from that of equal configurations.
+
+    The noise floors that count are those of a configuration that the row compares; where it has none, all.
+    """
+    low, high = row.median.low, row.median.high
+    if low is None or high is None:
+        return "too few domains"
+    if low <= 1 <= high:
+        return "no difference shown"
+    own = [floor for floor in noise if _sides(floor) & _sides(row)]
+    for floor in own or noise:
+        least, most = floor.median.low, floor.median.high
+        if least is not None and most is not None and low <= most and high >= least:
+            return "within the noise floor"
+    return "faster" if low > 1 else "slower"
+
+
+def _sides(row: SpeedupRow) -> set[str]:
+    return {row.comparison.config, row.comparison.vs}
+
+
+def noise_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
+    """How far equal configurations differ."""
+    noise = noise_rows(rows)
+    if not noise:
+        return [
+            "No comparison here has the role noise_floor (two equal configurations, A/A): nothing tells how much of a "
+            "difference is noise."
+        ]
+    return [_noise_sentence(row) for row in noise]
+
+
+def _noise_sentence(row: SpeedupRow) -> str:
+    near = sum(share.count for name, share in zip(BIN_NAMES, row.bins, strict=True) if name in ("0.9-1.0", "1.0-1.1"))
+    return (
+        f"Noise floor: two identical configurations ({row.comparison.config} and {row.comparison.vs}) were within 10 % "
+        f"of each other in {near} of {row.n} measurement runs; their median speed-up is "
+        f"{render.median_interval(row.median)}. Read every other row against this one."
+    )
+
+
+def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) -> str:
+    """Of how many downloads it is proven that they were treated as asked, and what became of the others.
+
+    Args:
+        unproven: whether those that are not proven were let into Table 2.
+    """
+    proven, open_ = sum(row.proven for row in states), sum(row.unproven for row in states)
+    late = sum(row.disturbed for row in states)
+    disturbed = f" Disturbed by the host, and left out: {late}." if late else ""
+    where = "let in by --unproven" if unproven else "left out of Table 2 and figures; --unproven lets them in"
+    return (
+        f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "
+        f"for {sum(row.mismatched for row in states)}.{disturbed}"
+    )
+
+
+def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
+    """How many of the planned downloads came to what."""
+    planned = sum(row.planned for row in states)
+    ok, failed = sum(row.ok for row in states), sum(row.failed for row in states)
+    censored, void = sum(row.censored for row in states), sum(row.void for row in states)
+    bound = sum(row.cpu_bound for row in states)
+    text = f"{ok} of {planned} planned downloads ({100 * ok / max(planned, 1):.1f} %) ended well"
+    text += f"; {failed} failed, {censored} hit their budget (censored)"
+    text += f". {void} more were in void measurement runs, which were repeated."
+    if bound:
+        text += f" In {bound} the client used more than 70 % of a core: it may have been the limit itself."
+    return text
+
+
+def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
+    """How well measured times on clean paths fit the model; None without such paths."""
+    asserted = [row for row in rows if row.within is not None]
+    if not asserted:
+        return None
+    within = sum(row.within is True for row in asserted)
+    ratios = sorted(row.ratio for row in asserted if row.ratio is not None)
+    return (
+        f"Expected against measured: on clean lab paths {within} of {len(asserted)} median download times are within "
+        f"{100 * TOLERANCE:.0f} % of the model (measured / expected from {ratios[0]:.3f} to {ratios[-1]:.3f})."
+    )
+
+
+def interval_note(rows: Sequence[SpeedupRow]) -> str | None:
+    """Says why there are no intervals, where that is so."""
+    if any(0 < row.domains < MINIMUM_DOMAINS for row in rows):
+        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval: read n, and conclude nothing."
+    return None

@@ -1,0 +1,242 @@
+"""Tables as terminal text, CSV, Markdown and plain data. Shares are 0..1 in CSV and JSON, per cent elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, MINIMUM_PAIRS, Median, Metric, Share, SpeedupRow
+from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
+from upshift.scrub import plain
+
+Cells = list[list[str]]
+
+METRIC_WORDS = {
+    Metric.TIME: "time(reference) / time(configuration), from connecting to the last body byte",
+    Metric.THROUGHPUT: "mean throughput(configuration) / mean throughput(reference)",
+}
+
+TABLE1_CSV = ("vantage", "provider", "transport", "planned", "ok", "ok_share", "failed", "censored")
+CONFIGURATIONS_CSV = (
+    "configuration",
+    "client",
+    "transport",
+    "planned",
+    "ok",
+    "failed",
+    "censored",
+    "proven",
+    "disturbed",
+    "mismatched",
+    "unproven",
+    "cpu_bound",
+    "void",
+    "void_share",
+)
+TABLE2_CSV = (
+    *("comparison", "role", "config", "vs", "n", "faster", "slower", *BIN_NAMES),
+    *("tie", "undecided", "bin_undecided", "bounds", "domains"),
+    *("median", "median_low", "median_high", "median_least", "median_most"),
+    *("faster_low", "faster_high", "slower_low", "slower_high"),
+    *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
+    "excluded",
+)
+"""Columns of table2.csv; with `--by` the group's column (`vantage`, `provider`, `iteration`) stands before them."""
+
+
+def percent(share: Share) -> str:
+    """`83` per cent; the count, `3/8`, of fewer than `MINIMUM_PAIRS` pairs; `–` where there is none."""
+    if share.share is None:
+        return "–"
+    return f"{share.count}/{share.n}" if share.n < MINIMUM_PAIRS else f"{100 * share.share:.0f}"
+
+
+def share_of_runs(share: Share) -> str:
+    """`83 [71–92] % of 54 runs`, or `3 of 8 runs`."""
+    runs = "run" if share.n == 1 else "runs"
+    if share.n < MINIMUM_PAIRS:
+        return f"{share.count} of {share.n} {runs}"
+    return f"{percent_interval(share)} % of {share.n} {runs}"
+
+
+def percent_interval(share: Share) -> str:
+    """`83 [71–92]`, without the interval where there is none."""
+    if share.low is None or share.high is None:
+        return percent(share)
+    return f"{percent(share)} [{100 * share.low:.0f}–{100 * share.high:.0f}]"
+
+
+def median_text(median: Median) -> str:
+    """`1.42`; `>2.10` or `<0.61` where censored downloads leave a bound only."""
+    if median.value is not None:
+        return f"{median.value:.2f}"
+    if median.least is None or median.most is None:
+        return "–"
+    if math.isinf(median.most):
+        return f">{median.least:.2f}" if median.least else "?"
+    return f"{median.least:.2f}…{median.most:.2f}" if median.least else f"<{median.most:.2f}"
+
+
+def median_interval(median: Median) -> str:
+    """`1.42 [1.20–1.70]`, without the interval where there is none."""
+    if median.low is None or median.high is None:
+        return median_text(median)
+    high = "∞" if math.isinf(median.high) else f"{median.high:.2f}"
+    return f"{median_text(median)} [{median.low:.2f}–{high}]"
+
+
+def table1_wide(rows: Sequence[Table1Row]) -> Cells:
+    """Heading and rows: vantage point and transport down, providers across, with sums."""
+    providers = sorted({row.provider for row in rows}, key=provider_rank)
+    cells = [["vantage", "transport", *providers, "all ok", "of", "ok %", "failed", "censored"]]
+    lines = sorted({(row.vantage, row.transport) for row in rows}, key=lambda k: (k[0], transport_rank(k[1])))
+    keyed = [(f"{vantage}", transport) for vantage, transport in lines]
+    groups = [(v, t, [r for r in rows if (r.vantage, r.transport) == (v, t)]) for v, t in keyed]
+    if len({v for v, _ in keyed}) > 1:
+        for transport in sorted({row.transport for row in rows}, key=transport_rank):
+            groups.append(("all", transport, [row for row in rows if row.transport == transport]))
+    for vantage, transport, members in groups:
+        by_provider = [sum(r.ok for r in members if r.provider == p) for p in providers]
+        ok, planned = sum(r.ok for r in members), sum(r.planned for r in members)
+        failed, censored = sum(r.failed for r in members), sum(r.censored for r in members)
+        tail = [ok, planned, f"{100 * ok / planned:.1f}", failed, censored]
+        cells.append([vantage, transport.upper(), *map(str, by_provider), *map(str, tail)])
+    return cells
+
+
+def table1_long(rows: Sequence[Table1Row]) -> Cells:
+    """Heading and rows: one row per vantage point, transport and provider, for a narrow terminal."""
+    cells = [["vantage", "transport", "provider", "ok", "of", "ok %", "failed", "censored"]]
+    for row in rows:
+        numbers = (row.ok, row.planned, f"{100 * row.ok_share:.1f}", row.failed, row.censored)
+        cells.append([row.vantage, row.transport.upper(), row.provider, *map(str, numbers)])
+    return cells
+
+
+def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
+    """Heading and rows of the table of configurations."""
+    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven", "CPU-bound"]
+    cells = [[*heading, "void %", "why"]]
+    for row in rows:
+        why = ", ".join(f"{cause} {count}" for cause, count in row.causes.items())
+        ends = (row.ok, row.planned, row.failed, row.censored)
+        numbers = (*ends, row.disturbed, row.mismatched, row.unproven, row.cpu_bound)
+        cells.append([row.configuration, *map(str, numbers), f"{100 * row.void_share:.1f}", why])
+    return cells
+
+
+def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 2) -> Cells:
+    """Heading and rows. Detail 2: all; 1: no intervals of the shares; 0: no bins either."""
+    show = percent_interval if detail == 2 else percent
+    bins = BIN_NAMES if detail else ()
+    cells = [["comparison", "n", "faster %", "slower %", *bins, "median"]]
+    open_ended = any(row.undecided.count or row.tie.count for row in rows)
+    if open_ended:
+        cells[0][4:4] = ["equal %", "undecided %"]
+    for row in rows:
+        line = [row.comparison.name, str(row.n), show(row.faster), show(row.slower)]
+        line += [percent(row.tie), percent(row.undecided)] if open_ended else []
+        line += [percent(share) for share in row.bins] if detail else []
+        cells.append([*line, median_interval(row.median)])
+    return cells
+
+
+def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
+    """What a reader must know to read these rows."""
+    notes = []
+    if any(0 < row.n < MINIMUM_PAIRS for row in rows):
+        notes.append(f"Counts (3/8: 3 of 8), and no percentages, where n is below {MINIMUM_PAIRS}.")
+    few = sorted({row.domains for row in rows if 0 < row.domains < MINIMUM_DOMAINS})
+    if few:
+        notes.append(f"No interval where n comes from fewer than {MINIMUM_DOMAINS} domains (here: {few[0]} and more).")
+    if any(row.bounds for row in rows):
+        notes.append(
+            f"A download was censored, so pairs are known by a bound only: {_per_row(rows, lambda r: r.bounds)}; "
+            f"of these neither faster nor slower: {_per_row(rows, lambda r: r.undecided.count)}; "
+            f"in no bin: {_per_row(rows, lambda r: r.bin_undecided.count)}."
+        )
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        for reason, count in row.excluded.items():
+            reasons.setdefault(f"{reason} ({count})", []).append(row.comparison.name)
+    if reasons:
+        said = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
+        notes.append(f"Measurement runs that gave no pair: {said}.")
+    return notes
+
+
+def _per_row(rows: Iterable[SpeedupRow], count: Callable[[SpeedupRow], int]) -> str:
+    return ", ".join(f"{row.comparison.name} {count(row)}" for row in rows if count(row)) or "none"
+
+
+def escape_markdown(text: str) -> str:
+    """Text that neither ends a cell nor starts HTML."""
+    safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return safe.replace("\\", "\\\\").replace("|", "\\|")
+
+
+def markdown(cells: Cells) -> str:
+    """A Markdown table; the first row is the heading."""
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(escape_markdown(cell) for cell in cells) + " |\n"
+
+    rule = " | ".join("---:" if index else "---" for index in range(len(cells[0])))
+    return line(cells[0]) + f"| {rule} |\n" + "".join(line(row) for row in cells[1:])
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """CSV (RFC 4180, but lines end with a line feed); empty for what is unknown."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_csv_value(row[name]) for name in header])
+    return out.getvalue()
+
+
+def _csv_value(value: object) -> object:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def table1_rows(rows: Sequence[Table1Row]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON, with the causes."""
+    return [{**dataclasses.asdict(row), "ok_share": row.ok_share} for row in rows]
+
+
+def configuration_rows(rows: Sequence[ConfigurationRow]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON, with the causes."""
+    return [{**dataclasses.asdict(row), "void_share": row.void_share} for row in rows]
+
+
+def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
+    """Flat rows for CSV: shares 0..1, the columns of `TABLE2_CSV`."""
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        flat: dict[str, Any] = {by: row.group} if by else {}
+        flat |= {"comparison": row.comparison.name, "role": row.comparison.role.value}
+        flat |= {"config": row.comparison.config, "vs": row.comparison.vs}
+        flat |= {"n": row.n, "domains": row.domains, "bounds": row.bounds}
+        flat |= {name: share.share for name, share in zip(BIN_NAMES, row.bins, strict=True)}
+        for name, share in [("faster", row.faster), ("slower", row.slower), *zip(BIN_NAMES, row.bins, strict=True)]:
+            flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
+        flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
+        median = dataclasses.asdict(row.median)
+        flat |= {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
+        found.append({**flat, "excluded": sum(row.excluded.values())})
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The same data with infinities as None, which JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

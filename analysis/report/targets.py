@@ -1,0 +1,228 @@
+"""The report's page per target: its downloads with times, options and reasons, as values for the template. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.measures.dataset import Record
+from analysis.measures.tables import THROUGHPUT_KPI, causes
+from analysis.report import figures
+from upshift.domain import Download, Outcome
+
+MAX_DOWNLOADS = 20_000
+"""Downloads shown in detail at most: a page of more than some 30 MB opens nowhere."""
+
+_LONGEST_DETAIL = 300
+"""Characters of a stored detail that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a download's time line, in thousandths of the page's longest time."""
+
+    kind: str
+    """connect, tls, wait or transfer."""
+    start: float
+    length: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadView:
+    """One line of a target's table."""
+
+    position: int
+    configuration: str
+    outcome: str
+    throughput: str
+    goodput: str
+    time: str
+    parts: tuple[Part, ...]
+    rtt: str
+    retransmitted: str
+    negotiated: str
+    why: str
+    treated: bool | None
+    classes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One measurement run of a target."""
+
+    title: str
+    downloads: tuple[DownloadView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetView:
+    """One target, at all vantage points."""
+
+    anchor: str
+    domain: str
+    provider: str
+    urls: tuple[str, ...]
+    vantages: str
+    ok: int
+    planned: int
+    size: str
+    causes: Mapping[str, int]
+    longest: str
+    """Length of the time lines [s]."""
+    runs: tuple[RunView, ...]
+
+
+def views(records: Sequence[Record], *, limit: int) -> tuple[list[TargetView], int]:
+    """Views of at most `limit` targets, those with most downloads that are not ok first; how many are left out."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.download.domain, []).append(record)
+
+    def badness(domain: str) -> tuple[int, str]:
+        return (-sum(not _good(r.download) for r in groups[domain]), domain)
+
+    shown: list[TargetView] = []
+    spent = 0
+    for domain in sorted(groups, key=badness)[:limit]:
+        if shown and spent + len(groups[domain]) > MAX_DOWNLOADS:
+            break
+        spent += len(groups[domain])
+        shown.append(_target(f"t{len(shown)}", domain, groups[domain]))
+    return shown, len(groups) - len(shown)
+
+
+def _good(download: Download) -> bool:
+    return download.outcome == Outcome.OK and download.accepted is not False
+
+
+def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
+    downloads = [record.download for record in records]
+    longest = max((d.last_byte_s or 0.0 for d in downloads), default=0.0)
+    runs: dict[object, list[Record]] = {}
+    for record in sorted(records, key=lambda r: (r.download.vantage, r.folder, r.download.iteration)):
+        runs.setdefault(record.run, []).append(record)
+    sizes = sorted({d.body_bytes for d in downloads if d.outcome == Outcome.OK})
+    return TargetView(
+        anchor=anchor,
+        domain=domain,
+        provider=", ".join(sorted({d.provider for d in downloads})),
+        urls=tuple(sorted({d.url for d in downloads})),
+        vantages=", ".join(sorted({d.vantage for d in downloads})),
+        ok=sum(d.outcome == Outcome.OK for d in downloads),
+        planned=len(downloads),
+        size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
+        causes=causes(downloads),
+        longest=f"{longest:.2f}",
+        runs=tuple(_run(members, longest) for members in runs.values()),
+    )
+
+
+def _run(records: Sequence[Record], longest: float) -> RunView:
+    first = records[0].download
+    addresses = sorted({d for r in records if (d := r.download.server_ip)})
+    title = f"{first.vantage}, iteration {first.iteration}"
+    title += f", server {', '.join(addresses)}" if addresses else ""
+    if first.attempts > 1:
+        title += f", accepted at attempt {first.attempts}"
+    ordered = sorted(records, key=lambda r: (r.download.position, r.download.configuration))
+    return RunView(title=title, downloads=tuple(_download(r, longest) for r in ordered))
+
+
+def _download(record: Record, longest: float) -> DownloadView:
+    d = record.download
+    rate = record.number("goodput")
+    body = figures.body_rate(record)
+    mean, least = figures.rtt(record), record.number("rtt_min")
+    return DownloadView(
+        position=d.position,
+        configuration=d.configuration,
+        outcome=d.outcome,
+        throughput=_number(record.number(THROUGHPUT_KPI), 2),
+        goodput=_number(rate if rate is not None else body, 2),
+        time=_number(d.last_byte_s, 3),
+        parts=time_line(d, longest),
+        rtt=_number(mean, 1) + (f" ({_number(least, 1)})" if least is not None else ""),
+        retransmitted=_retransmitted(record),
+        negotiated=_negotiated(record),
+        why=_why(d),
+        treated=d.accepted,
+        classes=" ".join([f"outcome-{d.outcome}", *(["mistreated"] if d.accepted is False else [])]),
+    )
+
+
+def time_line(download: Download, longest: float) -> tuple[Part, ...]:
+    """The parts of a download's time that are known, from the start of connecting."""
+    if longest <= 0:
+        return ()
+    ends = (
+        ("connect", download.connect_s),
+        ("tls", download.tls_s),
+        ("wait", download.first_byte_s),
+        ("transfer", download.last_byte_s),
+    )
+    parts = []
+    at = 0.0
+    for kind, end in ends:
+        if end is None or end < at:
+            continue
+        title = f"{kind} {end - at:.3f} s (until {end:.3f} s)"
+        parts.append(Part(kind=kind, start=1000 * at / longest, length=1000 * (end - at) / longest, title=title))
+        at = end
+    return tuple(parts)
+
+
+def _retransmitted(record: Record) -> str:
+    amount, rate = record.number("retransmitted_bytes"), record.number("retransmission_rate")
+    if amount is None and rate is None:
+        return "–"
+    shown = [] if amount is None else [f"{amount / 1e3:.1f} kB"]
+    return " ".join([*shown, *([] if rate is None else [f"({rate:.2%})"])])
+
+
+def _negotiated(record: Record) -> str:
+    d = record.download
+    tls = " ".join(part for part in (d.tls_version, d.tls_cipher) if part)
+    parts = [f"HTTP/{d.http_version.removeprefix('HTTP/')}" if d.http_version else "", tls]
+    parts += [
+        _options(record),
+        _short(d.treatment_detail),
+        _short(d.transport_detail) if not d.treatment_detail else "",
+    ]
+    return "; ".join(part for part in parts if part) or "–"
+
+
+def _options(record: Record) -> str:
+    """What SYN and SYN-ACK agreed on, as far as there are such KPIs."""
+    kpis = record.kpis
+    agreed = [name for key, name in (("ecn", "ECN"), ("sack", "SACK"), ("timestamps", "timestamps")) if kpis.get(key)]
+    scales = [record.number("window_scale_client"), record.number("window_scale_server")]
+    if all(scale is not None for scale in scales):
+        agreed.append("scale " + "/".join(f"{scale:.0f}" for scale in scales))
+    segments = record.number("mss_server")
+    if segments is not None:
+        agreed.append(f"MSS {segments:.0f}")
+    return ", ".join(agreed)
+
+
+def _why(d: Download) -> str:
+    parts = [d.failure or "", _short(d.failure_detail)]
+    if d.outcome != Outcome.OK and d.http_status not in (None, 200):
+        parts.append(f"status {d.http_status}")
+    if d.void_reason is not None:
+        parts.append("void measurement run: kept out of speed-ups")
+    elif d.host_disturbance is not None:
+        parts.append(f"disturbed by the host ({d.host_disturbance}): kept out of speed-ups")
+    elif d.treatment_ok is False:
+        parts.append("treatment not accepted: kept out of speed-ups")
+    return "; ".join(part for part in parts if part)
+
+
+def _short(text: str | None) -> str:
+    if not text:
+        return ""
+    return text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " …"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,238 @@
+"""Campaign files: TOML in, a frozen `Campaign` out, every fault one sentence with file, field and remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from downloader.campaign.apply import complete_levels
+from downloader.campaign.comparisons import describe, read_comparisons
+from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations
+from upshift import paper
+from upshift.domain import Comparison, Configuration, Target
+from upshift.errors import UsageError
+from upshift.files.config import STRICT, build, read_toml
+from upshift.files.description import Description
+from upshift.reach import ANYWHERE, IPNetwork, parse_prefixes
+
+
+class Order(StrEnum):
+    """In which order the configurations of a measurement run follow each other."""
+
+    BALANCED = "balanced"
+    """Seeded, each configuration equally often in each position, TCP and QUIC alternating."""
+    PUBLISHED = "published"
+    """The paper's: always the same, fresh DNS before each download."""
+
+
+class Isolation(StrEnum):
+    """Where kernel settings are changed at a real vantage point."""
+
+    NETNS = "netns"
+    """In a network namespace made for the campaign: the host's own settings never change."""
+    HOST = "host"
+    """On the host itself, as the paper did; restored afterwards."""
+
+
+class Family(StrEnum):
+    """Which addresses are looked up."""
+
+    IPV4 = "ipv4"
+    IPV6 = "ipv6"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """What to measure, and what to compare. All but comparisons is the plan: a folder is resumed only with the same."""
+
+    name: str
+    path: Path
+    """The file that it came from."""
+    lab: str | None
+    """Name or path of the lab's topology; None for real vantage points."""
+    targets: str
+    """`lab`, or the path of a CSV or Parquet file."""
+    vantage_points: tuple[str, ...]
+    """Empty for all that there are."""
+    allowed_prefixes: tuple[IPNetwork, ...]
+    """What real vantage points may contact; a lab limits itself."""
+    nameservers: tuple[str, ...]
+    """Empty for the place's own."""
+    iterations: int
+    seed: int
+    order: str
+    """One of `Order`."""
+    isolation: str
+    """One of `Isolation`; a lab is isolated anyway."""
+    budget_s: float | None
+    """Time per download; None for a budget from the target's size (see `budget_for`)."""
+    slowest_mbit: float
+    """Goodput that the automatic budget expects of BL at the least [Mbit/s]."""
+    max_bytes: int
+    """Body bytes per download."""
+    user_agent: str
+    max_attempts: int
+    """Measurement runs per target and iteration until a disturbed one is recorded as void."""
+    address_family: Family
+    configurations: tuple[Configuration, ...]
+    """Without the warm-up."""
+    comparisons: tuple[Comparison, ...]
+    """For analysis: no part of the plan."""
+
+    def __post_init__(self) -> None:
+        # Checked here too, as the command line replaces them in a campaign that was loaded.
+        for name, words in (("order", Order), ("isolation", Isolation)):
+            if getattr(self, name) not in tuple(words):
+                raise UsageError(
+                    f"{getattr(self, name)!r} is no {name}", where=str(self.path), remedy=f"write {' or '.join(words)}"
+                )
+        for name in self.vantage_points:
+            if not NAME.fullmatch(name):
+                raise fault(f"{name!r} is no name", str(self.path), "vantage_points", NAME_REMEDY)
+
+    def budget_for(self, target: Target) -> float:
+        """Time budget [s] of every download of this target, the same for all configurations (design, rule 5).
+
+        Twice what BL should need: three seconds of look-ups, handshakes and one lost SYN, then the file at
+        `slowest_mbit`. A target whose size is not known counts as `max_bytes`.
+        """
+        if self.budget_s is not None:
+            return self.budget_s
+        known = target.size_bytes is not None and not target.size_is_lower_bound
+        size = min(target.size_bytes or self.max_bytes, self.max_bytes) if known else self.max_bytes
+        return round(2 * (3.0 + size * 8 / (self.slowest_mbit * 1e6)), 1)
+
+    def configuration(self, name: str) -> Configuration:
+        """The configuration of that name, the warm-up included."""
+        return next(c for c in (paper.WARMUP, *self.configurations) if c.name == name)
+
+    def description(self) -> dict[str, Any]:
+        """The plan as plain data, with the complete levels of each configuration."""
+        plain: dict[str, Any] = dataclasses.asdict(self)
+        # Neither where the file lies nor what is compared later decides what is downloaded.
+        del plain["path"], plain["comparisons"]
+        plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
+        for entry in plain["configurations"]:
+            entry["levels"] = complete_levels(entry["levels"])
+        return plain
+
+    def for_analysis(self) -> Description:
+        """What analysis has to know of the campaign: `campaign.json`."""
+        configurations = tuple(describe(configuration) for configuration in (paper.WARMUP, *self.configurations))
+        return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons)
+
+
+def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str]) -> str:
+    """SHA-256 over everything that decides what is downloaded, how, and in which order."""
+    plan = {
+        "campaign": campaign.description(),
+        "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
+        "vantage_points": sorted(vantage_points),
+    }
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+
+
+MOST_ITERATIONS = 100_000
+
+_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget"})
+"""Fields that are read by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """The fields of a campaign file, save those of `_SEVERAL_SHAPES`."""
+
+    name: str
+    targets: str
+    lab: str | None = None
+    vantage_points: list[str] = field(default_factory=list)
+    allowed_prefixes: list[str] = field(default_factory=list)
+    nameservers: list[str] = field(default_factory=list)
+    iterations: int = 1
+    seed: int = 1
+    order: Order = Order.BALANCED
+    isolation: Isolation = Isolation.NETNS
+    slowest_mbit: float = 2.0
+    max_bytes: int = 20_000_000
+    contact: str | None = None
+    max_attempts: int = 3
+    address_family: Family = Family.IPV4
+
+    __pydantic_config__ = STRICT
+
+
+def load(path: Path) -> Campaign:
+    """The campaign of a TOML file. Raises UsageError: one sentence with file, field and remedy."""
+    return from_document(read_toml(path), path)
+
+
+def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
+    """The campaign of a TOML document; `path` is named in faults and is where relative paths start."""
+    where = str(path)
+    rest = {key: value for key, value in document.items() if key not in _SEVERAL_SHAPES}
+    entry = build(rest, _File, where=where)
+    _check(entry, where)
+    configurations = read_configurations(document, where)
+    return Campaign(
+        name=entry.name,
+        path=path,
+        lab=entry.lab,
+        targets=entry.targets,
+        vantage_points=tuple(entry.vantage_points),
+        allowed_prefixes=parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
+        or ANYWHERE,
+        nameservers=tuple(entry.nameservers),
+        iterations=entry.iterations,
+        seed=entry.seed,
+        order=entry.order,
+        isolation=entry.isolation,
+        budget_s=_budget(document.get("budget", "auto"), where),
+        slowest_mbit=entry.slowest_mbit,
+        max_bytes=entry.max_bytes,
+        user_agent=f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
+        max_attempts=entry.max_attempts,
+        address_family=entry.address_family,
+        configurations=configurations,
+        comparisons=read_comparisons(document, configurations, where),
+    )
+
+
+def _check(entry: _File, where: str) -> None:
+    if not NAME.fullmatch(entry.name):
+        raise fault(f"{entry.name!r} is no name", where, "name", NAME_REMEDY)
+    if len(set(entry.vantage_points)) != len(entry.vantage_points):
+        raise fault("a vantage point is named twice", where, "vantage_points", "name each once")
+    for name in ("iterations", "max_bytes", "max_attempts", "slowest_mbit"):
+        if not 0 < getattr(entry, name) < float("inf"):
+            raise fault("it must be greater than 0", where, name, "leave it out for the default")
+    if entry.iterations > MOST_ITERATIONS:
+        raise fault(f"{entry.iterations} is above {MOST_ITERATIONS}, the limit", where, "iterations", "lower it")
+    for server in entry.nameservers:
+        try:
+            ipaddress.ip_address(server)
+        except ValueError:
+            raise fault(f"{server!r} is no IP address", where, "nameservers", "name servers by address") from None
+    if entry.contact is not None and not entry.contact.isprintable():
+        raise fault("it has control characters", where, "contact", "write an e-mail address or a URL")
+    if entry.contact is None and entry.lab is None:
+        raise fault(
+            "real servers are measured only by somebody who can be reached", where, "contact", "write an e-mail address"
+        )
+    if entry.targets == "lab" and entry.lab is None:
+        raise fault("there is no lab in this campaign", where, "targets", 'name a file of targets, or set lab = "anrw"')
+
+
+def _budget(value: object, where: str) -> float | None:
+    if value == "auto":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3600:
+        raise fault("it is neither auto nor a number of seconds", where, "budget", 'write "auto", or 0.1 to 3600')
+    return float(value)

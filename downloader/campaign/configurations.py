@@ -1,0 +1,133 @@
+"""The fields `configurations` and `permute` of a campaign file -> configurations."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from downloader import clients, factors
+from downloader.campaign.apply import complete_levels, settings_for
+from upshift import paper
+from upshift.domain import Configuration, Transport
+from upshift.errors import UsageError
+from upshift.files.config import STRICT, build
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
+"""Names become folders and columns: nothing that a path or a shell could misread."""
+
+NAME_REMEDY = "use up to 40 letters, digits, dots and dashes"
+
+
+def fault(what: str, where: str, name: str, remedy: str) -> UsageError:
+    """What is wrong with a field of a campaign file."""
+    return UsageError(f"field {name}: {what}", where=where, remedy=remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """One `[[configurations]]` of a campaign file."""
+
+    name: str
+    client: str
+    levels: dict[str, bool | int | str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    __pydantic_config__ = STRICT
+
+
+def is_paper(document: Mapping[str, Any]) -> bool:
+    """Whether a campaign file asks for the paper's configurations: it says so, or names none."""
+    named, permuted = document.get("configurations"), document.get("permute")
+    return named == "paper" or (named is None and permuted is None)
+
+
+def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Configuration, ...]:
+    """The configurations of a campaign file, without the warm-up.
+
+    Raises:
+        UsageError: a wrong field, two of one name, or none at all.
+    """
+    named, permuted = document.get("configurations"), document.get("permute")
+    remedy = 'write "paper", or [[configurations]] tables'
+    if named is not None and named != "paper" and not isinstance(named, list):
+        raise fault(f"{named!r} is unknown", where, "configurations", remedy)
+    found = list(paper.CONFIGURATIONS) if is_paper(document) else []
+    if isinstance(named, list):
+        found += [_configuration(entry, f"{where}: configurations[{i}]") for i, entry in enumerate(named)]
+    if permuted is not None:
+        taken = {configuration.name for configuration in found}
+        brought = permutations(permuted, where=where)
+        found = [c for c in brought if c.name != paper.BASELINE_AGAIN or c.name not in taken] + found
+    if not found:
+        raise fault("it names no configuration", where, "configurations", remedy)
+    names = [configuration.name for configuration in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise fault(f"there are two named {name}", where, "configurations", "give each its own name")
+    return tuple(found)
+
+
+def _configuration(data: object, where: str) -> Configuration:
+    entry = build(data, _Entry, where=where)
+    if not NAME.fullmatch(entry.name) or entry.name == paper.WARMUP.name:
+        raise fault(f"{entry.name!r} is no name", where, "name", NAME_REMEDY)
+    client = clients.ALL.pick(entry.client, where=where)
+    levels = {name: _level(value) for name, value in entry.levels.items()}
+    if levels and client.transport is not Transport.TCP:
+        raise fault(
+            f"{client.name} does not use TCP, so {', '.join(levels)} would change nothing",
+            where,
+            "levels",
+            "leave them out",
+        )
+    canonical = complete_levels(levels, where=where)
+    settings_for(levels, where=where)  # contradictions are told now, not in the middle of a campaign
+    return Configuration(
+        name=entry.name,
+        client=client.name,
+        levels={name: canonical[name] for name in levels},
+        options=client.parse_options(entry.options, where=where),
+    )
+
+
+def _level(value: bool | int | str) -> str:
+    """A level as text: TOML's `true` and `false` are `on` and `off`."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def permutations(names: object, *, where: str) -> list[Configuration]:
+    """The full factorial of some factors: every combination of their levels, by the client `requests`.
+
+    A combination that the paper has keeps the paper's name (BL, ECN, SACK, WS, ALL); others are named by the labels of
+    what is not at its default, as in `ECN+SACK` or `TS-off`. BL comes with BL2, the same again, for the noise floor.
+    """
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise fault("it is no list of factors", where, "permute", 'write permute = ["ecn", "sack"]')
+    if len(set(names)) != len(names):
+        raise fault("a factor is named twice", where, "permute", "name each once")
+    chosen = [factors.ALL.pick(name, where=f"{where}: field permute") for name in names]
+    found = []
+    for combination in itertools.product(*(factor.levels for factor in chosen)):
+        levels = {factor.name: level for factor, level in zip(chosen, combination, strict=True)}
+        settings_for(levels, where=where)
+        name = _combination_name(levels)
+        names = (name, paper.BASELINE_AGAIN) if name == paper.BASELINE else (name,)
+        found += [Configuration(name=each, client=paper.WARMUP.client, levels=levels) for each in names]
+    return found
+
+
+def _combination_name(levels: Mapping[str, str]) -> str:
+    complete = complete_levels(levels)
+    for known in paper.CONFIGURATIONS:
+        if known.client == paper.WARMUP.client and complete_levels(known.levels) == complete:
+            return known.name
+    parts = []
+    for name, level in levels.items():
+        factor = factors.ALL[name]
+        if level != factor.default:
+            plain = factor.levels == (factor.default, level)
+            parts.append(factor.label if plain else f"{factor.label}-{level.replace('/', '-')}")
+    return "+".join(parts) or paper.BASELINE

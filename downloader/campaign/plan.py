@@ -1,0 +1,105 @@
+"""The order of everything, from a seed and without a clock: which target, which configuration, in which position.
+
+A vantage point's plan is a list of measurement runs. In a balanced plan the runs come in blocks of as many runs as
+there are configurations. Within a block each run is another rotation of one circle of configurations, so each
+configuration has each position exactly once per block; the circle and the order of the rotations are drawn anew for
+each block, so nobody always follows the same predecessor. In the circle, the transport with fewer configurations is
+spread evenly among the other, which is as alternating as the numbers allow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from downloader import clients
+from downloader.campaign.campaign import Campaign, Order
+from upshift import paper
+from upshift.domain import Configuration, Target, Transport
+from upshift.errors import UsageError
+
+MOST_RUNS = 2_000_000
+"""Measurement runs of one vantage point: a plan is held in memory, 300 bytes per run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One measurement run: all configurations for one target, after one warm-up."""
+
+    number: int
+    """From 0, in the order of the plan; also a part of the capture's name."""
+    iteration: int
+    """From 1."""
+    target: Target
+    configurations: tuple[str, ...]
+    """Names in order of position; position 0 is the warm-up."""
+
+
+def make_plan(
+    campaign: Campaign, targets: Sequence[Target], *, vantage: str, index: int, vantage_points: int
+) -> tuple[PlannedRun, ...]:
+    """The measurement runs of one vantage point.
+
+    Args:
+        index, vantage_points: which of how many vantage points this is. Each visits the targets in one common order
+            from another start, so that no two need the same target at the same time while they keep pace.
+
+    Raises:
+        UsageError: the plan is too long.
+    """
+    if campaign.iterations * len(targets) > MOST_RUNS:
+        raise UsageError(
+            f"{campaign.iterations} iterations of {len(targets)} targets are more than {MOST_RUNS} measurement runs",
+            where=f"{campaign.path}: field iterations",
+            remedy="lower it, or divide the targets among campaigns",
+        )
+    orders = _orders(campaign, seed=f"{campaign.seed}/{vantage}")
+    common = list(targets)
+    random.Random(f"{campaign.seed}/targets").shuffle(common)
+    runs: list[PlannedRun] = []
+    for iteration in range(1, campaign.iterations + 1):
+        start = (index * len(common)) // vantage_points + iteration - 1
+        for step in range(len(common)):
+            runs.append(
+                PlannedRun(
+                    number=len(runs),
+                    iteration=iteration,
+                    target=common[(start + step) % len(common)],
+                    configurations=(paper.WARMUP.name, *next(orders)),
+                )
+            )
+    return tuple(runs)
+
+
+def _orders(campaign: Campaign, *, seed: str) -> Iterator[tuple[str, ...]]:
+    """Orders of the configurations, one per measurement run, without end."""
+    if campaign.order == Order.PUBLISHED:
+        while True:
+            yield tuple(configuration.name for configuration in campaign.configurations)
+    yield from balanced_orders(campaign.configurations, random.Random(seed))
+
+
+def balanced_orders(configurations: Sequence[Configuration], generator: random.Random) -> Iterator[tuple[str, ...]]:
+    """Orders in which every configuration has every position once per block of `len(configurations)` orders."""
+    groups: dict[Transport, list[str]] = {Transport.TCP: [], Transport.QUIC: []}
+    for configuration in configurations:
+        groups[clients.ALL[configuration.client].transport].append(configuration.name)
+    fewer, more = sorted(groups.values(), key=len)
+    size = len(configurations)
+    while True:
+        generator.shuffle(fewer)
+        generator.shuffle(more)
+        circle = spread(fewer, more)
+        starts = list(range(size))
+        generator.shuffle(starts)
+        for start in starts:
+            yield tuple(circle[(start + position) % size] for position in range(size))
+
+
+def spread(fewer: Sequence[str], more: Sequence[str]) -> list[str]:
+    """A circle in which the fewer are as evenly spread among the more as whole numbers allow."""
+    size = len(fewer) + len(more)
+    places = {(number * size) // len(fewer) for number in range(len(fewer))}
+    first, second = iter(fewer), iter(more)
+    return [next(first) if place in places else next(second) for place in range(size)]

@@ -1,0 +1,229 @@
+"""Calls client programs in a place: Python ones from a warm interpreter, binaries directly. All waits are bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed
+from upshift.errors import PlaceError
+from upshift.scrub import scrub
+from upshift.system.place import Place
+from upshift.system.process import Child
+
+GRACE_S = 8.0
+"""How long a client may go on after its budget (saying good-bye, hashing, printing) before it is killed."""
+
+START_S = 30.0
+"""How long an interpreter may take to import a client on a busy machine."""
+
+_SLICE_S = 0.1
+"""How often a wait looks whether the campaign is being stopped."""
+
+RESOLVE = "downloader.programs.resolve"
+
+
+class StoppedError(Exception):
+    """The campaign is being stopped; what was running has been killed."""
+
+
+class GoneError(Exception):
+    """A program ended, or did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """How a program ended and what it said."""
+
+    returncode: int | None
+    """Negative for a signal, None where it was killed because its time was over."""
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The answer to a fresh DNS look-up."""
+
+    addresses: tuple[str, ...]
+    cnames: tuple[str, ...]
+    dns_s: float | None
+    error: str | None
+
+
+class _Reader:
+    """Reads a pipe in bounded waits."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def read(self, files: list[int], deadline: float) -> list[tuple[int, bytes]]:
+        """What arrives next. Raises StoppedError, or TimeoutError at the deadline."""
+        while True:
+            if self._stop.is_set():
+                raise StoppedError
+            left = deadline - time.monotonic()
+            ready = select.select(files, [], [], max(min(left, _SLICE_S), 0.0))[0]
+            if ready:
+                return [(number, os.read(number, 65536)) for number in ready]
+            if left <= 0:
+                raise TimeoutError
+
+
+class Warm:
+    """A warm interpreter in a place (`downloader.programs.warm`), which forks a child per call."""
+
+    def __init__(self, place: Place, program: str, stop: threading.Event) -> None:
+        self._place, self._program, self._reader = place, program, _Reader(stop)
+        self._child: Child | None = None
+        self._ready = False
+        self._rest = b""
+
+    def start(self) -> None:
+        """Starts the interpreter, without waiting for it."""
+        command = [sys.executable, "-P", "-m", "downloader.programs.warm", self._program]
+        self._child = self._place.start(command, stdin=True, stdout=True, binary=True)
+        self._ready, self._rest = False, b""
+
+    def ask(self, argv: list[str], *, limit_s: float) -> Reply:
+        """Runs the program once. Raises GoneError where the interpreter itself fails, StoppedError when stopped."""
+        try:
+            if self._child is None or self._child.returncode is not None:
+                self.stop()
+                self.start()
+            if not self._ready:
+                self._ready = self._line(time.monotonic() + START_S)["ready"] is True
+            assert self._child is not None and self._child.stdin is not None  # noqa: S101 - started with pipes
+            request = json.dumps({"argv": argv, "limit_s": limit_s}).encode() + b"\n"
+            self._child.stdin.write(request)
+            self._child.stdin.flush()
+            answer = self._line(time.monotonic() + limit_s + 15.0)
+            return Reply(returncode=answer["returncode"], stdout=answer["stdout"], stderr=answer["stderr"])
+        except (TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
+            self.stop()
+            raise GoneError(f"its interpreter failed ({type(error).__name__})") from None
+        except StoppedError:
+            self.stop()
+            raise
+
+    def _line(self, deadline: float) -> dict[str, Any]:
+        assert self._child is not None and self._child.stdout is not None  # noqa: S101 - started with pipes
+        number = self._child.stdout.fileno()
+        while b"\n" not in self._rest:
+            [(_, data)] = self._reader.read([number], deadline)
+            if not data:
+                raise ValueError("the interpreter has gone")
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def stop(self) -> None:
+        """Ends the interpreter and the child that it may be running."""
+        if self._child is not None:
+            self._child.stop(signal.SIGKILL)
+            self._child = None
+
+
+class Caller:
+    """Calls the clients of one vantage point. Use as a context manager: it ends its interpreters."""
+
+    def __init__(self, place: Place, clients: list[Client], stop: threading.Event) -> None:
+        self._place, self._stop = place, stop
+        programs = {client.program for client in clients if client.is_python} | {RESOLVE}
+        self._warm = {program: Warm(place, program, stop) for program in sorted(programs)}
+        self._binaries = {c.program: c.command()[0] for c in clients if not c.is_python}
+
+    def __enter__(self) -> Caller:
+        for warm in self._warm.values():
+            warm.start()  # all at once: they import while the first run prepares
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for warm in self._warm.values():
+            warm.stop()
+
+    def resolve(self, name: str, *, family: str, timeout_s: float = 10.0) -> Resolution:
+        """A fresh look-up from the place."""
+        argv = ["--name", name, "--family", family, "--timeout-s", str(timeout_s)]
+        for server in self._place.nameservers:
+            argv += ["--nameserver", server]
+        for prefix in self._place.allowed_prefixes:
+            argv += ["--allow", str(prefix)]
+        try:
+            # Twice the time: `any` asks for two types.
+            reply = self._warm[RESOLVE].ask(argv, limit_s=2 * timeout_s + GRACE_S)
+            answer = json.loads(reply.stdout)
+            return Resolution(
+                addresses=tuple(str(address) for address in answer["addresses"]),
+                cnames=tuple(scrub(str(name)) for name in answer["cnames"]),
+                dns_s=answer["dns_s"],
+                error=answer["error"],
+            )
+        except (GoneError, ValueError, KeyError, TypeError) as error:
+            return Resolution(addresses=(), cnames=(), dns_s=None, error=scrub(f"the look-up failed: {error}"))
+
+    def download(self, client: Client, request: DownloadRequest) -> ClientResult:
+        """One download. A client that crashes, hangs or talks nonsense is a record, not an exception.
+
+        Raises:
+            StoppedError: the campaign is being stopped; the client has been killed.
+        """
+        began = time.time()
+        limit_s = request.budget_s + GRACE_S
+        try:
+            if client.is_python:
+                reply = self._warm[client.program].ask(client.arguments(request), limit_s=limit_s)
+            else:
+                reply = self._run([self._binaries[client.program], *client.arguments(request)], limit_s=limit_s)
+        except GoneError as error:
+            return crashed("", why=f"{client.name}: {error}", started_at=began, request=request)
+        if reply.returncode is None:
+            why = f"killed {GRACE_S:g} s after the end of its budget"
+            return crashed(reply.stderr, why=why, started_at=began, request=request)
+        if reply.returncode != 0:
+            return crashed(reply.stderr, why=_ending(reply.returncode), started_at=began, request=request)
+        try:
+            return client.parse(reply.stdout)
+        except AnswerError as error:
+            return crashed(reply.stderr, why=str(error), started_at=began, request=request)
+
+    def _run(self, argv: list[str], *, limit_s: float) -> Reply:
+        child = self._place.start(argv, stdout=True, stderr=True, binary=True)
+        assert child.stdout is not None and child.stderr is not None  # noqa: S101 - started with pipes
+        said: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
+        out, err = said
+        open_ends = set(said)
+        deadline, reader = time.monotonic() + limit_s, _Reader(self._stop)
+        returncode: int | None = None
+        try:
+            while open_ends:
+                for number, data in reader.read(sorted(open_ends), deadline):
+                    said[number] += data
+                    if not data:
+                        open_ends.discard(number)
+            returncode = child.wait(5.0)
+        except (TimeoutError, PlaceError):
+            returncode = None
+        finally:
+            child.stop(signal.SIGKILL)
+        return Reply(
+            returncode=returncode,
+            stdout=said[out].decode("utf-8", "replace"),
+            stderr=said[err].decode("utf-8", "replace"),
+        )
+
+
+def _ending(returncode: int) -> str:
+    if returncode < 0:
+        with contextlib.suppress(ValueError):
+            return f"ended by {signal.Signals(-returncode).name}"
+    return f"exit code {returncode}"

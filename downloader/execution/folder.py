@@ -1,0 +1,76 @@
+"""A campaign's folder: one process at a time works in it, and a journal per vantage point is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from downloader.execution.journal import FILE_NAME, Journal
+from upshift.errors import UsageError
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Holds a campaign's folder for one process; the lock dies with it, however it dies (flock(2)).
+
+    Raises:
+        UsageError: another process holds it, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / ".lock").open("a")
+    except OSError as error:
+        raise UsageError(
+            f"results cannot be written here ({error.strerror})",
+            where=str(folder),
+            remedy="name another folder by --out" if error.errno != errno.ENOSPC else "make room there",
+        ) from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "another upshift run is working in this folder",
+                where=str(folder),
+                remedy="wait for it, or use another --out",
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
+    """Vantage point -> its journal, open for reading, in order of name.
+
+    Raises:
+        UsageError: the folder holds no journal, or one that cannot be read.
+    """
+    paths = sorted(folder.glob(f"vantage/*/{FILE_NAME}"))
+    if not paths:
+        what = "this folder holds no campaign" if folder.is_dir() else "there is no such folder"
+        raise UsageError(what, where=str(folder), remedy="name the --out of an upshift run")
+    with contextlib.ExitStack() as stack:
+        journals: dict[str, Journal] = {}
+        try:
+            for path in paths:
+                journals[path.parent.name] = Journal(path, read_only=True)
+                stack.callback(journals[path.parent.name].close)
+            yield journals
+        except sqlite3.Error as error:
+            raise UsageError(
+                f"a journal cannot be read ({error})", where=str(folder), remedy="copy the whole folder again"
+            ) from None
+
+
+def environment(journals: Mapping[str, Journal]) -> dict[str, Any]:
+    """The document `environment.json`: the campaign, its plan, and what each vantage point was like."""
+    document: dict[str, Any] = {"schema": 1}
+    for journal in journals.values():
+        document |= {"campaign": json.loads(journal.meta("campaign") or "{}"), "plan_sha256": journal.meta("plan_hash")}
+    places = {name: json.loads(journal.meta("environment") or "{}") for name, journal in journals.items()}
+    return document | {"vantage_points": places}

@@ -1,0 +1,150 @@
+"""Rows of `downloads`, from what was planned and what clients, capture and place said. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from downloader import clients
+from downloader.campaign.apply import complete_levels
+from downloader.client import ClientResult
+from downloader.execution.capture import Captured
+from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target
+from upshift.system.place import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What is known of a download before it starts."""
+
+    campaign: str
+    vantage: str
+    iteration: int
+    target: Target
+    configuration: Configuration
+    position: int
+    attempt: int
+    budget_s: float
+    port: int
+
+
+def record(planned: Planned, result: ClientResult, *, dns_s: float | None) -> Download:
+    """The row of a download that a client has answered."""
+    configuration, target = planned.configuration, planned.target
+    detail = result.tcp if result.tcp is not None else result.quic
+    return Download(
+        campaign=planned.campaign,
+        vantage=planned.vantage,
+        iteration=planned.iteration,
+        domain=target.domain,
+        url=target.url,
+        provider=str(target.provider),
+        configuration=configuration.name,
+        client=configuration.client,
+        transport=clients.ALL[configuration.client].transport,
+        levels=json.dumps(complete_levels(configuration.levels)),
+        position=planned.position,
+        attempts=planned.attempt,
+        started_at=result.started_at,
+        outcome=result.outcome,
+        failure=result.failure,
+        failure_detail=result.failure_detail,
+        http_status=result.http_status,
+        http_version=result.http_version,
+        content_length=result.content_length,
+        body_bytes=result.body_bytes,
+        body_sha256=result.body_sha256,
+        server_ip=result.server_ip,
+        server_port=result.server_port if result.server_port is not None else planned.port,
+        local_ip=result.local_ip,
+        local_port=result.local_port,
+        dns_s=dns_s,
+        connect_s=result.connect_s,
+        tls_s=result.tls_s,
+        first_byte_s=result.first_byte_s,
+        last_byte_s=result.last_byte_s,
+        budget_s=planned.budget_s,
+        client_cpu_s=result.client_cpu_s,
+        socket_drops=result.socket_drops,
+        client_version=result.client_version,
+        tls_version=result.tls_version,
+        tls_cipher=result.tls_cipher,
+        alpn=result.alpn,
+        transport_detail=None if detail is None else json.dumps(detail, sort_keys=True),
+        response_headers=json.dumps(dict(result.response_headers), sort_keys=True) if result.http_status else None,
+        capture=None,
+        capture_dropped=None,
+        lab_lateness_p99_ms=None,
+        lab_sent=None,
+        lab_received=None,
+        lab_dropped=None,
+        lab_marked=None,
+    )
+
+
+def not_started(failure: Failure, detail: str, *, at: float, address: str | None) -> ClientResult:
+    """The answer in place of a client that was never called, because there was nothing it could have done."""
+    return ClientResult(
+        outcome=Outcome.FAILED, failure=failure, failure_detail=detail, started_at=at, server_ip=address
+    )
+
+
+def complete(
+    downloads: Sequence[Download], *, capture: str | None, captured: Captured | None, verdict: Verdict | None
+) -> list[Download]:
+    """The rows of a measurement run with what is known only at its end."""
+    done = []
+    for download in same_object(downloads):
+        flow = None
+        if verdict is not None and download.local_port is not None:
+            flow = verdict.flows.get((download.transport, download.local_port))
+        done.append(
+            dataclasses.replace(
+                download,
+                capture=capture,
+                capture_dropped=None if captured is None else captured.dropped,
+                lab_lateness_p99_ms=None if verdict is None else verdict.lateness_p99_ms,
+                lab_sent=None if flow is None else flow.sent,
+                lab_received=None if flow is None else flow.received,
+                lab_dropped=None if flow is None else flow.dropped,
+                lab_marked=None if flow is None else flow.marked,
+            )
+        )
+    return done
+
+
+def mark_void(downloads: Sequence[Download], why: Disturbance) -> list[Download]:
+    """The rows of a run that was disturbed at its last attempt: recorded, and kept out of every speed-up."""
+    return [
+        dataclasses.replace(download, void_reason=why.reason.value, void_detail=why.detail) for download in downloads
+    ]
+
+
+def same_object(downloads: Sequence[Download]) -> list[Download]:
+    """The rows, with each `ok` one failed whose length or hash differs from what most of the run got.
+
+    Speed-ups compare times for the same bytes (design, section 5, rule 6). Where two objects are equally frequent, the
+    one that came first in the run counts as the true one.
+    """
+    objects = Counter((d.body_bytes, d.body_sha256) for d in downloads if d.outcome == Outcome.OK)
+    if len(objects) < 2:
+        return list(downloads)
+    true = objects.most_common(1)[0][0]  # equal counts come in order of first appearance
+    return [
+        d if d.outcome != Outcome.OK or (d.body_bytes, d.body_sha256) == true else _changed(d, true) for d in downloads
+    ]
+
+
+def _changed(download: Download, true: tuple[int, str | None]) -> Download:
+    what = f"{download.body_bytes} bytes, others got {true[0]}" if download.body_bytes != true[0] else "another hash"
+    return dataclasses.replace(
+        download, outcome=Outcome.FAILED, failure=Failure.CONTENT_CHANGED, failure_detail=f"the run's object: {what}"
+    )
+
+
+def failures(downloads: Iterable[Download]) -> Mapping[str, int]:
+    """How many downloads have each cause, most frequent first."""
+    return dict(Counter(str(d.failure) for d in downloads if d.failure is not None).most_common())

@@ -1,0 +1,227 @@
+"""Runs a campaign, or resumes one: a thread per vantage point, a journal each, one lock for the folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from downloader.campaign.campaign import Campaign, plan_hash
+from downloader.campaign.plan import PlannedRun, make_plan
+from downloader.campaign.targets import check_targets
+from downloader.execution.calls import StoppedError
+from downloader.execution.engine import Turns, Worker
+from downloader.execution.folder import folder_lock
+from downloader.execution.journal import Counts, Journal
+from downloader.execution.records import failures
+from upshift.domain import Target
+from upshift.errors import PlaceError, UsageError
+from upshift.files import description
+from upshift.progress import Progress
+from upshift.system.place import Place
+from upshift.system.process import require
+
+_PACKAGES = ("upshift", "requests", "urllib3", "forcediphttpsadapter", "aioquic", "upshift-h3get", "dnspython")
+"""Packages whose version is stored with the data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """How a campaign stands after a run."""
+
+    planned: int
+    """Downloads in the plan."""
+    recorded: int
+    ok: int
+    failed: int
+    censored: int
+    void_runs: int
+    """Attempts of measurement runs that were thrown away because the place was disturbed."""
+    interrupted_runs: int
+    causes: Mapping[str, int]
+    """Cause of failure or censoring -> downloads."""
+    stopped: bool
+    """Ended early because it was asked to."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned download is recorded."""
+        return self.recorded == self.planned
+
+    def sentence(self, out: Path) -> str:
+        """One line for a person."""
+        causes = ", ".join(f"{cause} {count}" for cause, count in self.causes.items())
+        void = f"; {self.void_runs} measurement runs were void and repeated" if self.void_runs else ""
+        return (
+            f"{out}: {self.recorded} of {self.planned} downloads recorded: {self.ok} ok, {self.failed} failed, "
+            f"{self.censored} censored{f' ({causes})' if causes else ''}{void}"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The same for a program."""
+        return {**asdict(self), "complete": self.complete}
+
+
+def run_campaign(
+    campaign: Campaign,
+    targets: Sequence[Target],
+    places: Mapping[str, Place],
+    out: Path,
+    *,
+    progress: Progress,
+    stop: threading.Event | None = None,
+) -> RunSummary:
+    """Runs what is left of a campaign in a folder, at all places side by side.
+
+    Args:
+        places: vantage point -> place.
+        out: the folder; made where it is missing, resumed where it holds the same plan.
+        stop: set it to end early, as Ctrl-C does; the run under way is made again by the next start.
+
+    Raises:
+        UsageError: another plan is in the folder, another process works in it, or a target is broken.
+        PlaceError: a place cannot do what was asked. Other vantage points finish first.
+        KeyboardInterrupt: after everything has been stopped cleanly.
+    """
+    if not places:
+        raise UsageError("there is no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
+    check_targets(targets, where=campaign.targets)
+    require("tcpdump", package="tcpdump")
+    out = out.resolve()  # a place may have another working folder
+    stopping = stop or threading.Event()
+    with folder_lock(out):
+        journals: dict[str, Journal] = {}
+        try:
+            journals = _open_journals(campaign, targets, places, out)
+            # Anew each time: comparisons may have been added to a campaign that is finished.
+            description.write(out, campaign.for_analysis())
+            _work(campaign, journals, targets, places, out, progress, stopping)
+            return _summary(list(journals.values()), stopped=stopping.is_set())
+        except sqlite3.OperationalError as error:
+            raise PlaceError(
+                f"the journal cannot be written ({error})",
+                where=str(out),
+                remedy="make room there, then give the same command again; what is recorded stays",
+            ) from None
+        finally:
+            for journal in journals.values():
+                journal.close()
+
+
+def _open_journals(
+    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path
+) -> dict[str, Journal]:
+    """All journals, made or resumed. All plans are compared before anything is downloaded."""
+    digest = plan_hash(campaign, targets, list(places))
+    known = {path.parent.name for path in out.glob("vantage/*/journal.sqlite")}
+    if known - set(places):
+        raise UsageError(
+            f"this folder has results of other vantage points ({', '.join(sorted(known - set(places)))})",
+            where=str(out),
+            remedy="name the same vantage points, or use another --out",
+        )
+    journals: dict[str, Journal] = {}
+    try:
+        for name, place in places.items():
+            plan = _plan(campaign, targets, places, name)
+            journals[name] = Journal.open(out / "vantage" / name, plan, plan_hash=digest)
+            journals[name].set_meta("campaign", json.dumps(campaign.description()))
+            environment = {**place.environment(), "python_packages": _versions()}
+            journals[name].set_meta("environment", json.dumps(environment, default=str))
+    except BaseException:
+        for journal in journals.values():
+            journal.close()
+        raise
+    return journals
+
+
+def _plan(
+    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], name: str
+) -> tuple[PlannedRun, ...]:
+    names = sorted(places)
+    return make_plan(campaign, targets, vantage=name, index=names.index(name), vantage_points=len(names))
+
+
+def _work(
+    campaign: Campaign,
+    journals: Mapping[str, Journal],
+    targets: Sequence[Target],
+    places: Mapping[str, Place],
+    out: Path,
+    progress: Progress,
+    stop: threading.Event,
+) -> None:
+    """A thread per vantage point. A vantage point that fails lets the others finish."""
+    turns, errors = Turns(), list[BaseException]()
+
+    def one(name: str) -> None:
+        # Children are started by this thread, so they die when it does (see upshift.system.process).
+        try:
+            plan = _plan(campaign, targets, places, name)
+            worker = Worker(
+                campaign, places[name], journals[name], plan, out=out, turns=turns, progress=progress, stop=stop
+            )
+            worker.work()
+        except StoppedError:
+            pass
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ended[name].set()
+
+    # Events, not joins: before Python 3.13 a join that Ctrl-C interrupts takes the thread for ended (gh-90882), and its
+    # journal was closed under its hands.
+    ended = {name: threading.Event() for name in places}
+    threads = {name: threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places}
+    try:
+        for thread in threads.values():
+            thread.start()
+        for event in ended.values():
+            while not event.wait(0.5):  # short waits, so that Ctrl-C is heard
+                pass
+    except BaseException:
+        stop.set()
+        for name, thread in threads.items():
+            if thread.ident is not None:
+                _await(ended[name])
+        raise
+    if errors:
+        raise errors[0]
+
+
+def _await(ended: threading.Event) -> None:
+    """Waits whatever is pressed: all waits of a thread that is being stopped are bounded."""
+    while not ended.is_set():
+        with contextlib.suppress(KeyboardInterrupt):
+            ended.wait(0.5)
+
+
+def _summary(journals: Sequence[Journal], *, stopped: bool) -> RunSummary:
+    counts: list[Counts] = [journal.counts() for journal in journals]
+    return RunSummary(
+        planned=sum(c.planned for c in counts),
+        recorded=sum(c.recorded for c in counts),
+        ok=sum(c.ok for c in counts),
+        failed=sum(c.failed for c in counts),
+        censored=sum(c.censored for c in counts),
+        void_runs=sum(c.void_runs for c in counts),
+        interrupted_runs=sum(c.interrupted_runs for c in counts),
+        causes=failures(download for journal in journals for download in journal.downloads()),
+        stopped=stopped,
+    )
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found

@@ -1,0 +1,144 @@
+"""`campaign.json`: what a campaign folder says of its configurations, and of what is compared with what.
+
+`upshift run` writes it, analysis reads it. Comparisons are no part of the plan's hash, as they decide nothing about
+what is downloaded: to add one, write it into the campaign file and give the same `upshift run` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from upshift import paper
+from upshift.domain import Comparison, Role, Transport
+from upshift.errors import UsageError
+from upshift.files import store
+from upshift.files.config import build, read_json
+
+FILE_NAME = "campaign.json"
+
+SCHEMA = 1
+"""Raise it when a field changes its meaning."""
+
+MAX_NAME = 100
+"""Characters of a comparison's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConfiguration:
+    """A configuration with everything that is implied in it."""
+
+    name: str
+    """What tables call it."""
+    client: str
+    """Name of the client."""
+    transport: Transport
+    """What the client uses."""
+    levels: Mapping[str, str]
+    """Factor -> level, defaults included."""
+    options: Mapping[str, int]
+    """The client's numbers, defaults included."""
+
+    def same_as(self, other: DescribedConfiguration) -> bool:
+        """Whether the two differ in nothing but their names."""
+        return not self.differences(other)
+
+    def differences(self, other: DescribedConfiguration) -> list[str]:
+        """What differs, e.g. `ecn`. What only one of the two has is not counted: its Upshift knew one factor more."""
+        found = [] if self.client == other.client else ["client"]
+        for mine, theirs in ((self.levels, other.levels), (self.options, other.options)):
+            found += [name for name in mine if name in theirs and mine[name] != theirs[name]]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The content of `campaign.json`."""
+
+    campaign: str
+    """Name of the campaign."""
+    configurations: tuple[DescribedConfiguration, ...]
+    """In the order of the campaign file, the warm-up first."""
+    comparisons: tuple[Comparison, ...]
+    """In the order of the rows of Table 2."""
+
+
+def check(
+    entry: Comparison, *, known: Sequence[DescribedConfiguration], earlier: Sequence[Comparison], where: str
+) -> None:
+    """Raises UsageError where a comparison cannot be made, or contradicts those before it or its own role.
+
+    Args:
+        known: the campaign's configurations, the warm-up included.
+        where: the comparison's place in its file.
+    """
+    if not entry.name or len(entry.name) > MAX_NAME or not entry.name.isprintable():
+        raise _fault("name", f"{entry.name!r} is not a valid name", where, f"use up to {MAX_NAME} printable characters")
+    named = {configuration.name: configuration for configuration in known}
+    for field, name in (("config", entry.config), ("vs", entry.vs)):
+        if name not in named:
+            raise _fault(field, f"there is no configuration {name!r}", where, f"known are: {', '.join(named)}")
+    if entry.config == entry.vs:
+        raise _fault("vs", f"{entry.vs} is compared with itself", where, "name two configurations")
+    for other in earlier:
+        if other.name == entry.name:
+            raise _fault("name", f"there are two named {entry.name!r}", where, "leave one out, or rename it")
+        if (other.config, other.vs) == (entry.config, entry.vs):
+            raise _fault("vs", f"{other.name!r} compares these two already", where, "leave one out")
+    _check_role(entry, named[entry.config], named[entry.vs], where)
+
+
+def _check_role(entry: Comparison, config: DescribedConfiguration, vs: DescribedConfiguration, where: str) -> None:
+    differences = config.differences(vs)
+    if entry.role is Role.NOISE_FLOOR and differences:
+        raise _fault(
+            "role",
+            f"a noise floor needs two equal configurations, {config.name} and {vs.name} differ in "
+            f"{', '.join(differences)}",
+            where,
+            f'write role = "{Role.EFFECT}"',
+        )
+    if (entry.role is Role.CACHE) != (paper.WARMUP.name in (config.name, vs.name)):
+        raise _fault(
+            "role",
+            f"{Role.CACHE} is the role of comparisons with {paper.WARMUP.name}, and of no others",
+            where,
+            f'write role = "{Role.EFFECT}"' if entry.role is Role.CACHE else f'write role = "{Role.CACHE}"',
+        )
+
+
+def _fault(field: str, what: str, where: str, remedy: str) -> UsageError:
+    return UsageError(f"field {field}: {what}", where=where, remedy=remedy)
+
+
+def write(folder: Path, description: Description) -> None:
+    """Writes the folder's `campaign.json`, whole or not at all."""
+    store.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
+
+
+def read(folder: Path) -> Description | None:
+    """What the folder says of its campaign; None where it has no `campaign.json` (an older Upshift made it).
+
+    Raises:
+        UsageError: the file is damaged, is of a newer schema, or has a comparison that cannot be made.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    document = read_json(path, remedy=_AGAIN)
+    schema = document.pop("schema", None)
+    if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
+        raise UsageError(
+            f"this is not a campaign's description of schema {SCHEMA}",
+            where=str(path),
+            remedy=f"{_AGAIN}, or update Upshift",
+        )
+    found = build(document, Description, where=str(path))
+    for index, entry in enumerate(found.comparisons):
+        where = f"{path}: comparisons[{index}]"
+        check(entry, known=found.configurations, earlier=found.comparisons[:index], where=where)
+    return found
+
+
+_AGAIN = "give the same `upshift run` again"

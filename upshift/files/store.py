@@ -1,0 +1,298 @@
+"""The versioned files that the stages exchange: Parquet (zstd), one schema per kind of table.
+
+Every file carries `upshift.kind` and `upshift.schema_version` in its metadata, and the unit of each column in the
+column's. A file of an older version is converted as it is read (`upshift.files.conversions`), one of another kind or a newer
+version is refused with a sentence. Files appear whole or not at all: they are written beside their place, flushed to
+disk, and renamed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import operator
+import os
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from upshift.domain import Download, Superseded, Target
+from upshift.errors import UsageError
+from upshift.files import conversions
+
+if typing.TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+Row = TypeVar("Row")
+
+SCHEMA_VERSIONS: Mapping[str, int] = {
+    "targets": 1,
+    "downloads": 2,
+    "superseded": 2,
+    "kpis": 2,
+    "survey_options": 1,
+    "survey_quic": 1,
+    "connections": 1,
+    "packets": 1,
+}
+"""Kind of table -> newest schema version. `upshift.files.conversions` says how an older one becomes it."""
+
+_ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
+
+DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
+"""The columns that name a download; `kpis` has them too."""
+
+ROWS_AT_ONCE = 10_000
+"""Rows that are in memory while they are written."""
+
+ROWS_READ_AT_ONCE = 1_000
+
+_UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_bytes": "B"}
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that becomes `path` when the block ends well, and vanishes when it does not."""
+    with whole_files(path) as (temporary,):
+        yield temporary
+
+
+@contextmanager
+def whole_files(*paths: Path) -> Iterator[tuple[Path, ...]]:
+    """Like `whole_file` for files that belong together: all are complete and on disk before the first gets its name.
+
+    They get their names in the order of `paths`, so the one that makes the others count comes last.
+    """
+    temporaries = tuple(path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths)
+    with ExitStack() as stack:
+        for path, temporary in zip(paths, temporaries, strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_remains(path)
+            stack.callback(temporary.unlink, missing_ok=True)
+        yield temporaries
+        for temporary in temporaries:
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
+        for path, temporary in zip(paths, temporaries, strict=True):
+            temporary.replace(path)
+
+
+def _remove_remains(path: Path) -> None:
+    """Removes what processes that were killed while they wrote this file have left of it."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        owner = part.name.split(".")[-2]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, document: object) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json_text(document))
+
+
+def json_text(document: object) -> str:
+    """A JSON document as files have it."""
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | None = None) -> None:
+    """Writes rows of one dataclass as one table; kinds of the spine's (`Target`, `Download`) need no `row_type`.
+
+    They are taken `ROWS_AT_ONCE` at a time, so `rows` may be an iterator over a ledger of any length.
+    """
+    with whole_file(path) as temporary, Table(temporary, kind, schema_of(row_type or _ROW_TYPES[kind])) as table:
+        for row in rows:
+            table.add(row)
+
+
+class Table:
+    """A table that is written row by row, at most `ROWS_AT_ONCE` of them in memory. Use as a context manager.
+
+    Args:
+        path: where it goes as it is; see `whole_file`.
+        schema: its columns. A row has them as attributes, or is a mapping of their names to values.
+    """
+
+    def __init__(self, path: Path, kind: str, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = schema
+        self._rows: list[object] = []
+        self._writer = pq.ParquetWriter(path, _with_metadata(schema, kind), compression="zstd")
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            self._writer.close()
+
+    def add(self, row: object) -> None:
+        """Adds a row."""
+        self._rows.append(row)
+        if len(self._rows) >= ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._rows:
+            return
+        pick: Any = operator.itemgetter if isinstance(self._rows[0], Mapping) else operator.attrgetter
+        columns = [pa.array(map(pick(field.name), self._rows), type=field.type) for field in self._schema]
+        self._rows = []
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+
+
+def write_table(path: Path, kind: str, table: pa.Table) -> None:
+    """Writes a pyarrow table with the kind's version in its metadata."""
+    import pyarrow.parquet as pq
+
+    schema = _with_metadata(table.schema, kind)
+    with whole_file(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        writer.write_table(table)
+
+
+def _with_metadata(schema: pa.Schema, kind: str) -> pa.Schema:
+    version = str(SCHEMA_VERSIONS[kind])
+    own = {b"upshift.kind": kind.encode(), b"upshift.schema_version": version.encode()}
+    return schema.with_metadata({**(schema.metadata or {}), **own})
+
+
+def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
+    """Rows of a table as dataclass values; columns that the dataclass lacks are ignored.
+
+    Raises:
+        UsageError: as `read_table`, and for a column that is missing and must have a value.
+    """
+    try:
+        return [conversions.build(row_type, row) for row in each_row(path, kind)]
+    except KeyError as error:
+        raise UsageError(f"the column {error.args[0]} is missing", where=str(path), remedy="make it again") from None
+
+
+def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a table as mappings, as the newest version has them; few are in memory at a time.
+
+    Raises:
+        UsageError: as `read_table`.
+    """
+    with _opened(path, kind) as (file, version):
+        for batch in file.iter_batches(batch_size=ROWS_READ_AT_ONCE):
+            yield from _newest(batch.to_pylist(), path, kind, version)
+
+
+def columns(path: Path, kind: str) -> tuple[str, ...]:
+    """Names of the columns that a table has. Raises UsageError as `read_table`."""
+    with _opened(path, kind) as (file, _):
+        return tuple(file.schema_arrow.names)
+
+
+def read_table(path: Path, kind: str) -> pa.Table:
+    """Reads a table. Raises UsageError for a missing or broken file, another kind, or a version that is too new."""
+    import pyarrow as pa
+
+    with _opened(path, kind) as (file, version):
+        table = file.read()
+    if version == SCHEMA_VERSIONS[kind] or kind not in _ROW_TYPES:
+        return table
+    schema = row_schema(kind)
+    rows = _newest(table.to_pylist(), path, kind, version)
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+def _newest(rows: Iterable[Mapping[str, Any]], path: Path, kind: str, version: int) -> Iterator[Mapping[str, Any]]:
+    for row in rows:
+        try:
+            yield conversions.converted(kind, version, SCHEMA_VERSIONS[kind], row)
+        except KeyError as error:
+            raise UsageError(
+                f"the column {error.args[0]} is missing", where=str(path), remedy="make it again"
+            ) from None
+
+
+@contextmanager
+def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """A file of ours, open, and its version. Turns what Parquet refuses, also while it is read, into a sentence."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file, _version(file.schema_arrow.metadata or {}, path, kind)
+    except FileNotFoundError:
+        raise UsageError("there is no such file", where=str(path), remedy=f"name a {kind} file of Upshift's") from None
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"this is no readable Parquet file ({said})", where=str(path), remedy="make it again"
+        ) from None
+
+
+def _version(metadata: Mapping[bytes, bytes], path: Path, kind: str) -> int:
+    found = metadata.get(b"upshift.kind", b"").decode("utf-8", "replace")
+    if found != kind:
+        raise UsageError(
+            f"this holds {found or 'no'} records of Upshift's, not {kind}",
+            where=str(path),
+            remedy=f"name a {kind} file",
+        )
+    version = metadata.get(b"upshift.schema_version", b"").decode("ascii", "replace")
+    if not version.isdecimal():
+        raise UsageError("its schema version is missing", where=str(path), remedy="make it again")
+    if int(version) > SCHEMA_VERSIONS[kind]:
+        raise UsageError(
+            f"schema version {version} of {kind} is newer than this Upshift knows ({SCHEMA_VERSIONS[kind]})",
+            where=str(path),
+            remedy="update Upshift",
+        )
+    return int(version)
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind of a file of ours; None where it is none, or cannot be read (`read_table` says why)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError):
+        return None
+    kind = metadata.get(b"upshift.kind")
+    return None if kind is None else kind.decode()
+
+
+def row_schema(kind: str) -> pa.Schema:
+    """The pyarrow schema of a kind whose dataclass is the spine's."""
+    return schema_of(_ROW_TYPES[kind])
+
+
+def schema_of(row_type: type) -> pa.Schema:
+    """The pyarrow schema of a dataclass: types from its annotations, units from the names."""
+    import pyarrow as pa
+
+    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    hints = typing.get_type_hints(row_type)
+    fields = []
+    for entry in dataclasses.fields(row_type):
+        hint: Any = hints[entry.name]
+        nullable = isinstance(hint, types.UnionType)
+        if nullable:
+            hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+        unit = next((u for suffix, u in _UNIT_SUFFIXES.items() if entry.name.endswith(suffix)), None)
+        fields.append(pa.field(entry.name, arrow[hint], nullable=nullable, metadata={"unit": unit} if unit else None))
+    return pa.schema(fields)

@@ -1,0 +1,62 @@
+"""Arguments of the commands that walk through a list: `crawl`, `survey options`, `survey quic`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from upshift.errors import UsageError
+from upshift.files.config import read_bytes
+
+Contact = Annotated[str, typer.Option(help="Mail or web address in the user agent, for those who are asked. Required.")]
+
+LedgerFile = Annotated[
+    Path | None, typer.Option(help="What is done already (SQLite). Default: --out with .ledger.sqlite.")
+]
+
+Shard = Annotated[str, typer.Option(help="Part of the list: i/n, by hash of the domain.")]
+
+Limit = Annotated[int | None, typer.Option(min=1, help="Domains of the shard to do. Default: all.")]
+
+BlockLists = Annotated[
+    list[Path] | None,
+    typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
+]
+
+OptOut = Annotated[Path | None, typer.Option(help="The same, for those who opt out meanwhile (made if missing).")]
+
+Nameserver = Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")]
+
+NameserverPort = Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")]
+
+Certificates = Annotated[
+    Path | None,
+    typer.Option(help="Certificates to trust (PEM). Default: the system's, or those that SSL_CERT_FILE names."),
+]
+
+MOST_CERTIFICATE_BYTES = 16 << 20
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")]
+
+
+def ledger_beside(out: Path, ledger: Path | None) -> Path:
+    """The ledger's file: the one that was named, or the default."""
+    return ledger or out.with_name(out.name + ".ledger.sqlite")
+
+
+def check_contact(contact: str) -> str:
+    """The contact without blanks around it. Raises UsageError where nothing is left, or a header could not hold it."""
+    if not contact.strip() or not contact.isprintable():
+        raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
+    return contact.strip()
+
+
+def check_certificates(file: Path | None) -> None:
+    """Raises UsageError for a file that is missing, or holds no certificate."""
+    if file is None:
+        return
+    remedy = "give certificates in PEM"
+    if b"-----BEGIN CERTIFICATE-----" not in read_bytes(file, most_bytes=MOST_CERTIFICATE_BYTES, remedy=remedy):
+        raise UsageError("there is no certificate in it", where=str(file), remedy=remedy)

@@ -1,0 +1,331 @@
+"""What a host can and cannot measure, and how to mend it: checks as pure functions of gathered facts.
+
+`vantage.doctor.facts` gathers, `vantage.doctor.cli` prints. A check is a function from `Facts` to a `Finding`; adding one
+is adding it to `CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from vantage.linux.cpu import CpusAwake, Method, Wakeups
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_KERNEL = (5, 4)
+"""nftables translates in `inet` tables since 5.2, and a process handle (pidfd_open(2)) exists since 5.3."""
+
+NEEDED_FREE_BYTES = 1_000_000_000
+STEAL_LIMIT = 0.02
+"""Share of CPU time that other guests may take before measurements suffer."""
+
+LATE_WAKEUP_US = 100.0
+"""Median from which on the lab's round trips could not be right to 0.1 ms."""
+
+WELL_KNOWN_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen"})
+"""Clock sources that are read without a trap into a slow device."""
+
+PACKAGES: Mapping[str, str] = {
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "ip": "iproute2",
+    "ss": "iproute2",
+    "sysctl": "procps",
+    "tcpdump": "tcpdump",
+    "caddy": "caddy",
+    "nginx": "nginx",
+    "knotd": "knot",
+}
+"""Programs that the lab needs -> their Debian package."""
+
+OUR_BINARIES = ("pathem", "h3get", "h3serve")
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    """It works, with a limit that one should know."""
+    CANNOT = "cannot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check."""
+
+    name: str
+    status: Status
+    says: str
+    remedy: str | None = None
+    lab: bool = True
+    """Whether the lab needs it; the others matter for campaigns on real hosts only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was seen on this host. A probe's value is None where it went well, else what it said."""
+
+    python: tuple[int, int, int]
+    kernel: str
+    root: bool
+    namespaces: str | None
+    tun: str | None
+    nat: str | None
+    capture: str | None
+    native: str | None
+    """Import of the capture engine `upshift_native`."""
+    trustme: str | None
+    """Import of the lab's certificate maker."""
+    cubic_by_route: str | None
+    programs: Mapping[str, str | None]
+    """Program -> what it says of its version, or None where it is missing."""
+    available_congestion_controls: tuple[str, ...]
+    allowed_congestion_controls: tuple[str, ...]
+    default_congestion_control: str | None
+    rmem_max: int | None
+    tcp_rmem_max: int | None
+    udp_gro: bool
+    steal_share: float
+    load_1m: float
+    cpus: int
+    clock: str | None
+    wakeups: Wakeups
+    """How late this host wakes when it is left alone."""
+    wakeups_awake: Wakeups
+    """The same with its CPUs kept awake."""
+    cpus_awake: CpusAwake
+    out: str
+    free_bytes: int
+    host_leftovers: tuple[str, ...] = field(default=())
+    """Changes of dead campaigns, in words."""
+    dead_labs: tuple[str, ...] = field(default=())
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """All findings, in the order of `CHECKS`."""
+    return [finding for check in CHECKS for finding in check(facts)]
+
+
+def lab_can_run(findings: list[Finding]) -> bool:
+    """Whether nothing that the lab needs is missing."""
+    return not any(finding.lab and finding.status is Status.CANNOT for finding in findings)
+
+
+def check_python(facts: Facts) -> list[Finding]:
+    said = "Python " + ".".join(map(str, facts.python))
+    if facts.python[:2] >= OLDEST_PYTHON:
+        return [Finding(name="Python", status=Status.OK, says=said)]
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    return [
+        Finding(name="Python", status=Status.CANNOT, says=f"{said} is older than {oldest}", remedy="run: make setup")
+    ]
+
+
+def check_kernel(facts: Facts) -> list[Finding]:
+    numbers = tuple(int(part) for part in facts.kernel.split("-")[0].split(".")[:2] if part.isdigit())
+    if numbers >= OLDEST_KERNEL:
+        return [Finding(name="kernel", status=Status.OK, says=f"Linux {facts.kernel}")]
+    said = f"Linux {facts.kernel} is older than {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]}"
+    return [Finding(name="kernel", status=Status.WARN, says=said, remedy="use a newer kernel; older ones are untried")]
+
+
+def check_rights(facts: Facts) -> list[Finding]:
+    if facts.root:
+        return [Finding(name="rights", status=Status.OK, says="root: lab and campaigns on this host", lab=False)]
+    said = "not root: the lab runs in a user namespace; a campaign on this host's own network does not"
+    return [Finding(name="rights", status=Status.WARN, says=said, remedy="use sudo for such campaigns", lab=False)]
+
+
+def check_probes(facts: Facts) -> list[Finding]:
+    """Things that were tried out in a private namespace."""
+    probes = [
+        _probe(
+            "namespaces",
+            facts.namespaces,
+            "network namespaces can be made",
+            "run as root, or allow user namespaces: sysctl -w user.max_user_namespaces=15000 "
+            "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
+        ),
+        _probe(
+            "TUN devices",
+            facts.tun,
+            "/dev/net/tun can be used",
+            "load the driver (modprobe tun), and for ordinary users: chmod 0666 /dev/net/tun",
+        ),
+        _probe("captures", facts.capture, "tcpdump captures in a namespace", "apt-get install tcpdump"),
+        _probe(
+            "CUBIC by route",
+            facts.cubic_by_route,
+            "routes can ask for CUBIC",
+            "load it: modprobe tcp_cubic",
+        ),
+    ]
+    nat = _probe(
+        "translation",
+        facts.nat,
+        'nftables can masquerade: isolation = "netns" works',
+        'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
+        lab=False,
+    )
+    return [*probes, nat]
+
+
+def _probe(name: str, fault: str | None, well: str, remedy: str, *, lab: bool = True) -> Finding:
+    if fault is None:
+        return Finding(name=name, status=Status.OK, says=well, lab=lab)
+    return Finding(name=name, status=Status.CANNOT, says=fault, remedy=remedy, lab=lab)
+
+
+def check_programs(facts: Facts) -> list[Finding]:
+    findings = []
+    for name, package in PACKAGES.items():
+        version = facts.programs.get(name)
+        if version is None:
+            findings.append(
+                Finding(name=name, status=Status.CANNOT, says="missing", remedy=f"apt-get install {package}")
+            )
+        else:
+            findings.append(Finding(name=name, status=Status.OK, says=version))
+    for name in OUR_BINARIES:
+        version = facts.programs.get(name)
+        status = Status.CANNOT if version is None else Status.OK
+        remedy = "run: make setup" if version is None else None
+        findings.append(Finding(name=name, status=status, says=version or "missing", remedy=remedy))
+    return findings
+
+
+def check_modules(facts: Facts) -> list[Finding]:
+    return [
+        _probe("capture engine", facts.native, "upshift_native can be imported", "run: make setup"),
+        _probe("certificates", facts.trustme, "trustme can be imported", "run: make setup"),
+    ]
+
+
+def check_congestion_control(facts: Facts) -> list[Finding]:
+    said = (
+        f"default {facts.default_congestion_control}; available: {' '.join(facts.available_congestion_controls)}; "
+        f"allowed for everybody: {' '.join(facts.allowed_congestion_controls)}"
+    )
+    if facts.default_congestion_control == "cubic":
+        return [Finding(name="congestion control", status=Status.OK, says=said, lab=False)]
+    return [
+        Finding(
+            name="congestion control",
+            status=Status.WARN,
+            says=said,
+            remedy="the lab sets CUBIC per route; on this host the default matters for uploads only",
+            lab=False,
+        )
+    ]
+
+
+def smallest_window_scale(buffer_bytes: int) -> int:
+    """The window scale that a SYN carries at least, where a receive buffer may grow to this size.
+
+    Source: net/ipv4/tcp_output.c, tcp_select_initial_window: scale = ilog2(space) - 15, between 0 and 14.
+    """
+    return min(14, max(0, buffer_bytes.bit_length() - 1 - 15))
+
+
+def check_buffers(facts: Facts) -> list[Finding]:
+    if facts.rmem_max is None:
+        return [Finding(name="window scale", status=Status.WARN, says="net.core.rmem_max is hidden here", lab=False)]
+    scale = smallest_window_scale(facts.rmem_max)
+    said = f"net.core.rmem_max = {facts.rmem_max} floors the window scale at {scale}"
+    if facts.tcp_rmem_max is not None:
+        default = smallest_window_scale(max(facts.rmem_max, facts.tcp_rmem_max))
+        said += f"; this host's own scale is {default}"
+    remedy = "lower scales are made by the route's window" if scale > 0 else None
+    return [Finding(name="window scale", status=Status.OK, says=said, remedy=remedy, lab=False)]
+
+
+def check_udp(facts: Facts) -> list[Finding]:
+    if facts.udp_gro:
+        return [Finding(name="UDP GRO", status=Status.OK, says="the kernel can hand over many datagrams at once")]
+    said = "the kernel has no UDP GRO (Linux 5.0), so QUIC costs more CPU time"
+    return [Finding(name="UDP GRO", status=Status.WARN, says=said, remedy="use a newer kernel", lab=False)]
+
+
+def check_quiet(facts: Facts) -> list[Finding]:
+    said = f"{facts.cpus} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
+    if facts.load_1m <= facts.cpus / 2 and facts.steal_share <= STEAL_LIMIT and facts.cpus >= 2:
+        return [Finding(name="quiet", status=Status.OK, says=said)]
+    remedy = "stop other work, or use a host with two free CPUs; disturbed measurement runs are repeated"
+    return [Finding(name="quiet", status=Status.WARN, says=said, remedy=remedy)]
+
+
+def check_clock(facts: Facts) -> list[Finding]:
+    if facts.clock in WELL_KNOWN_CLOCKS:
+        return [Finding(name="clock", status=Status.OK, says=f"{facts.clock}")]
+    return [
+        Finding(
+            name="clock",
+            status=Status.WARN,
+            says=f"clock source {facts.clock or 'unknown'}: reading the time may be slow or coarse",
+            remedy="see /sys/devices/system/clocksource/clocksource0/available_clocksource",
+        )
+    ]
+
+
+def check_wakeups(facts: Facts) -> list[Finding]:
+    """Sleeping CPUs that wake late make packets late, unless they are kept awake."""
+    said = f"an idle CPU wakes late by {facts.wakeups.sentence()}"
+    best = facts.wakeups
+    if facts.cpus_awake.method is not Method.NONE:
+        best = min(best, facts.wakeups_awake, key=lambda wakeups: wakeups.p50_us)
+        said += f"; while measuring, {facts.cpus_awake.sentence()}: {facts.wakeups_awake.sentence()}"
+    else:
+        said += f"; {facts.cpus_awake.sentence()}"
+    if best.p50_us <= LATE_WAKEUP_US:
+        return [Finding(name="wake-up", status=Status.OK, says=said)]
+    remedy = "stop other work, run as root, or use a host whose CPUs sleep less deeply; packets may be late by this"
+    return [Finding(name="wake-up", status=Status.WARN, says=said, remedy=remedy)]
+
+
+def check_space(facts: Facts) -> list[Finding]:
+    said = f"{facts.free_bytes / 1e9:.1f} GB free for {facts.out}"
+    if facts.free_bytes >= NEEDED_FREE_BYTES:
+        return [Finding(name="disk", status=Status.OK, says=said)]
+    return [Finding(name="disk", status=Status.WARN, says=said, remedy="captures need room: use another --out")]
+
+
+def check_leftovers(facts: Facts) -> list[Finding]:
+    findings = [
+        Finding(
+            name="leftovers",
+            status=Status.WARN,
+            says=f"an earlier campaign was killed and left: {words}",
+            remedy="run: upshift doctor --restore (the next upshift run does it too)",
+            lab=False,
+        )
+        for words in facts.host_leftovers
+    ]
+    findings += [
+        Finding(
+            name="leftovers",
+            status=Status.WARN,
+            says=f"the lab {name} was killed and left files",
+            remedy=f"run: upshift lab down {name}",
+        )
+        for name in facts.dead_labs
+    ]
+    return findings or [Finding(name="leftovers", status=Status.OK, says="nothing is left of earlier runs")]
+
+
+CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
+    check_python,
+    check_kernel,
+    check_rights,
+    check_probes,
+    check_programs,
+    check_modules,
+    check_congestion_control,
+    check_buffers,
+    check_udp,
+    check_quiet,
+    check_clock,
+    check_wakeups,
+    check_space,
+    check_leftovers,
+)

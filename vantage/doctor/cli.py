@@ -1,0 +1,119 @@
+"""`upshift doctor`: what this host can and cannot measure, and how to mend it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from upshift.errors import UpshiftError
+from vantage.doctor.checks import Finding, Status, examine, lab_can_run
+
+CEILING_S = 3.0
+"""How long each client downloads [s]."""
+
+_STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short look: no ceilings, CPU watched for 0.3 s.")] = False,
+    ceilings: Annotated[
+        bool, typer.Option(help="Measure how fast each client can go here [Mbit/s], 3 s each, over a private loopback.")
+    ] = True,
+    out: Annotated[Path, typer.Option(help="Folder that a campaign would write to; its free space is told.")] = Path(),
+    restore: Annotated[
+        bool, typer.Option("--restore", help="First undo what killed campaigns changed on this host.")
+    ] = False,
+) -> None:
+    """What this host can and cannot measure, and how to mend it.
+
+    Exit code 0 when the lab can run here, 1 otherwise. Sends nothing: probes run in a private network namespace.
+    """
+    from vantage.doctor import facts as host_facts
+    from vantage.host import guardian
+    from vantage.lab.state import state_directory
+
+    undone = guardian.recover(state_directory()) if restore else []
+    findings = examine(host_facts.gather(out, sample_s=0.3 if quick else 1.0))
+    measured, fault = ([], None) if quick or not ceilings else _measure()
+    able = lab_can_run(findings)
+    if as_json:
+        document = {
+            "schema": 1,
+            "lab_can_run": able,
+            "restored": undone,
+            "findings": [asdict(finding) for finding in findings],
+            "ceilings": measured,
+            "ceilings_fault": fault,
+        }
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        _print(findings, measured, fault, undone, able=able)
+    raise typer.Exit(0 if able else 1)
+
+
+def _measure() -> tuple[list[dict[str, object]], str | None]:
+    """Ceilings as plain data, or why there are none."""
+    from vantage.doctor import ceilings as host_ceilings
+
+    try:
+        return [asdict(ceiling) for ceiling in host_ceilings.measure(CEILING_S)], None
+    except UpshiftError as error:
+        return [], error.sentence()
+
+
+def _print(
+    findings: Sequence[Finding],
+    ceilings: Sequence[dict[str, object]],
+    fault: str | None,
+    undone: Sequence[str],
+    *,
+    able: bool,
+) -> None:
+    """Tables for people; on something that is no terminal, without colours."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    for sentence in undone:
+        console.print(Text(sentence))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("check", "", "what was found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        status = Text(finding.status.value, style=_STYLES[finding.status])
+        table.add_row(Text(finding.name), status, Text(finding.says), Text(finding.remedy or ""))
+    console.print(table)
+    if ceilings:
+        speeds = Table(box=None, pad_edge=False)
+        speeds.add_column("client")
+        speeds.add_column("ceiling [Mbit/s]", justify="right")
+        speeds.add_column("client CPU [s/GB]", justify="right")
+        for entry in ceilings:
+            rate, cost = entry["mbit_s"], entry["cpu_s_per_gb"]
+            speeds.add_row(
+                Text(str(entry["client"])),
+                Text(f"{rate:.0f}" if isinstance(rate, float) else str(entry["fault"])),
+                Text(f"{cost:.1f}" if isinstance(cost, float) else ""),
+            )
+        console.print()
+        console.print(speeds)
+        console.print(
+            Text(
+                "Over loopback, client and server sharing this host's CPUs. Results above 70 % of a ceiling are "
+                "flagged: there the client is measured, not the path."
+            )
+        )
+    if fault:
+        console.print(Text(f"The clients' ceilings could not be measured: {fault}", style="yellow"))
+    console.print()
+    verdict = "The lab can run here." if able else "The lab cannot run here: mend what says cannot."
+    console.print(Text(verdict, style="green" if able else "bold red"))

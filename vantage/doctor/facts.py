@@ -1,0 +1,175 @@
+"""Gathers what `upshift doctor` judges. Probes are tried out in a private network namespace, never on the host."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import random
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from upshift.errors import PlaceError
+from upshift.system import process
+from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts
+from vantage.host import guardian, rules
+from vantage.host.network import choose_link
+from vantage.lab.network.pathem import find_pathem
+from vantage.lab.state import all_labs, state_directory
+from vantage.linux import cpu, sysctls
+from vantage.linux import environment as host_environment
+
+_UDP_GRO = 104
+"""linux/udp.h; Python 3.11's socket module lacks it."""
+
+
+def private_namespace() -> tuple[str, ...]:
+    """How to start a program in a network namespace of its own; without root, in a user namespace with our own name.
+
+    Mapping to ourselves, not to root, lets tcpdump keep its rights (research: lab.md, section 5).
+    """
+    if os.geteuid() == 0:
+        return ("unshare", "--net", "--mount", "--")
+    return ("unshare", "--user", "--net", "--mount", "--map-current-user", "--keep-caps", "--")
+
+
+def gather(out: Path, *, sample_s: float = 1.0) -> Facts:
+    """All facts; takes about twice `sample_s`: wake-ups are timed, and the CPU's stolen time is watched."""
+    before = host_environment.cpu_times()
+    names = (*PACKAGES, *OUR_BINARIES)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        versions = pool.map(_version, names)
+        probes = [
+            pool.submit(try_privately, ("true",)),
+            pool.submit(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun")),
+            pool.submit(try_translation),
+            pool.submit(try_capture),
+            pool.submit(try_cubic),
+        ]
+        namespaces, tun, nat, capture, cubic = (probe.result() for probe in probes)
+        programs = dict(zip(names, versions, strict=True))
+    wakeups = cpu.measure_wakeups(sample_s)
+    after = host_environment.cpu_times()
+    with cpu.keep_cpus_awake(find_pathem) as cpus_awake:
+        wakeups_awake = cpu.measure_wakeups(sample_s)
+    folder = _existing(out)
+    rmem_max, tcp_rmem = sysctls.read("net.core.rmem_max"), sysctls.read("net.ipv4.tcp_rmem")
+    return Facts(
+        python=sys.version_info[:3],
+        kernel=platform.release(),
+        root=os.geteuid() == 0,
+        namespaces=namespaces,
+        tun=tun,
+        nat=nat,
+        capture=capture,
+        native=_import("upshift_native"),
+        trustme=_import("trustme"),
+        cubic_by_route=cubic,
+        programs=programs,
+        available_congestion_controls=_words("net.ipv4.tcp_available_congestion_control"),
+        allowed_congestion_controls=_words("net.ipv4.tcp_allowed_congestion_control"),
+        default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),
+        rmem_max=int(rmem_max) if rmem_max else None,
+        tcp_rmem_max=int(tcp_rmem.split()[2]) if tcp_rmem else None,
+        udp_gro=has_udp_gro(),
+        steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
+        load_1m=os.getloadavg()[0],
+        cpus=len(os.sched_getaffinity(0)),
+        clock=host_environment.clock_source(),
+        wakeups=wakeups,
+        wakeups_awake=wakeups_awake,
+        cpus_awake=cpus_awake,
+        out=str(out),
+        free_bytes=shutil.disk_usage(folder).free,
+        host_leftovers=host_leftovers(),
+        dead_labs=tuple(lab.name for lab in all_labs() if not lab.alive()),
+    )
+
+
+def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | None:
+    """Runs a program in a private namespace; None where it went well, else what it said."""
+    try:
+        done = process.run((*private_namespace(), *argv), stdin=stdin, timeout_s=20)
+    except PlaceError as error:
+        return error.what
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"{argv[0]} ended with exit code {done.returncode}"
+
+
+def try_translation() -> str | None:
+    """Loads the very rules of a campaign's namespace."""
+    link = choose_link((), ipv6=True, dice=random.Random(0))
+    text = rules.host_table("upshift_probe", link=link, interface="ups0", uplink="eth0", only_ours=True)
+    return try_privately(("nft", "-f", "-"), stdin=text)
+
+
+def try_cubic() -> str | None:
+    """Asks for CUBIC on a route; the sysctl may refuse what the route allows (allowed_congestion_control)."""
+    lines = "link set lo up\nroute add 198.18.0.1/32 dev lo congctl cubic\n"
+    return try_privately(("ip", "-batch", "-"), stdin=lines)
+
+
+def try_capture() -> str | None:
+    """Starts tcpdump on a private loopback and waits until it says that it listens."""
+    argv = ("tcpdump", "-i", "lo", "-w", "/dev/null")
+    private = private_namespace()
+    up = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    try:
+        with process.start(argv, prefix=(*private, *up), stderr=True) as child:
+            said = ""
+            while child.stderr is not None and (line := child.stderr.readline()):
+                if "listening on" in line:
+                    return None
+                said = line.strip() or said
+    except PlaceError as error:
+        return error.what
+    return said or "tcpdump ended at once"
+
+
+def has_udp_gro() -> bool:
+    """Whether a UDP socket takes the option UDP_GRO (Linux 5.0); nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        try:
+            handle.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+        except OSError:
+            return False
+    return True
+
+
+def host_leftovers() -> tuple[str, ...]:
+    """Changes to this host that dead campaigns left, in words."""
+    try:
+        return tuple(f"{plan.place}: {guardian.describe(plan)}" for plan in guardian.leftovers(state_directory()))
+    except PlaceError as error:
+        return (error.sentence(),)
+
+
+def _version(name: str) -> str | None:
+    path = process.find_program(name)
+    return None if path is None else host_environment.version_of(name) or f"{path} (tells no version)"
+
+
+def _import(name: str) -> str | None:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple((sysctls.read(name) or "").split())
+
+
+def _existing(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path

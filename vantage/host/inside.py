@@ -1,0 +1,41 @@
+"""A program that runs inside a campaign's namespace once, to set it up: `python -m vantage.host.inside`.
+
+Reads one JSON document on standard input, `{"sysctls": {name: value}, "interface": name}`: gives the namespace those
+settings, and makes the interface show captures what the wire carries. Prints `{"refused": {name: reason}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from upshift.errors import PlaceError
+from vantage.linux import sysctls
+from vantage.linux.offloads import features, set_features, wire_features
+
+
+def set_up(wanted: dict[str, str], interface: str) -> dict[str, str]:
+    """Applies the settings that differ; returns those that this namespace does not take, with the reason."""
+    refused: dict[str, str] = {}
+    for name, value in wanted.items():
+        present = sysctls.read(name)
+        if present is None or present == value:
+            continue  # not a setting of a namespace, or as wanted already
+        try:
+            sysctls.write(name, value)
+        except (PlaceError, OSError) as error:
+            refused[name] = str(error)
+    for name in set_features(interface, wire_features(features(interface))):
+        refused[f"{interface} {name}"] = "the driver keeps it on"
+    return refused
+
+
+def main() -> int:
+    """The program."""
+    asked = json.load(sys.stdin)
+    print(json.dumps({"refused": set_up(asked["sysctls"], asked["interface"])}))  # noqa: T201 - its answer
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

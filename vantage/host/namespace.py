@@ -1,0 +1,180 @@
+"""A network namespace made for one campaign, joined to the host's network by a veth pair and address translation.
+
+    program -> upshift0 (namespace) -> veth -> upsXXXX (host) -> masquerade -> uplink -> Internet
+
+On the host it adds one interface and one nftables table, both ours, and sets one flag: forwarding on the uplink
+(`net.ipv4.conf.UPLINK.forwarding`, and for IPv6 `force_forwarding`), because the kernel forwards a packet only if the
+interface *on which it arrives* forwards (net/ipv4/route.c, ip_route_input_slow: IN_DEV_FORWARD), and answers arrive
+on the uplink. Where we had to set it, our table drops everything else that the uplink would forward now. Forwarding
+switches LRO off (net/core/dev.c, dev_disable_lro); it is switched on again at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from upshift.errors import PlaceError
+from upshift.reach import IPNetwork
+from upshift.system import process
+from upshift.system.process import PARENT_DEATH, Completed
+from vantage.host import rules
+from vantage.host.guardian import Step
+from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, used_prefixes
+from vantage.host.ward import Ward, module_environment
+from vantage.linux import sysctls
+from vantage.linux.offloads import features, set_features, wire_features
+
+INTERFACE = "upshift0"
+"""The interface inside the namespace."""
+
+
+class CampaignNamespace:
+    """The namespace and its way out. Everything it does to the host is noted with the ward first.
+
+    Attributes:
+        refused: settings of the host that the namespace did not take over, with the reason.
+        notes: sentences for the user.
+        ipv6: whether IPv6 leaves the namespace.
+    """
+
+    def __init__(
+        self, ward: Ward, *, uplink: Uplink, ipv6: bool, allowed: Sequence[IPNetwork], nameservers: Sequence[str]
+    ) -> None:
+        self._ward = ward
+        self._uplink = uplink
+        self.ipv6 = ipv6
+        self.notes: list[str] = []
+        self.refused: dict[str, str] = {}
+        self._outer = f"ups{ward.ident}"
+        self._descriptor = -1
+        link = choose_link(used_prefixes(), ipv6=ipv6, dice=random.SystemRandom())
+        try:
+            self._join_host(link)
+            self._set_up_inside(link, allowed, nameservers)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """How to enter the namespace: to be written before a program's arguments."""
+        return ("nsenter", f"--net={self.path}", "--")
+
+    @property
+    def path(self) -> str:
+        """The namespace as a file that our children can open: by our descriptor, so that no number is used again."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        """Runs a program in the namespace; it dies with us."""
+        return process.run(
+            (*self.prefix, *PARENT_DEATH, *argv), timeout_s=timeout_s, stdin=stdin, env=self._ward.environment
+        )
+
+    def close(self) -> None:
+        """Lets go of the namespace; the ward's release removes the rest. May be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _join_host(self, link: Link) -> None:
+        """Makes the namespace, the pair of interfaces, the translation and the forwarding."""
+        table = f"upshift_{self._ward.ident}"
+        name = self._uplink.name
+        flags = self._ward.share(forwarding_flags(name, ipv6=self.ipv6), name)
+        steps = [Step(kind="link", name=self._outer), Step(kind="table", name=f"inet {table}")]
+        with contextlib.suppress(PlaceError):  # a driver without features has no LRO
+            if flags and features(name).get("rx-lro"):
+                steps.insert(0, Step(kind="feature", name=name, value="rx-lro", shared=True))
+        self._ward.add(steps)
+
+        # The table first: there must be no moment in which the host forwards for others.
+        text = rules.host_table(table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags))
+        self._ward.run(("nft", "-f", "-"), stdin=text).check(
+            doing="setting up address translation (see upshift doctor)"
+        )
+        mark = self._ward.environment
+        with process.start(("cat",), prefix=("unshare", "--net"), stdin=True, stdout=True, env=mark) as holder:
+            self._adopt(holder)
+            mtu = str(self._uplink.mtu)
+            pair = ("type", "veth", "peer", "name", INTERFACE, "mtu", mtu, "netns", str(holder.pid))
+            self._ip("link", "add", self._outer, "mtu", mtu, *pair)
+        set_features(self._outer, wire_features(features(self._outer)))
+        self._ip("address", "add", str(link.host4), "dev", self._outer)
+        if link.host6:
+            self._ip("address", "add", str(link.host6), "dev", self._outer, "nodad")
+        self._ip("link", "set", self._outer, "up")
+        for flag in (*flags, *forwarding_flags(self._outer, ipv6=self.ipv6)):
+            sysctls.write(flag, "1")
+        self._look_for_blockers()
+
+    def _adopt(self, holder: process.Child) -> None:
+        """Opens the namespace of a program that `unshare` started, and lets the guardian open it too."""
+        assert holder.stdin is not None and holder.stdout is not None  # noqa: S101 - narrows the types
+        try:
+            holder.stdin.write("\n")
+            holder.stdin.flush()
+            answered = holder.stdout.readline()  # it answers when it runs, so after unshare
+        except BrokenPipeError:
+            answered = ""
+        if not answered:
+            raise PlaceError("this host lets us make no network namespace", remedy="run as root; see upshift doctor")
+        self._descriptor = os.open(f"/proc/{holder.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._ward.hold(self.path)
+
+    def _set_up_inside(self, link: Link, allowed: Sequence[IPNetwork], nameservers: Sequence[str]) -> None:
+        """The namespace's own side: rules before the interface is up, so that nothing can slip out."""
+        text = rules.inner_table(allowed, nameservers)
+        self.run(("nft", "-f", "-"), stdin=text).check(doing="limiting what may leave the namespace")
+        # No download may learn from an earlier one, also where a flush of the TCP metrics is refused (user namespace).
+        wanted = {**sysctls.inherited(), "net/ipv4/tcp_no_metrics_save": "1"}
+        wanted |= {"net/ipv6/conf/all/accept_ra": "0", "net/ipv6/conf/default/accept_ra": "0"}
+        if not self.ipv6:
+            wanted["net/ipv6/conf/all/disable_ipv6"] = "1"
+        asked = json.dumps({"sysctls": wanted, "interface": INTERFACE})
+        done = process.run(
+            (*self.prefix, *PARENT_DEATH, sys.executable, "-m", "vantage.host.inside"),
+            stdin=asked,
+            env={**module_environment(), **self._ward.environment},
+        ).check(doing="setting up the namespace")
+        self.refused = json.loads(done.stdout)["refused"]
+        commands = [("link", "set", "lo", "up"), ("address", "add", str(link.inner4), "dev", INTERFACE)]
+        if link.inner6:
+            commands.append(("address", "add", str(link.inner6), "dev", INTERFACE, "nodad"))
+        commands.append(("link", "set", INTERFACE, "up"))
+        commands.append(("-4", "route", "add", "default", "via", str(link.host4.ip), "dev", INTERFACE))
+        if link.host6:
+            commands.append(("-6", "route", "add", "default", "via", str(link.host6.ip), "dev", INTERFACE))
+        for command in commands:
+            self.run(("ip", *command)).check(doing=f"setting up the namespace (ip {' '.join(command)})")
+
+    def _ip(self, *arguments: str) -> None:
+        self._ward.run(("ip", *arguments)).check(doing=f"running ip {' '.join(arguments)}")
+
+    def _look_for_blockers(self) -> None:
+        done = process.run(("nft", "-json", "list", "ruleset"))
+        with contextlib.suppress(ValueError):
+            self.notes += [
+                f"the firewall chain {chain} drops forwarded packets by its policy; unless a rule of it accepts "
+                f"iifname and oifname {self._outer[:3]}*, every download from the campaign's namespace fails"
+                for chain in forward_blockers(json.loads(done.stdout))
+            ]
+
+
+def forwarding_flags(interface: str, *, ipv6: bool) -> tuple[str, ...]:
+    """The settings that make the kernel forward what arrives on this interface; they have to be 1."""
+    names = [f"net/ipv4/conf/{interface}/forwarding"]
+    if ipv6 and sysctls.read("net/ipv6/conf/all/forwarding") != "1":
+        names.append(f"net/ipv6/conf/{interface}/force_forwarding")
+    return tuple(names)
+
+
+def wants_ipv6(uplink: Uplink) -> bool:
+    """Whether the namespace gets IPv6: the uplink has it, and the host need not change its nature for it."""
+    return uplink.ipv6 and can_forward_ipv6() and Path("/proc/net/if_inet6").exists()

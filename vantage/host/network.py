@@ -1,0 +1,197 @@
+"""What the host's network is like: its uplink, which addresses are free for a campaign's namespace, its DNS servers.
+
+Everything here reads; nothing changes the host. `ip -json` is iproute2's machine form (ip(8)).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from upshift.errors import PlaceError
+from upshift.reach import IPNetwork
+from upshift.system.process import run
+from vantage.linux import sysctls
+
+POOLS = ("10.213.0.0/16", "172.29.0.0/16", "192.168.213.0/24")
+"""Private prefixes (RFC 1918) out of which a free /30 for host and namespace is drawn."""
+
+RESOLV_CONF = Path("/etc/resolv.conf")
+_STUB_UPSTREAMS = Path("/run/systemd/resolve/resolv.conf")
+"""systemd-resolved(8): the real servers behind its stub at 127.0.0.53."""
+
+_DRAWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uplink:
+    """The interface through which the host reaches the Internet."""
+
+    name: str
+    mtu: int
+    ipv4: bool
+    """It has a global IPv4 address."""
+    ipv6: bool
+    """It has a global IPv6 address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Addresses of the pair of interfaces between the host and a campaign's namespace."""
+
+    host4: ipaddress.IPv4Interface
+    inner4: ipaddress.IPv4Interface
+    host6: ipaddress.IPv6Interface | None
+    inner6: ipaddress.IPv6Interface | None
+
+
+def read_json(argv: Sequence[str]) -> Any:
+    """The JSON that a program prints (iproute2 prints nothing at all for an empty list)."""
+    text = run(argv).check(doing=f"running {' '.join(argv)}").stdout
+    return json.loads(text) if text.strip() else []
+
+
+def find_uplink(wanted: str | None) -> Uplink:
+    """The interface of that name, or the one of the default route with the lowest metric.
+
+    Raises PlaceError where there is none, or it has no IPv4 address.
+    """
+    name = wanted or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
+    if name is None:
+        raise PlaceError(
+            "this host has no default route, so the interface to the Internet is unknown", remedy="name the uplink"
+        )
+    done = run(("ip", "-json", "address", "show", "dev", name))
+    if done.returncode != 0:
+        raise PlaceError(f"there is no network interface {name!r}", remedy="`ip link` lists those of this host")
+    uplink = parse_uplink(json.loads(done.stdout)[0])
+    if not uplink.ipv4:
+        raise PlaceError(f"the interface {name} has no IPv4 address", remedy="name another uplink")
+    return uplink
+
+
+def default_interface(routes: Sequence[dict[str, Any]]) -> str | None:
+    """Interface of the default route that the kernel prefers, from `ip -json route show default`."""
+    usable = [route for route in routes if "dev" in route and "linkdown" not in route.get("flags", ())]
+    return min(usable, key=lambda route: route.get("metric", 0))["dev"] if usable else None
+
+
+def parse_uplink(data: dict[str, Any]) -> Uplink:
+    """One entry of `ip -json address`."""
+    families = {entry["family"] for entry in data["addr_info"] if entry.get("scope") == "global"}
+    return Uplink(name=data["ifname"], mtu=data["mtu"], ipv4="inet" in families, ipv6="inet6" in families)
+
+
+def used_prefixes() -> list[IPNetwork]:
+    """Every prefix that the host has a route for, default routes left out."""
+    found = []
+    for family in ("-4", "-6"):
+        for route in read_json(("ip", "-json", family, "route", "show", "table", "all")):
+            if route["dst"] != "default":
+                found.append(ipaddress.ip_network(route["dst"], strict=False))
+    return found
+
+
+def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, dice: random.Random) -> Link:
+    """Addresses that overlap no route of the host. Raises PlaceError where all draws are taken."""
+    taken = [prefix for prefix in used if prefix.prefixlen > 0]
+    for draw in range(_DRAWS):
+        pool = ipaddress.ip_network(POOLS[draw % len(POOLS)])
+        offset = dice.randrange(0, pool.num_addresses, 4)
+        prefix = ipaddress.ip_network((int(pool.network_address) + offset, 30))
+        if any(prefix.version == other.version and prefix.overlaps(other) for other in taken):
+            continue
+        first, second = prefix.hosts()
+        host6 = inner6 = None
+        if ipv6:
+            # RFC 4193, section 3.2: fd00::/8 and 40 random bits.
+            base = (0xFD << 120) | (dice.getrandbits(40) << 80)
+            host6, inner6 = (ipaddress.IPv6Interface((base + number, 64)) for number in (1, 2))
+        return Link(
+            host4=ipaddress.IPv4Interface((first, 30)),
+            inner4=ipaddress.IPv4Interface((second, 30)),
+            host6=host6,
+            inner6=inner6,
+        )
+    raise PlaceError(
+        f"no free prefix was found in {', '.join(POOLS)}", remedy='this host routes them all; use isolation = "host"'
+    )
+
+
+def can_forward_ipv6() -> bool:
+    """Whether IPv6 can be forwarded without changing how the whole host behaves.
+
+    IPv6 has one switch for all interfaces (ip6_forward() reads `conf.all.forwarding`), and switching it on purges the
+    default routes that the host learned from router advertisements (net/ipv6/addrconf.c, rt6_purge_dflt_routers).
+    Linux 6.17 has `force_forwarding` per interface. Without either, the namespace has IPv4 only.
+    """
+    return sysctls.read("net/ipv6/conf/all/forwarding") == "1" or (
+        sysctls.read("net/ipv6/conf/all/force_forwarding") is not None
+    )
+
+
+def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREAMS, *, ipv6: bool) -> tuple[str, ...]:
+    """DNS servers of the host that a namespace can reach, by resolv.conf(5).
+
+    A server on the host's loopback cannot be reached from the namespace: the one of systemd-resolved is replaced by
+    the servers behind it. Raises PlaceError where none is left.
+    """
+    listed = parse_resolv_conf(text_of(resolv))
+    if any(ipaddress.ip_address(server).is_loopback for server in listed):
+        listed = [*listed, *parse_resolv_conf(text_of(upstreams))]
+    usable = [
+        server
+        for server in dict.fromkeys(listed)
+        if not (address := ipaddress.ip_address(server)).is_loopback and (ipv6 or address.version == 4)
+    ]
+    if not usable:
+        raise PlaceError(
+            f"no DNS server that a network namespace can reach is named in {resolv}"
+            + (f" ({', '.join(listed)})" if listed else ""),
+            remedy='name some: nameservers = ["192.0.2.53"]',
+        )
+    return tuple(usable)
+
+
+def parse_resolv_conf(text: str) -> list[str]:
+    """Addresses of its `nameserver` lines; link-local ones, which need an interface, are left out."""
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 2 or words[0] != "nameserver":
+            continue
+        try:
+            address = ipaddress.ip_address(words[1].partition("%")[0])
+        except ValueError:
+            continue
+        if not address.is_link_local:
+            found.append(str(address))
+    return found
+
+
+def text_of(path: Path) -> str:
+    """The file's text, empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def forward_blockers(ruleset: Any) -> list[str]:
+    """Chains of other people's firewalls that drop forwarded packets by policy, from `nft -json list ruleset`.
+
+    A packet must pass every chain at a hook, so that no rule of ours can let it through (nft(8), section CHAINS).
+    """
+    return [
+        f"{chain['family']} {chain['table']} {chain['name']}"
+        for entry in ruleset.get("nftables", ())
+        if (chain := entry.get("chain"))
+        and chain.get("hook") == "forward"
+        and chain.get("policy") == "drop"
+        and chain.get("family") in {"ip", "inet"}
+    ]

@@ -1,0 +1,312 @@
+"""The place *this host*: where a real vantage point's downloads run.
+
+`isolation = "netns"` (the default) makes a network namespace for the campaign, in which factors are set, so that the
+host's own settings never change. `isolation = "host"` does what the paper did: it changes the host's settings. Either
+way a guardian process undoes every change, whatever kills the campaign (see `vantage.host.guardian`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from upshift.domain import RouteAttribute, Setting, Sysctl
+from upshift.errors import PlaceError, ReachError, UsageError
+from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
+from upshift.system import process
+from upshift.system.place import Watch
+from upshift.system.process import PARENT_DEATH, Child, Completed
+from vantage.host import rules
+from vantage.host.guardian import Step, plain_route
+from vantage.host.namespace import INTERFACE, CampaignNamespace, wants_ipv6
+from vantage.host.network import (
+    RESOLV_CONF,
+    default_interface,
+    find_uplink,
+    host_nameservers,
+    parse_resolv_conf,
+    read_json,
+    text_of,
+)
+from vantage.host.ward import Ward
+from vantage.host.watch import HostWatch
+from vantage.lab.network.pathem import find_pathem
+from vantage.lab.state import state_directory
+from vantage.linux import cpu, sysctls
+from vantage.linux import environment as host_environment
+from vantage.linux import namespace as linux
+
+Isolation = Literal["netns", "host"]
+
+_NET_ADMIN, _SYS_ADMIN = 12, 21
+"""Capabilities by number (linux/capability.h)."""
+
+
+class HostPlace:
+    """This host as a place (`upshift.system.place.Place`). Use it as a context manager, or call `close`.
+
+    Args:
+        name: the vantage point's name.
+        isolation: `netns` or `host`, as above.
+        allowed_prefixes: what may be contacted; it must be said, as ANYWHERE if need be. In `netns` the kernel enforces
+            it for every program of the place; `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
+        nameservers: DNS servers to ask; empty for the host's own.
+        uplink: interface to the Internet; None for that of the default route.
+        let_cpus_sleep: do not keep the CPUs awake during measurement runs.
+        state: folder for what has to be undone; None for the user's (see `vantage.lab.state.state_directory`).
+
+    Attributes:
+        notes: sentences that a user should read before the campaign starts.
+
+    Raises:
+        PlaceError: no permission, a program is missing, the host cannot do it. Nothing is left changed then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        isolation: Isolation = "netns",
+        allowed_prefixes: Sequence[IPNetwork] = ANYWHERE,
+        nameservers: Sequence[str] = (),
+        uplink: str | None = None,
+        state: Path | None = None,
+        let_cpus_sleep: bool = False,
+    ) -> None:
+        if isolation not in ("netns", "host"):
+            raise UsageError(f"there is no isolation {isolation!r}", remedy="known are: netns, host")
+        require_capabilities()
+        for program, package in (("nsenter", "util-linux"), ("ip", "iproute2"), ("sysctl", "procps")):
+            process.require(program, package=package)
+        self._name = name
+        self._isolation = isolation
+        self._lock = threading.Lock()
+        self._settings = linux.Namespace(self.run, ("default",))
+        self._allowed = narrowed(allowed_prefixes)
+        self._nameservers = tuple(nameservers)
+        self._namespace: CampaignNamespace | None = None
+        self._interface = "any"
+        self._closed = False
+        self._let_cpus_sleep = let_cpus_sleep
+        for server in self._nameservers:
+            check_address(server)
+        folder = state or state_directory()
+        if isolation == "netns":
+            process.require("nft", package="nftables")
+            self._open_namespace(uplink, folder)
+        else:
+            route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
+            self._interface = route or "any"
+            self._ward = Ward(name, isolation=isolation, state=folder)
+            self.notes = list(self._ward.recovered)
+
+    def _open_namespace(self, uplink: str | None, folder: Path) -> None:
+        found = find_uplink(uplink)
+        ipv6 = wants_ipv6(found)
+        if not self._nameservers:
+            self._nameservers = host_nameservers(ipv6=ipv6)
+            for server in self._nameservers:
+                check_address(server)
+        self._ward = Ward(self._name, isolation="netns", state=folder)
+        try:
+            self._namespace = CampaignNamespace(
+                self._ward, uplink=found, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
+            )
+        except BaseException:
+            self._ward.release()
+            raise
+        self._interface = INTERFACE
+        self.notes = [*self._ward.recovered, *self._namespace.notes]
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def allowed_prefixes(self) -> tuple[IPNetwork, ...]:
+        """What was asked for, narrowed by `UPSHIFT_ALLOWED_PREFIXES` where that is set, and the DNS servers.
+
+        Of a DNS server that is only in the second group, the namespace's rules let out port 53 alone.
+        """
+        servers = self._nameservers or system_nameservers()
+        return self._allowed + tuple(
+            ipaddress.ip_network(server) for server in servers if not is_allowed(server, self._allowed)
+        )
+
+    @property
+    def nameservers(self) -> tuple[str, ...]:
+        return self._nameservers
+
+    @property
+    def ca_file(self) -> Path | None:
+        """None: the host's own certificates."""
+        return None
+
+    @property
+    def interface(self) -> str:
+        return self._interface
+
+    @property
+    def isolation(self) -> Isolation:
+        return self._isolation
+
+    @property
+    def _prefix(self) -> tuple[str, ...]:
+        if self._closed:
+            raise PlaceError(f"the place {self._name} was given back already")
+        return self._namespace.prefix if self._namespace else ()
+
+    def _environment(self) -> dict[str, str]:
+        """What programs of the place see: its mark, and the limits of their reach unless anything may be contacted."""
+        reach = self.allowed_prefixes
+        if reach == ANYWHERE:
+            return self._ward.environment
+        return {**self._ward.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, reach))}
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        """Runs a program in the place to its end; it dies with us."""
+        command = (*self._prefix, *PARENT_DEATH, *argv)
+        return process.run(command, timeout_s=timeout_s, stdin=stdin, env=self._environment())
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bool = False,
+        stdout: bool | Path = False,
+        stderr: bool | Path = False,
+        binary: bool = False,
+    ) -> Child:
+        """Starts a program in the place in the background; it dies with the thread that calls this."""
+        return process.start(
+            argv,
+            prefix=self._prefix,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            binary=binary,
+            env=self._environment(),
+        )
+
+    def apply(self, settings: Sequence[Setting]) -> None:
+        """Makes the kernel have these settings (see `vantage.linux.namespace.Namespace`; route attributes go to
+        the default routes).
+
+        On the host itself, the present values are noted with the guardian first.
+        """
+        with self._lock:
+            if self._namespace is None:
+                routes_noted = any(step.kind == "route" for step in self._ward.steps)
+                self._ward.add(undo_steps(settings, routes=not routes_noted))
+            self._settings.apply(settings)
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Keeps the host's CPUs awake, unless they may sleep; only while a measurement run lasts."""
+        with self._awake():
+            yield
+
+    def _awake(self) -> contextlib.AbstractContextManager[cpu.CpusAwake]:
+        if self._let_cpus_sleep:
+            return contextlib.nullcontext(cpu.AS_ASKED)
+        return cpu.keep_cpus_awake(find_pathem)
+
+    def watch(self, server_ip: str) -> Watch:
+        """Starts to watch the path to this server. Raises ReachError where it may not be contacted."""
+        check_address(server_ip, self._allowed)
+        return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
+
+    def check(self) -> None:
+        """A host does not go away while we run on it; what its network loses is part of the measurement."""
+
+    def environment(self) -> Mapping[str, object]:
+        """What has to be stored with the data (see `vantage.linux.environment`)."""
+        found = host_environment.describe(self.run, self._interface)
+        found["isolation"] = self._isolation
+        with self._awake() as awake:
+            found["timing"] = {"cpus_awake": asdict(awake)}
+        if self._namespace:
+            found["ipv6"] = self._namespace.ipv6
+            found["settings_not_taken_over"] = dict(self._namespace.refused)
+        found["notes"] = list(self.notes)
+        return found
+
+    def close(self) -> None:
+        """Gives the host back as it was. May be called twice. Raises PlaceError naming what could not be undone."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._namespace:
+            self._namespace.close()
+        self._ward.release()
+
+    def __enter__(self) -> HostPlace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
+    """The prefixes that both the campaign and the environment allow. Raises ReachError where there is none."""
+    limits = environment_prefixes()
+    found = rules.intersection(wanted, ANYWHERE if limits is None else limits)
+    if found:
+        return found
+    if not wanted:
+        raise ReachError(
+            "no address may be contacted",
+            where="allowed_prefixes",
+            remedy='name prefixes, or everything by ["0.0.0.0/0", "::/0"]',
+        )
+    raise ReachError(
+        f"nothing in {', '.join(map(str, wanted))} may be contacted while {ENVIRONMENT_VARIABLE} is set",
+        remedy="unset it, or stay within it",
+    )
+
+
+def system_nameservers() -> list[str]:
+    """DNS servers of the host itself, its stub on loopback included; those that the environment forbids left out."""
+    limits = environment_prefixes()
+    listed = parse_resolv_conf(text_of(RESOLV_CONF))
+    return [server for server in listed if limits is None or is_allowed(server, limits)]
+
+
+def require_capabilities() -> None:
+    """Raises PlaceError unless this process may change the network (capabilities(7))."""
+    effective = 0
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    if not all(effective >> bit & 1 for bit in (_NET_ADMIN, _SYS_ADMIN)):
+        raise PlaceError(
+            f"a campaign on this host needs root (user number {os.geteuid()} may not change the network)",
+            remedy="use sudo, or a lab, which needs no root",
+        )
+
+
+def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[Step]:
+    """Steps that give this host's settings their present values back; `routes` is for the first time only.
+
+    A second look at the routes would see what we made of them.
+    """
+    steps = []
+    for setting in settings:
+        if isinstance(setting, Sysctl):
+            value = sysctls.read(setting.name)
+            if value is not None:  # an unknown one is refused by the kernel in a moment
+                steps.append(Step(kind="sysctl", name=setting.name, value=value))
+    if routes and any(isinstance(setting, RouteAttribute) for setting in settings):
+        for family in ("-4", "-6"):
+            text = process.run(("ip", family, "route", "show", "default")).stdout
+            steps += [Step(kind="route", name=family, value=plain_route(line)) for line in text.splitlines()]
+    return steps

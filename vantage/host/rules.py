@@ -1,0 +1,89 @@
+"""nftables rules as text: address translation for a campaign's namespace, and what may leave it (nft(8)).
+
+Both tables are our own, so that taking them away is one command and no rule of anybody else is touched.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+from upshift.reach import IPNetwork
+from vantage.host.network import Link
+
+INNER_TABLE = "inet upshift"
+
+
+def host_table(table: str, *, link: Link, interface: str, uplink: str, only_ours: bool) -> str:
+    """Rules in the host: translate what comes from the namespace, forward it to the uplink and nowhere else.
+
+    A packet that connection tracking calls invalid is not translated; it would leave with a private address.
+
+    Args:
+        table: its name.
+        link: addresses of the namespace.
+        interface: the host's end of the pair.
+        uplink: the host's interface to the Internet.
+        only_ours: forwarding was off on the uplink before; then nothing else that arrives there is forwarded.
+    """
+    sources = [f"ip saddr {link.inner4.ip}"] + ([f"ip6 saddr {link.inner6.ip}"] if link.inner6 else [])
+    translate = "\n".join(f'    {source} oifname "{uplink}" masquerade' for source in sources)
+    rest = f'    iifname "{uplink}" drop\n' if only_ours else ""
+    return f"""table inet {table} {{
+  chain postrouting {{
+    type nat hook postrouting priority 100; policy accept;
+{translate}
+  }}
+  chain forward {{
+    type filter hook forward priority 0; policy accept;
+    iifname "{interface}" ct state invalid counter drop
+    iifname "{interface}" oifname "{uplink}" accept
+    iifname "{interface}" counter drop
+    iifname "{uplink}" oifname "{interface}" ct state established,related accept
+    oifname "{interface}" counter drop
+{rest}  }}
+}}
+"""
+
+
+def inner_table(allowed: Sequence[IPNetwork], nameservers: Iterable[str]) -> str:
+    """Rules in the namespace: only allowed addresses, and port 53 of the DNS servers, get a packet from it.
+
+    Neighbour discovery stays on the pair of interfaces. What is refused is told to the program at once.
+    """
+    lines = [f"    {_family(prefix.version)} daddr {prefix} accept" for prefix in allowed]
+    for server in nameservers:
+        family = _family(ipaddress.ip_address(server).version)
+        lines += [f"    {family} daddr {server} {protocol} dport 53 accept" for protocol in ("udp", "tcp")]
+    rules = "\n".join(lines)
+    return f"""table {INNER_TABLE} {{
+  chain output {{
+    type filter hook output priority 0; policy drop;
+    oifname "lo" accept
+    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
+{rules}
+    counter reject with icmpx type admin-prohibited
+  }}
+}}
+"""
+
+
+def _family(version: int) -> str:
+    return "ip6" if version == 6 else "ip"
+
+
+def intersection(left: Iterable[IPNetwork], right: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
+    """Prefixes of the addresses that are in both."""
+    found: list[IPNetwork] = []
+    others = tuple(right)
+    for one in left:
+        for other in others:
+            if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
+                narrow: IPNetwork = one if one.subnet_of(other) else other
+                if one.overlaps(other):
+                    found.append(narrow)
+            elif isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
+                narrow = one if one.subnet_of(other) else other
+                if one.overlaps(other):
+                    found.append(narrow)
+    return tuple(dict.fromkeys(found))

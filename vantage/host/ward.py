@@ -1,0 +1,178 @@
+"""The owner's side of the guardian: start it, note each change before it is made, and hand everything back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import vantage
+from upshift.errors import PlaceError
+from upshift.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
+from vantage.host import guardian
+from vantage.host.guardian import Plan, Step
+from vantage.linux import sysctls
+
+RELEASE_S = 30.0
+"""How long the guardian may take to undo everything (each step is a short program)."""
+
+
+def module_environment() -> dict[str, str]:
+    """Environment in which `python -m vantage...` finds this very code, whatever the working directory."""
+    root = str(Path(vantage.__file__).resolve().parent.parent)
+    present = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": root + (os.pathsep + present if present else "")}
+
+
+class Ward:
+    """One place under a guardian's care.
+
+    Attributes:
+        ident: names the place's state file, interfaces and tables.
+        recovered: what dead campaigns had left and was undone first, as sentences.
+
+    Raises:
+        PlaceError: the guardian cannot be started, or another campaign changes this host's settings.
+    """
+
+    def __init__(self, place: str, *, isolation: str, state: Path) -> None:
+        self._state = state
+        self.ident = secrets.token_hex(4)
+        self.recovered = guardian.recover(state)
+        owner = (os.getpid(), start_time_ticks(os.getpid()) or 0)
+        # The guardian first: from here on, whatever is written in the state file is undone.
+        self._guardian: Child | None = start(
+            (sys.executable, "-m", "vantage.host.guardian", str(state), self.ident, *map(str, owner)),
+            stdin=True,
+            stdout=True,
+            env={**module_environment(), guardian.MARK: ""},
+            outlive=True,
+        )
+        self._expect("ready")
+        self._plan = Plan(
+            ident=self.ident,
+            place=place,
+            isolation=isolation,
+            boot=guardian.boot_id(),
+            namespace=guardian.own_namespace(),
+            owner=owner,
+            guardian=(self._guardian.pid, start_time_ticks(self._guardian.pid) or 0),
+        )
+        try:
+            with guardian.locked(state):
+                self._refuse_a_second_one()
+                guardian.write_plan(state, self._plan)
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What will be undone."""
+        return self._plan.steps
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every program of the place must have in its environment, so that the guardian finds it."""
+        return {guardian.MARK: self.ident}
+
+    def run(self, argv: Sequence[str], *, stdin: str | None = None) -> Completed:
+        """Runs a program on the host that changes something which was noted before."""
+        return run((*PARENT_DEATH, *argv), stdin=stdin, env=self.environment)
+
+    def add(self, steps: Iterable[Step]) -> None:
+        """Notes changes before they are made; a thing that is noted already keeps its first value."""
+        self._check_alive()
+        with guardian.locked(self._state):
+            self._note(steps)
+
+    def share(self, flags: Sequence[str], interface: str) -> tuple[str, ...]:
+        """Notes that these settings will be 1, which other places may want too; the last of them puts them back.
+
+        Returns those that were not 1 before any place came. Offloads of the interface that another place's change of
+        them switched off are noted as well.
+        """
+        self._check_alive()
+        with guardian.locked(self._state):
+            theirs = guardian.shared_steps(plan for plan in guardian.plans(self._state) if plan.ident != self.ident)
+            steps = []
+            for flag in flags:
+                before = theirs.get(("sysctl", flag))
+                value = before.value if before else sysctls.read(flag)
+                if value is not None and value != "1":
+                    steps.append(Step(kind="sysctl", name=flag, value=value, shared=True))
+            features = [step for step in theirs.values() if step.kind == "feature" and step.name == interface]
+            self._note((*steps, *features))
+        return tuple(step.name for step in steps)
+
+    def _note(self, steps: Iterable[Step]) -> None:
+        def key(step: Step) -> tuple[str, ...]:
+            return (step.kind, step.name, step.value if step.kind in {"route", "feature"} else "")
+
+        known = {key(step) for step in self._plan.steps}
+        new = tuple(step for step in steps if key(step) not in known)
+        if new:
+            self._plan = replace(self._plan, steps=(*self._plan.steps, *new))
+            guardian.write_plan(self._state, self._plan)
+
+    def hold(self, namespace: str) -> None:
+        """Lets the guardian hold this network namespace (a path), whose programs it kills at the end."""
+        self._tell(f"hold {namespace}")
+        self._expect("held")
+
+    def release(self) -> None:
+        """Undoes everything. May be called twice. Raises PlaceError naming what could not be undone."""
+        keeper, self._guardian = self._guardian, None
+        if keeper is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            if keeper.stdin is not None:
+                keeper.stdin.write("end\n")
+                keeper.stdin.close()
+        try:
+            keeper.wait(RELEASE_S)
+        finally:
+            if keeper.stdout is not None:
+                keeper.stdout.close()
+        with guardian.locked(self._state):
+            path = guardian.plan_path(self._state, self.ident)
+            plan = guardian.read_plan(path)
+            # It is still there where somebody killed the guardian, or a step failed: try here.
+            faults = guardian.undo(self._state, plan) if plan is not None else ()
+        if faults:
+            raise PlaceError(
+                f"what was changed on this host could not be undone: {'; '.join(faults)}",
+                where=str(path),
+                remedy="mend it by hand; upshift doctor shows it until then",
+            )
+
+    def _refuse_a_second_one(self) -> None:
+        if self._plan.isolation != "host":
+            return
+        for other in guardian.plans(self._state):
+            if other.owner_lives and other.isolation == "host" and other.namespace == self._plan.namespace:
+                raise PlaceError(
+                    f"the campaign of process {other.owner[0]} changes this host's settings now",
+                    remedy='wait for its end, or use isolation = "netns"',
+                )
+
+    def _check_alive(self) -> None:
+        if self._guardian is None or self._guardian.returncode is not None:
+            raise PlaceError(
+                "the guardian that would restore this host is gone, so nothing more is changed",
+                remedy="start the campaign again",
+            )
+
+    def _tell(self, line: str) -> None:
+        self._check_alive()
+        if self._guardian is not None and self._guardian.stdin is not None:
+            self._guardian.stdin.write(line + "\n")
+            self._guardian.stdin.flush()
+
+    def _expect(self, word: str) -> None:
+        if self._guardian is None or self._guardian.stdout is None or self._guardian.stdout.readline().strip() != word:
+            raise PlaceError("the guardian that would restore this host did not start", remedy="upshift doctor")

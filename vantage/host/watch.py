@@ -1,0 +1,73 @@
+"""Watching a path of this host during one measurement run. Nobody can count packets on the real Internet's paths."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import time
+from collections.abc import Callable
+
+from upshift.domain import Disturbance, VoidReason
+from upshift.system.place import Verdict
+from upshift.system.process import Completed
+
+SETTLE_S = 2.0
+"""Longest wait for the end of connections. Nearly every close is over after two round trips; a server that never
+answers our FIN would keep the socket for a minute (tcp(7), tcp_fin_timeout)."""
+
+_POLL_S = 0.02
+_OPEN_STATES = ("established", "syn-sent", "fin-wait-1", "fin-wait-2", "close-wait", "last-ack", "closing")
+
+
+class HostWatch:
+    """Waits until the kernel holds no open TCP connection to the server any more, and counts packets that we lost.
+
+    Args:
+        run: runs a program in the place.
+        server_ip: the server of this measurement run.
+        inner: the campaign's own interface, whose drop counter counts nothing but our packets; None for the host's
+            uplink, which also drops what nobody wants.
+    """
+
+    def __init__(self, run: Callable[..., Completed], server_ip: str, *, inner: str | None) -> None:
+        self._run = run
+        self._server = ipaddress.ip_address(server_ip)
+        self._inner = inner
+        self._dropped = self._read_dropped()
+
+    def settle(self) -> None:
+        """Returns when every TCP connection to the server is closed (TIME-WAIT counts as closed), or after 2 s.
+
+        This asks the kernel (ss(8), sock_diag(7)) again and again; no fixed time is slept. QUIC sockets are closed
+        with their client, and a last datagram of the server's may still come after that.
+        """
+        states = [word for state in _OPEN_STATES for word in ("state", state)]
+        address = f"[{self._server}]" if self._server.version == 6 else str(self._server)
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            done = self._run(("ss", "-H", "-t", "-n", *states, "dst", address))
+            if done.returncode != 0 or not done.stdout.strip():
+                return
+            time.sleep(_POLL_S)
+
+    def finish(self) -> Verdict:
+        """Disturbed where this host itself lost packets on their way into the namespace.
+
+        The kernel drops them when the queue between interface and protocol is full (net.core.netdev_max_backlog) and
+        counts them for the interface (net/core/dev.c, enqueue_to_backlog): a busy host, not a lossy path.
+        """
+        dropped = self._read_dropped() - self._dropped
+        disturbed = None
+        if dropped > 0:
+            told = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
+            disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=told)
+        return Verdict(disturbed=disturbed, lateness_p99_ms=None, flows={})
+
+    def _read_dropped(self) -> int:
+        if self._inner is None:
+            return 0
+        done = self._run(("ip", "-json", "-s", "link", "show", "dev", self._inner))
+        try:
+            return int(json.loads(done.stdout)[0]["stats64"]["rx"]["dropped"])
+        except (ValueError, LookupError):
+            return 0

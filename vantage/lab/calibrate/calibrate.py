@@ -1,0 +1,321 @@
+"""Measures a lab against its own topology: round-trip times, rates, queues, losses, and drops that nobody programmed.
+
+Every measurement runs in the lab's nodes and believes the kernel's clocks and counters, not the emulator's; only queue
+occupancy, which nobody else can see, is the emulator's word. A deviation on a host that was too busy to tell is no
+verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from upshift.errors import LabError
+from upshift.progress import Progress
+from upshift.system import process
+from vantage.lab.lab import Lab
+from vantage.lab.network.pathem import DEVICE, Emulator
+from vantage.lab.network.watch import lateness_ms
+from vantage.lab.place import LabPlace
+from vantage.lab.topology import MTU, PathSpec, Server
+from vantage.linux.cpu import Method, Wakeups, measure_wakeups
+from vantage.linux.environment import cpu_times
+
+RTT_TOLERANCE_MS = 0.1
+"""Of the median, where the CPUs are kept awake."""
+
+SLEEPY_RTT_TOLERANCE_MS = 0.4
+"""Where they are not."""
+
+RATE_TOLERANCE = 0.02
+OVERLOAD = 1.2
+LEAST_OVERLOAD = 1.05
+STEAL_LIMIT = 0.02
+IDLE_LIMIT = 0.05
+LATENESS_LIMIT_MS = 5.0
+WANTED_WINDOWS = 5
+PORT = 40001
+SWEEP_MBIT = (4.0, 30.0, 100.0, 300.0)
+SWEEP_QUEUE_S = 0.05
+"""Queue of the swept path: it stays filled while the sender waits for a processor."""
+
+LOSS_PACKETS = 3000
+WAKEUPS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One comparison."""
+
+    what: str
+    where: str
+    programmed: str
+    measured: str
+    good: bool
+    noise: str | None = None
+    """Why the host was too busy for this comparison."""
+
+
+class Calibration:
+    """Measures one lab. Close it, for instance by `contextlib.closing`.
+
+    Args:
+        own: the lab is nobody else's, so that paths may be changed for a while.
+        quick: fewer paths and samples.
+
+    Attributes:
+        wakeups: how late this host wakes, measured first.
+        cpus_awake: what keeps its CPUs awake.
+    """
+
+    def __init__(self, lab: Lab, *, own: bool, quick: bool) -> None:
+        self._lab = lab
+        self._own = own
+        self._quick = quick
+        self._emulator: Emulator = lab.emulator()
+        self.cpus_awake = self._emulator.cpus_awake()
+        self.wakeups = measure_wakeups(WAKEUPS_S)
+
+    def close(self) -> None:
+        """Closes the connection to the emulator."""
+        self._emulator.close()
+
+    def run(self, progress: Progress) -> list[Check]:
+        """All comparisons, one after the other: they would disturb each other."""
+        before = self._emulator.ask("snapshot")
+        steps = list(self._steps())
+        checks: list[Check] = []
+        for number, (label, step) in enumerate(steps, 1):
+            checks += step()
+            bad = sum(not check.good for check in checks)
+            progress.update("calibrate", done=number, total=len(steps) + 1, failed=bad, note=label)
+        checks.append(unprogrammed(before, self._emulator.ask("snapshot")))
+        progress.update("calibrate", done=len(steps) + 1, total=len(steps) + 1, note="drops")
+        return checks
+
+    def _steps(self) -> Iterator[tuple[str, Any]]:
+        for vantage in self._lab.vantage_points:
+            for server in self._sample([s for s in self._lab.topology.server if s.fault is None], 4):
+                yield f"round trip {vantage} {server.name}", lambda v=vantage, s=server: [self.round_trip(v, s)]
+        for vantage, server in self._sample(list(self._distinct_rates()), 2):
+            yield f"rate {vantage} {server.name}", lambda v=vantage, s=server: self.rate(v, s, s.paths[v])
+        for vantage, server in self._sample(list(self._lossy()), 1):
+            yield f"loss {vantage} {server.name}", lambda v=vantage, s=server: [self.loss(v, s)]
+        if self._own:
+            vantage, server = self._lab.vantage_points[0], self._lab.topology.server[0]
+            for rate in SWEEP_MBIT[:: 2 if self._quick else 1]:
+                path = PathSpec(rtt_ms=4, rate_mbit=rate, queue=round(max(50 * MTU, rate * SWEEP_QUEUE_S * 125_000)))
+                yield f"sweep {rate:g} Mbit/s", lambda p=path, v=vantage, s=server: self.sweep(v, s, p)
+
+    def _sample(self, items: Sequence[Any], quick: int) -> Sequence[Any]:
+        return items[:quick] if self._quick else items
+
+    def _distinct_rates(self) -> Iterator[tuple[str, Server]]:
+        seen: set[tuple[float, int]] = set()
+        for server in self._lab.topology.server:
+            for vantage, path in server.paths.items():
+                key = (path.rate_mbit, path.queue_bytes)
+                if server.fault is None and not path.loss_percent and key not in seen:
+                    seen.add(key)
+                    yield vantage, server
+
+    def _lossy(self) -> Iterator[tuple[str, Server]]:
+        for server in self._lab.topology.server:
+            for vantage, path in server.paths.items():
+                if path.loss_percent and path.rtt_ms <= 100:
+                    yield vantage, server
+
+    def round_trip(self, vantage: str, server: Server) -> Check:
+        """Median of echo requests."""
+        address = self._lab.plan.addresses[server.name].ipv4
+        count = 15 if self._quick else 41
+        before, times_before = self._emulator.ask("snapshot"), cpu_times()
+        answer = probe(self._lab.place(vantage), "ping", address, "--count", str(count))
+        after, times_after = self._emulator.ask("snapshot"), cpu_times()
+        wanted, times = server.paths[vantage].rtt_ms, answer["rtt_ms"]
+        found = statistics.median(times) if times else float("inf")
+        is_awake = self.cpus_awake.method is not Method.NONE
+        excess = abs(found - wanted) - (RTT_TOLERANCE_MS if is_awake else SLEEPY_RTT_TOLERANCE_MS)
+        good = excess <= 0 and (len(times) == count or bool(server.paths[vantage].loss_percent))
+        if not good:  # the host may have become busy since
+            self.wakeups = max(self.wakeups, measure_wakeups(WAKEUPS_S), key=lambda wakeups: wakeups.p50_us)
+        return Check(
+            what="round trip",
+            where=f"{vantage} - {server.name}",
+            programmed=f"{wanted:.2f} ms",
+            measured=f"{found:.2f} ms",
+            good=good,
+            noise=round_trip_noise(
+                excess if found > wanted else float("inf"),
+                wakeups=self.wakeups,
+                late_p50_ms=lateness_ms(before, after, 0.5) or 0.0,
+                late_p99_ms=lateness_ms(before, after) or 0.0,
+                steal=(times_after[1] - times_before[1]) / max(times_after[0] - times_before[0], 1e-9),
+            ),
+        )
+
+    def rate(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
+        """UDP at 1.2 times the rate; the median of five windows with little steal, and the queue's fullest moment."""
+        here, there = self._lab.place(vantage), self._lab.place(server.name)
+        windows = WANTED_WINDOWS + (2 if self._quick else 6)
+        pairs = [[server.name, vantage]]
+        # At most a quarter of the queue at once, so that it neither runs empty nor drops whole bursts.
+        burst = max(1, min(16, path.queue_bytes // MTU // 4))
+        address = self._lab.plan.addresses[vantage].ipv4
+        begin = self._emulator.ask("snapshot", pairs=pairs)
+        with start_probe(here, "count", str(PORT), "--windows", str(windows), "--device", DEVICE) as counter:
+            wait_ready(counter)
+            sent = probe(
+                there, "blast", address, str(PORT), "--rate-mbit", str(path.rate_mbit * OVERLOAD),
+                "--seconds", str(windows + 0.5), "--burst", str(burst),
+            )  # fmt: skip
+            found = read_answer(counter)["windows"]
+        end = self._emulator.ask("snapshot", pairs=pairs)
+        after, late = end["pairs"][0], lateness_ms(begin, end) or 0.0
+        calm = [window["mbit"] for window in found[1:] if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
+        measured = statistics.median(calm or [window["mbit"] for window in found[1:]])
+        where = f"{server.name} - {vantage}"
+        rate = Check(
+            what="rate",
+            where=where,
+            programmed=f"{path.rate_mbit:.2f} Mbit/s",
+            measured=f"{measured:.2f} Mbit/s",
+            good=abs(measured / path.rate_mbit - 1) <= RATE_TOLERANCE,
+            noise=rate_noise(found[1:], len(calm), late, sent["rate_mbit"] / path.rate_mbit),
+        )
+        if path.ecn_threshold_bytes is not None or not after["tail"]:
+            return [rate]
+        peak = after["queue_peak_bytes"]
+        queue = Check(
+            what="queue",
+            where=where,
+            programmed=f"{path.queue_bytes} B",
+            measured=f"{peak} B",
+            good=path.queue_bytes - MTU < peak <= path.queue_bytes,
+        )
+        return [rate, queue]
+
+    def loss(self, vantage: str, server: Server) -> Check:
+        """The packets lost of one connection are those that the seed says (`pathem --selftest-loss`)."""
+        path = server.paths[vantage]
+        here, there = self._lab.place(vantage), self._lab.place(server.name)
+        local, remote = (self._lab.plan.addresses[name].ipv4 for name in (vantage, server.name))
+        self._emulator.ask("forget_flows", a=local, b=remote)
+        count = LOSS_PACKETS // (3 if self._quick else 1)
+        rate = min(20.0, path.rate_mbit / 2)
+        with start_probe(here, "collect", str(PORT)) as collector:
+            wait_ready(collector)
+            probe(there, "blast", local, str(PORT), "--rate-mbit", str(rate), "--count", str(count), "--seconds", "60")
+            came = set(read_answer(collector)["numbers"])
+        seed = self._lab.topology.seed_of("loss", server.name, vantage)
+        argv = [self._lab.plan.emulator[0], "--selftest-loss", str(seed), str(path.loss_percent / 100), str(count)]
+        wanted = set(json.loads(process.run(argv).check(doing="computing losses").stdout))
+        lost = set(range(count)) - came
+        return Check(
+            what="loss pattern",
+            where=f"{server.name} - {vantage}",
+            programmed=f"{len(wanted)} of {count}",
+            measured=f"{len(lost)}, {len(lost ^ wanted)} of them others",
+            good=lost == wanted,
+        )
+
+    def sweep(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
+        """The rate check on a path that is given this rate for a while."""
+        pair = {"from": server.name, "to": vantage, "delay_us": round(path.rtt_ms * 500)}
+        law: dict[str, object] = {"loss": None, "ecn_threshold_bytes": None}
+        law |= {"rate_bps": round(path.rate_mbit * 1e6), "queue_bytes": path.queue_bytes}
+        self._emulator.ask("set_pair", **pair, **law)
+        # The peak of the queue is that of all times: on a path that had a longer queue it says nothing.
+        return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
+
+
+def round_trip_noise(
+    excess_ms: float, *, wakeups: Wakeups, late_p50_ms: float, late_p99_ms: float, steal: float
+) -> str | None:
+    """Why the host was too busy, or wakes too late, to measure a round trip.
+
+    Args:
+        excess_ms: by how much the median missed what is tolerated; infinite where it was too short, which no delay of
+            the host can explain.
+        late_p50_ms, late_p99_ms: how late the emulator delivered meanwhile.
+        steal: share of the processors' time that went to other guests.
+    """
+    if late_p99_ms > LATENESS_LIMIT_MS:
+        return f"the emulator was {late_p99_ms:.1f} ms late (99th percentile)"
+    # A packet waits until the emulator wakes to read it, and there and back for the emulator's timer.
+    wake_ms = wakeups.p50_us / 1e3
+    if excess_ms <= wake_ms + 2 * max(wake_ms, late_p50_ms):
+        return f"this host wakes {max(wake_ms, late_p50_ms):.2f} ms late (median)"
+    if steal > STEAL_LIMIT and excess_ms < float("inf"):
+        return f"other guests took {steal:.0%} of the processors' time"
+    return None
+
+
+def rate_noise(windows: Sequence[dict[str, float]], calm: int, late_ms: float, sent: float) -> str | None:
+    """Why the host was too busy to measure a rate; `sent` is the sender's rate over the path's."""
+    idle = statistics.median(window["idle"] for window in windows)
+    if calm < WANTED_WINDOWS:
+        return f"only {calm} of {len(windows)} seconds had little steal"
+    if idle < IDLE_LIMIT:
+        return f"the processors were busy {100 - 100 * idle:.0f} % of the time"
+    if late_ms > LATENESS_LIMIT_MS:
+        return f"the emulator was {late_ms:.1f} ms late (99th percentile)"
+    if sent < LEAST_OVERLOAD:
+        return f"the sender reached {sent:.2f} times the rate only"
+    return None
+
+
+def unprogrammed(before: dict[str, Any], after: dict[str, Any]) -> Check:
+    """Whether any packet was lost that the topology did not want lost."""
+    lost = sum(new[what] - old[what] for old, new in zip(before["pairs"], after["pairs"], strict=True)
+               for what in ("overflow", "write_errors"))  # fmt: skip
+    for old, new in zip(before["nodes"], after["nodes"], strict=True):
+        if old["device_counters"] and new["device_counters"]:
+            lost += new["device_counters"]["tx_dropped"] - old["device_counters"]["tx_dropped"]
+    carried = sum(
+        new["in_packets"] - old["in_packets"] for old, new in zip(before["pairs"], after["pairs"], strict=True)
+    )
+    return Check(
+        what="unprogrammed drops",
+        where="all paths",
+        programmed="0",
+        measured=f"{lost} of {carried} packets",
+        good=lost == 0,
+    )
+
+
+def _argv(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("probe.py")), *arguments]
+
+
+def probe(place: LabPlace, *arguments: str) -> dict[str, Any]:
+    """Runs a probe to its end."""
+    done = place.run(_argv(arguments), timeout_s=150).check(doing=f"measuring in {place.name}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def start_probe(place: LabPlace, *arguments: str) -> process.Child:
+    """Starts a probe that says when it is ready."""
+    return place.start(_argv(arguments), stdout=True, stderr=True)
+
+
+def wait_ready(child: process.Child) -> None:
+    """Waits for the word of a probe. Raises LabError where it ends instead."""
+    if child.stdout is None or child.stderr is None or child.stdout.readline() != "ready\n":
+        said = child.stderr.read().strip().splitlines() if child.stderr else []
+        raise LabError(f"a measuring program failed ({said[-1] if said else 'without a word'})")
+
+
+def read_answer(child: process.Child) -> dict[str, Any]:
+    """The document of a probe."""
+    line = child.stdout.readline() if child.stdout else ""
+    if not line:
+        raise LabError("a measuring program ended without an answer")
+    found: dict[str, Any] = json.loads(line)
+    return found

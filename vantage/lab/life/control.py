@@ -1,0 +1,249 @@
+"""Bringing labs up and down."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import upshift
+from upshift.errors import LabError
+from upshift.files.store import write_json
+from upshift.progress import Progress
+from upshift.system import process
+from vantage.lab.planner import make_plan
+from vantage.lab.state import LabFolder, all_labs, lab_folder
+from vantage.lab.topology import Topology
+from vantage.lab.topology_file import find_topology, load_topology
+
+DOWN_TIMEOUT_S = 15.0
+TUN = Path("/dev/net/tun")
+LAB_VARIABLE = "UPSHIFT_LAB"
+"""Set for every program that is started in a lab: its folder. `down` finds the programs by it."""
+
+NAMESPACE_REMEDY = (
+    "run as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+    "kernel.apparmor_restrict_unprivileged_userns); upshift doctor says more"
+)
+TUN_REMEDY = "load it (modprobe tun), and as an ordinary user also: sudo chmod 0666 /dev/net/tun"
+
+
+def up(
+    name: str | Path, *, attached: bool = False, let_cpus_sleep: bool = False, progress: Progress | None = None
+) -> LabFolder:
+    """Builds a lab and returns its folder when every server answers.
+
+    Args:
+        attached: the lab ends when this process ends, however it ends.
+        let_cpus_sleep: do not keep the host's CPUs awake, though packets may then be late.
+
+    Raises:
+        LabError: a lab of that name is up already, or it could not be built; nothing is left of it then.
+        PlaceError: a program is missing, or there is no permission.
+        UsageError: the topology is wrong.
+    """
+    path = find_topology(name)
+    topology = load_topology(path)
+    folder = lab_folder(topology.name)
+    wait_abandoned(folder)
+    with folder.locked() as lock:
+        if lock is None:
+            raise LabError(
+                f"a lab named {topology.name} is up already, or just coming up",
+                remedy=f"use it, or run: upshift lab down {topology.name}",
+            )
+        try:
+            _clear_remains(folder)
+            check_host()
+            make_plan(topology, path.read_text(encoding="utf-8"), folder, let_cpus_sleep=let_cpus_sleep)
+            own = {"pid": os.getpid(), "started_ticks": process.start_time_ticks(os.getpid()), "attached": attached}
+            write_json(folder.owner, own)
+            _start(folder, topology, lock, attached=attached, progress=progress)
+        except BaseException:
+            # The lock is ours or the ended holder's: nobody else can be building here.
+            _end_holder(folder)
+            folder.remove()
+            raise
+    return folder
+
+
+def wait_abandoned(folder: LabFolder) -> None:
+    """Waits, for a bounded time, until a lab whose owner was killed has ended."""
+    deadline = time.monotonic() + DOWN_TIMEOUT_S
+    while folder.alive() and folder.abandoned() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _clear_remains(folder: LabFolder) -> None:
+    """Clears what a dead lab of that name left. Call it with the lock held."""
+    end_joined(folder)
+    shutil.rmtree(folder.root, ignore_errors=True)
+
+
+def check_host() -> None:
+    """Raises LabError where this host cannot hold a lab, with the remedy. Programs are checked where they are used."""
+    for program, package in (
+        ("unshare", "util-linux"),
+        ("nsenter", "util-linux"),
+        ("setpriv", "util-linux"),
+        ("mount", "mount"),
+        ("ip", "iproute2"),
+        ("sysctl", "procps"),
+    ):
+        process.require(program, package=package)
+    try:
+        os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        raise LabError(f"{TUN} cannot be used ({error.strerror}), so no lab can be built", remedy=TUN_REMEDY) from None
+    tried = process.run([*_unshare(), "true"])
+    if tried.returncode:
+        said = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise LabError(f"there is no permission to make namespaces ({said})", remedy=NAMESPACE_REMEDY)
+
+
+def _unshare() -> list[str]:
+    own = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
+    return ["unshare", *own, "--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private", "--"]
+
+
+_started: list[process.Child] = []
+"""Holders started by this process: a Popen that is forgotten while it runs would warn."""
+
+
+def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, progress: Progress | None) -> None:
+    owner = os.pidfd_open(os.getpid())
+    # A descriptor of its own, which `locked` does not close; the holder's copy keeps the lock.
+    held = os.dup(lock)
+    argv = [*_unshare(), sys.executable, "-m", "vantage.lab.life.holder", str(folder.root), "--owner-fd", str(owner)]
+    # Our packages may be on this interpreter's path only (a checkout); the holder's folder may be another one.
+    roots = [str(Path(upshift.__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent.parent)]
+    paths = [*dict.fromkeys(roots), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        child = process.start(
+            argv + (["--attached"] if attached else []),
+            stdout=True,
+            stderr=folder.logs / "holder.log",
+            env={"PYTHONPATH": os.pathsep.join(paths), LAB_VARIABLE: str(folder.root)},
+            cwd=Path("/"),
+            pass_fds=[held, owner],
+            outlive=True,
+        )
+    finally:
+        os.close(owner)
+        os.close(held)
+    _started.append(child)
+    _follow(child, folder, topology, progress)
+
+
+def _follow(child: process.Child, folder: LabFolder, topology: Topology, progress: Progress | None) -> None:
+    """Reads the holder's reports until it is ready. Raises LabError with its sentence."""
+    reports = child.stdout
+    if reports is None:
+        raise LabError("the lab's holder has no output")
+    for line in reports:
+        with suppress(json.JSONDecodeError):
+            report: Mapping[str, Any] = json.loads(line)
+            if report.get("ready"):
+                reports.close()
+                return
+            if "failed" in report:
+                raise LabError(report["failed"], remedy=report.get("remedy"))
+            if progress and "step" in report:
+                note = report["step"]
+                progress.update(f"lab {topology.name}", done=report["done"], total=report["total"], note=note)
+    log = folder.logs / "holder.log"
+    tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] if log.exists() else []
+    raise LabError(f"the lab's holder ended while it built the lab ({tail[0] if tail else 'without a word'})")
+
+
+def down(folder: LabFolder) -> bool:
+    """Ends a lab and removes all that is its own, also after a crash; False where there was nothing.
+
+    Raises LabError where something could not be removed.
+    """
+    there = folder.root.exists() or folder.lock.exists()
+    if not there:
+        return False
+    deadline = time.monotonic() + DOWN_TIMEOUT_S
+    while True:
+        _end_holder(folder)
+        end_joined(folder)
+        with folder.locked() as lock:
+            if lock is not None:
+                folder.remove()
+                with suppress(OSError):
+                    folder.root.parent.rmdir()
+                return True
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"the lab {folder.name} does not end", where=str(folder.root), remedy="wait and try again, or see ps"
+            )
+        time.sleep(0.02)
+
+
+def down_all() -> list[str]:
+    """Ends every lab of this state folder; returns their names."""
+    return [folder.name for folder in all_labs() if down(folder)]
+
+
+def _end_holder(folder: LabFolder) -> None:
+    """Kills the holder; the kernel ends the rest of the lab with it. Works before state.json exists, too."""
+    state = folder.read_state()
+    if state is not None and isinstance(state.get("started_ticks"), int):
+        process.kill_and_wait(int(state["pid"]), int(state["started_ticks"]))
+    for child in list(_started):
+        if str(folder.root) in child.argv:
+            child.stop(signal.SIGKILL)
+            _started.remove(child)
+
+
+def end_joined(folder: LabFolder) -> None:
+    """Ends programs that were started in the lab by `exec` or a campaign and are still there.
+
+    Only those that carry this lab's mark in their environment *and* are in another mount namespace than we are.
+    """
+    mark = f"{LAB_VARIABLE}={folder.root}".encode()
+    own = Path("/proc/self/ns/mnt").stat().st_ino
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            inside = (entry / "ns" / "mnt").stat().st_ino != own
+            if inside and mark in (entry / "environ").read_bytes().split(b"\0"):
+                pid = int(entry.name)
+                started = process.start_time_ticks(pid)
+                if started is not None:
+                    process.kill_and_wait(pid, started, grace_s=1.0)
+
+
+def choose(name: str | None) -> LabFolder:
+    """The lab of that name that is up; without a name, the only one. Raises LabError."""
+    alive = [folder for folder in all_labs() if folder.alive()]
+    names = ", ".join(folder.name for folder in alive)
+    if name is None:
+        if len(alive) == 1:
+            return alive[0]
+        what = f"several labs are up ({names})" if alive else "no lab is up"
+        raise LabError(what, remedy="choose one with --lab" if alive else "run: upshift lab up small")
+    for folder in alive:
+        if folder.name == name:
+            return folder
+    raise LabError(f"no lab named {name} is up", remedy=f"up are: {names}" if alive else f"run: upshift lab up {name}")
+
+
+def lab_of(name: str | Path) -> LabFolder:
+    """Folder of the lab that this topology makes, whether it is up or not."""
+    return lab_folder(load_topology(name).name)
+
+
+def usable(folder: LabFolder) -> bool:
+    """Whether the lab is up, ready and healthy."""
+    state = folder.read_state()
+    return folder.alive() and not folder.abandoned() and state is not None and state.get("status") == "ready"

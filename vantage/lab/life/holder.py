@@ -1,0 +1,239 @@
+"""The holder: process 1 of a lab's PID namespace, owner of its mount and network namespaces.
+
+    python -m vantage.lab.life.holder FOLDER --owner-fd N [--attached]
+
+Started by `vantage.lab.life.control` inside `unshare`. It builds what FOLDER/plan.json says, reports each step as a JSON
+line on standard output (`{"step", "done", "total"}`, then `{"ready": true}` or `{"failed": SENTENCE}`), then watches
+the programs until it is told to stop. When it ends, however it ends, the kernel kills every process of the PID
+namespace, and with them go the TUN devices, the namespaces and the mounts: nothing can be left behind.
+
+The owner is who started it, as a pidfd. While the lab comes up, and for all its life when it is attached, it ends when
+the owner ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from upshift.errors import LabError, UpshiftError
+from upshift.reach import ENVIRONMENT_VARIABLE
+from upshift.system import process
+from vantage.lab.life import mounts
+from vantage.lab.network.namespaces import NETNS, answers, udp_bound
+from vantage.lab.plan import ProgramPlan, read_plan
+from vantage.lab.state import LabFolder
+from vantage.linux import cpu
+
+NICE = -10
+"""Of all programs of the lab, and of those that join it, where that is allowed."""
+
+READY_TIMEOUT_S = 45.0
+LOG_TAIL_LINES = 5
+
+
+class Holder:
+    """Builds a lab and keeps it."""
+
+    def __init__(self, folder: LabFolder, owner: int, *, attached: bool) -> None:
+        self.folder = folder
+        self.plan = read_plan(folder.plan)
+        self.children: dict[str, process.Child] = {}
+        self._owner: int | None = owner
+        self._attached = attached
+        self._total = 5 + len(self.plan.programs)
+        self._done = 0
+        self._dead: list[str] = []
+        # /proc is the host's, so this is our number there.
+        outer = int(Path("/proc/self").readlink().name)
+        self._state: dict[str, Any] = {
+            "schema": 1,
+            "name": self.plan.name,
+            "pid": outer,
+            "started_ticks": process.start_time_ticks(outer),
+            "mount_namespace": Path("/proc/self/ns/mnt").stat().st_ino,
+            "rootless": os.geteuid() != 0,
+            "attached": attached,
+            "nice": cpu.raise_priority(NICE),
+            "started_at": time.time(),
+        }
+
+    def save(self, status: str, detail: str = "") -> None:
+        """Writes state.json whole."""
+        part = self.folder.state.with_suffix(".part")
+        part.write_text(json.dumps({**self._state, "status": status, "detail": detail}), encoding="utf-8")
+        part.replace(self.folder.state)
+
+    def step(self, what: str) -> None:
+        """Reports a finished step, and ends where the owner has ended."""
+        self._done += 1
+        say({"step": what, "done": self._done, "total": self._total})
+        self.check_owner()
+
+    def check_owner(self) -> None:
+        """Ends this process, and with it the lab, where the owner has ended."""
+        if self._owner is not None and select.select([self._owner], [], [], 0)[0]:
+            self.save("failed", "whoever started this lab has ended")
+            os._exit(0)
+
+    def build(self) -> None:
+        """Brings everything up. Raises UpshiftError with a sentence for the user."""
+        self.save("starting")
+        mounts.private_netns_folder()
+        mounts.cover_resolv_conf(self.plan.resolv_conf)
+        nodes = self.plan.nodes
+        _batch([f"netns add {node.name}" for node in nodes], "making the network namespaces")
+        self.step("namespaces")
+        for node in nodes:
+            settings = [f"{name}={value}" for name, value in node.sysctls.items()]
+            self._in_node(node.name, ["sysctl", "-qw", *settings], "setting up")
+            self._in_node(node.name, ["ip", "link", "set", "lo", "up"], "bringing loopback up in")
+        self.step("settings")
+        self._start_emulator()
+        self.step("path emulator")
+        for node in nodes:
+            _batch(node.ip_batch, f"setting up the routes of {node.name}", "-n", node.name)
+        self.step("routes")
+        for program in self.plan.programs:
+            self._start(program.name, program.node, program.argv, program.env)
+        self.step("servers")
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        for program in self.plan.programs:
+            self._await(program, deadline)
+            self.step(program.name)
+
+    def _in_node(self, node: str, argv: Sequence[str], doing: str) -> None:
+        process.run(["nsenter", f"--net={NETNS}/{node}", *argv]).check(doing=f"{doing} node {node}")
+
+    def _start(self, name: str, node: str | None, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        prefix = ["nsenter", f"--net={NETNS}/{node}"] if node else []
+        log = self.folder.logs / f"{name}.log"
+        self.children[name] = process.start(argv, prefix=prefix, stdout=log, stderr=log, env=env)
+
+    def _start_emulator(self) -> None:
+        self._start("pathem", None, self.plan.emulator, {})
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        # The socket appears last, when all devices exist.
+        while not self.folder.socket.is_socket():
+            self._check_child("pathem", deadline)
+
+    def _check_child(self, name: str, deadline: float) -> None:
+        """Waits a little; raises where the program has ended or time is up."""
+        code = self.children[name].returncode
+        if code is not None:
+            raise LabError(
+                f"the lab's {name} ended with code {code}{self._tail(name)}", remedy=_remedy(self._tail(name))
+            )
+        if time.monotonic() > deadline:
+            raise LabError(f"the lab's {name} was not ready within {READY_TIMEOUT_S:g} s{self._tail(name)}")
+        self.check_owner()
+        time.sleep(0.01)
+
+    def _tail(self, name: str) -> str:
+        log = self.folder.logs / f"{name}.log"
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+        return f"; its last words ({log}): " + " | ".join(lines) if lines else ""
+
+    def _await(self, program: ProgramPlan, deadline: float) -> None:
+        for address, port in program.tcp:
+            while not answers(program.node, address, port):
+                self._check_child(program.name, deadline)
+        for port in program.udp:
+            while not udp_bound(program.node, port):
+                self._check_child(program.name, deadline)
+        # What answered may be another program that has taken the port.
+        self._check_child(program.name, deadline)
+
+    def supervise(self) -> NoReturn:
+        """Watches for ever; a signal ends it."""
+        if not self._attached and self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+        while True:
+            time.sleep(0.25)
+            self.check_owner()
+            dead = sorted(name for name, child in self.children.items() if child.returncode is not None)
+            if dead != self._dead:
+                self._dead = dead
+                sentences = [f"{name} ended with code {self.children[name].returncode}" for name in dead]
+                self.save("unhealthy", "; ".join(sentences))
+            self._reap()
+
+    def _reap(self) -> None:
+        """Orphans in the lab become our children: collect those that have ended, but not our own programs."""
+        own = {child.pid for child in self.children.values()}
+        for entry in _children_of_this_process():
+            if entry not in own:
+                try:
+                    os.waitpid(entry, os.WNOHANG)
+                except ChildProcessError:
+                    continue
+
+
+def _children_of_this_process() -> list[int]:
+    """Ended children, by waitid(2) without taking them; the first one only, which is enough for a loop."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
+    return [found.si_pid] if found else []
+
+
+def _remedy(tail: str) -> str | None:
+    if "address already in use" in tail.lower():
+        return "another program of that node has taken the port; run: upshift lab down"
+    if "/dev/net/tun" in tail:
+        return "make /dev/net/tun usable (modprobe tun; as an ordinary user also: sudo chmod 0666 /dev/net/tun)"
+    return None
+
+
+def _batch(lines: Sequence[str], doing: str, *options: str) -> None:
+    process.run(["ip", *options, "-batch", "-"], stdin="\n".join(lines) + "\n").check(doing=doing)
+
+
+def say(message: Mapping[str, object]) -> None:
+    """One line to whoever starts the lab; that it has gone is noticed elsewhere."""
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Builds, reports, watches."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--owner-fd", type=int, required=True)
+    parser.add_argument("--attached", action="store_true")
+    options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Process 1 ignores signals that it does not handle. The kernel clears up behind it, so it just goes.
+        signal.signal(number, lambda *_: os._exit(0))
+    # Programs of the lab may contact the lab only.
+    os.environ[ENVIRONMENT_VARIABLE] = "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128"
+    holder = Holder(LabFolder(options.folder), options.owner_fd, attached=options.attached)
+    try:
+        holder.build()
+    except UpshiftError as error:
+        holder.save("failed", error.sentence())
+        say({"failed": error.what, "remedy": error.remedy})
+        raise SystemExit(2) from None
+    holder.save("ready")
+    say({"ready": True})
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    holder.supervise()
+
+
+if __name__ == "__main__":
+    main()

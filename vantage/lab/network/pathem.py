@@ -1,0 +1,170 @@
+"""The path emulator: its configuration, and its control socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from upshift.errors import LabError
+from vantage.lab.addresses import Addresses
+from vantage.lab.topology import DNS_NODE, PathSpec, Topology
+from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
+
+DEVICE = "tun0"
+DNS_DELAY_US = 1000
+UPLINK_QUEUE_BYTES = 2_000_000
+"""Requests and acknowledgements never fill it."""
+
+COMPENSATION_US = 40
+"""What the emulator itself takes for a packet, each way (median of a quiet host): taken off every delay."""
+TXQUEUELEN = 20_000
+LET_CPUS_SLEEP = "--let-cpus-sleep"
+"""The emulator's option not to keep the host's CPUs awake."""
+
+
+def find_pathem() -> str:
+    """Path of the emulator: `$UPSHIFT_PATHEM`, beside our interpreter, where its wheel puts it, or on PATH.
+
+    Raises LabError where there is none.
+    """
+    if given := os.environ.get("UPSHIFT_PATHEM"):
+        return given
+    beside = Path(sys.executable).parent / "pathem"
+    found = str(beside) if beside.is_file() else shutil.which("pathem")
+    if found is None:
+        raise LabError(
+            "the path emulator pathem is not installed", remedy="run: make setup (or: pip install upshift[lab])"
+        )
+    return found
+
+
+def configuration(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> dict[str, Any]:
+    """pathem's configuration file (docs/design/pathem.md)."""
+    nodes = [
+        {
+            "name": name,
+            "netns": f"/run/netns/{name}",
+            "device": DEVICE,
+            "addresses": [own.ipv4, own.ipv6] if ipv6 else [own.ipv4],
+        }
+        for name, own in addresses.items()
+    ]
+    pairs: list[dict[str, Any]] = []
+    for vantage in topology.vantage:
+        pairs += _both(vantage.name, DNS_NODE, {"delay_us": DNS_DELAY_US}, {"delay_us": DNS_DELAY_US})
+        for server in topology.server:
+            path = server.paths[vantage.name]
+            down = _towards_client(path, topology.seed_of("loss", server.name, vantage.name))
+            pairs += _both(vantage.name, server.name, _towards_server(path, vantage.uplink_mbit), down)
+    for server in topology.server:
+        if server.edge:
+            path = server.edge.path
+            pairs += _both(
+                server.name, server.origin_name, _towards_server(path, path.rate_mbit), _towards_client(path, 0)
+            )
+    return {
+        "schema": 1,
+        "nodes": nodes,
+        "pairs": pairs,
+        "delay_compensation_us": COMPENSATION_US,
+        "txqueuelen": TXQUEUELEN,
+    }
+
+
+def _both(one: str, other: str, there: dict[str, Any], back: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"from": one, "to": other, **there}, {"from": other, "to": one, **back}]
+
+
+def _towards_server(path: PathSpec, rate_mbit: float) -> dict[str, Any]:
+    return {
+        "delay_us": round(path.rtt_ms * 500),
+        "rate_bps": round(rate_mbit * 1e6),
+        "queue_bytes": UPLINK_QUEUE_BYTES,
+    }
+
+
+def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
+    loss = {"probability": path.loss_percent / 100, "seed": seed} if path.loss_percent else None
+    return {
+        "delay_us": round(path.rtt_ms * 1000) - round(path.rtt_ms * 500),
+        "rate_bps": round(path.rate_mbit * 1e6),
+        "queue_bytes": path.queue_bytes,
+        "loss": loss,
+        "ecn_threshold_bytes": path.ecn_threshold_bytes,
+    }
+
+
+class Emulator:
+    """A client of the running emulator. One connection; threads take turns.
+
+    Raises:
+        LabError: the emulator does not answer, or refuses.
+    """
+
+    def __init__(self, path: Path, *, timeout_s: float = 30.0) -> None:
+        self._lock = threading.Lock()
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise self._gone(error) from None
+        self._reader = self._socket.makefile("rb")
+
+    def _gone(self, error: OSError) -> LabError:
+        said = error.strerror or type(error).__name__
+        return LabError(
+            f"the path emulator does not answer ({said})", where=str(self._path), remedy="see: upshift lab status"
+        )
+
+    def ask(self, op: str, **arguments: object) -> dict[str, Any]:
+        """The answer to one request."""
+        request = json.dumps({"op": op, **arguments}) + "\n"
+        with self._lock:
+            try:
+                self._socket.sendall(request.encode())
+                line = self._reader.readline()
+            except OSError as error:
+                raise self._gone(error) from None
+        if not line:
+            raise LabError("the path emulator has ended", where=str(self._path), remedy="see: upshift lab status")
+        answer = json.loads(line)
+        if not isinstance(answer, dict) or "error" in answer:
+            said = answer.get("error") if isinstance(answer, dict) else "an answer of another kind"
+            raise LabError(f"the path emulator refused {op!r}: {said}", where=str(self._path))
+        return answer
+
+    def timing(self, *, nice: int) -> dict[str, object]:
+        """How the lab keeps time: what keeps the CPUs awake, and the priority of the emulator and of the others.
+
+        Args:
+            nice: of the lab's other programs.
+        """
+        scheduling = self.ask("snapshot", pairs=[])["global"]["scheduling"]
+        return {
+            "cpus_awake": asdict(self.cpus_awake()),
+            "emulator_fifo_priority": scheduling["fifo_priority"],
+            "emulator_nice": scheduling["nice"],
+            "nice": nice,
+        }
+
+    def cpus_awake(self) -> CpusAwake:
+        """What keeps the host's CPUs awake."""
+        found = self.ask("snapshot", pairs=[])["global"].get("cpus_awake")
+        if found is None:
+            return CpusAwake(method=Method.NONE, reason="the installed pathem is older than this Upshift: make setup")
+        return parse_cpus_awake(found)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._socket.close()

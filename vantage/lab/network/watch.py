@@ -1,0 +1,134 @@
+"""Watching one path of the lab during a measurement run: was the emulator on time, and where did the packets go?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from upshift.domain import Disturbance, Transport, VoidReason
+from upshift.system.place import FlowCount, Verdict
+from vantage.lab.network.pathem import Emulator
+
+LATENESS_LIMIT_MS = 5.0
+SETTLE_TIMEOUT_S = 3.0
+QUIET_S = 0.01
+_PROTOCOLS = {6: Transport.TCP, 17: Transport.QUIC}
+
+End = tuple[str, str]
+"""Node and address."""
+
+
+class LabWatch:
+    """Watches the two directions between a vantage point and a server; implements `upshift.system.place.Watch`.
+
+    Args:
+        ends: the vantage point and the server.
+        rtt_ms: of the path; it sets how much lateness voids a run.
+    """
+
+    def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float) -> None:
+        self._emulator = emulator
+        (self._here, self._local), (self._there, self._remote) = ends
+        self._pairs = [[self._here, self._there], [self._there, self._here]]
+        self._limit_ms = max(LATENESS_LIMIT_MS, rtt_ms / 4)
+        # Ports are used again: what an earlier run counted must not be counted again.
+        emulator.ask("forget_flows", a=self._local, b=self._remote)
+        self._before = emulator.ask("snapshot", pairs=self._pairs)
+
+    def settle(self) -> None:
+        """Returns when the path has been empty and quiet for some milliseconds, or after three seconds.
+
+        A moment without packets is not enough: what was delivered last may be about to be answered.
+        """
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        seen = -1
+        while (left := deadline - time.monotonic()) > 0:
+            self._emulator.ask("idle", pairs=self._pairs, timeout_ms=round(left * 1000))
+            pairs = self._emulator.ask("snapshot", pairs=self._pairs)["pairs"]
+            now = sum(pair["in_packets"] for pair in pairs)
+            if now == seen and not any(pair["in_flight_packets"] for pair in pairs):
+                return
+            seen = now
+            time.sleep(QUIET_S)
+
+    def finish(self) -> Verdict:
+        """Ends the watch and judges."""
+        flows = self._flows()
+        if any(flow.sent != flow.received + flow.dropped for flow in flows.values()):
+            self.settle()  # a straggler, such as the last acknowledgement of a connection that ended in between
+            flows = self._flows()
+        after = self._emulator.ask("snapshot", pairs=self._pairs)
+        lateness = lateness_ms(self._before, after)
+        disturbed = judge(self._before, after, lateness, self._limit_ms)
+        return Verdict(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
+
+    def _flows(self) -> dict[tuple[str, int], FlowCount]:
+        return count_flows(self._emulator.ask("flows", a=self._local, b=self._remote)["flows"], self._local)
+
+
+def lateness_ms(before: Mapping[str, Any], after: Mapping[str, Any], share: float = 0.99) -> float | None:
+    """How late packets were delivered between two snapshots: a percentile, or None where there was no packet.
+
+    Histogram buckets are half-open; inside the one that holds the percentile the values are taken as evenly spread.
+    """
+    edges: list[float] = [edge / 1000 for edge in after["lateness_edges_us"]]
+    counts = [0] * len(edges)
+    longest = 0.0
+    for old, new in zip(before["pairs"], after["pairs"], strict=True):
+        for bucket, (first, last) in enumerate(
+            zip(old["lateness"]["buckets"], new["lateness"]["buckets"], strict=True)
+        ):
+            counts[bucket] += last - first
+        longest = max(longest, new["lateness"]["max_ns"] / 1e6)
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = share * total
+    seen = 0.0
+    for bucket, count in enumerate(counts):
+        if count and seen + count >= wanted:
+            high = edges[bucket + 1] if bucket + 1 < len(edges) else max(longest, edges[bucket])
+            return float(edges[bucket] + (high - edges[bucket]) * (wanted - seen) / count)
+        seen += count
+    return edges[-1]
+
+
+def judge(
+    before: Mapping[str, Any], after: Mapping[str, Any], lateness_ms: float | None, limit_ms: float
+) -> Disturbance | None:
+    """Why a run between two snapshots is void, None where it can be believed."""
+    if lateness_ms is not None and lateness_ms > limit_ms:
+        late = f"the path emulator was {lateness_ms:.1f} ms late (99th percentile; the limit is {limit_ms:.1f} ms)"
+        return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=late)
+    for old, new in zip(before["pairs"], after["pairs"], strict=True):
+        for what in ("overflow", "write_errors"):
+            if lost := new[what] - old[what]:
+                told = f"the path emulator lost {lost} packets from {new['from']} to {new['to']} ({what})"
+                return Disturbance(reason=VoidReason.EMULATOR_LOST, detail=told)
+    known = {node["name"]: node["device_counters"] for node in before["nodes"]}
+    for node in after["nodes"]:
+        new, old = node["device_counters"], known[node["name"]]
+        for what in ("tx_dropped", "rx_dropped"):
+            if new is not None and old is not None and (lost := new.get(what, 0) - old.get(what, 0)):
+                told = f"the device of {node['name']} dropped {lost} packets outside the emulator ({what})"
+                return Disturbance(reason=VoidReason.HOST_DROPPED, detail=told)
+    return None
+
+
+def count_flows(flows: Sequence[Mapping[str, Any]], local: str) -> dict[tuple[str, int], FlowCount]:
+    """Both directions of each connection added up, by transport and local port."""
+    counts: dict[tuple[str, int], FlowCount] = {}
+    for flow in flows:
+        transport = _PROTOCOLS.get(flow["protocol"])
+        if transport is None:
+            continue
+        key = (transport.value, int(flow["sport"] if flow["src"] == local else flow["dport"]))
+        before = counts.get(key, FlowCount(sent=0, received=0, dropped=0, marked=0))
+        counts[key] = FlowCount(
+            sent=before.sent + flow["in_packets"],
+            received=before.received + flow["delivered_packets"],
+            dropped=before.dropped + flow["loss"] + flow["tail"] + flow["aqm"],
+            marked=before.marked + flow["marked"],
+        )
+    return counts

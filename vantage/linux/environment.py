@@ -1,0 +1,186 @@
+"""What a host is like, for the record that is stored with the data (`environment.json`) and for `upshift doctor`.
+
+Reads /proc and /sys (proc(5), sysfs(5)) and asks programs for their versions; changes nothing. Per-namespace settings
+are read by a program inside the place.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import upshift
+from upshift.errors import PlaceError
+from upshift.system import process
+from vantage.linux import namespace as linux
+from vantage.linux.offloads import driver, features
+
+HOST_SYSCTLS = (
+    "net/core/rmem_default",
+    "net/core/rmem_max",
+    "net/core/wmem_default",
+    "net/core/wmem_max",
+    "net/core/default_qdisc",
+    "net/core/netdev_max_backlog",
+    "net/core/optmem_max",
+    "net/ipv4/tcp_mem",
+    "net/ipv4/tcp_allowed_congestion_control",
+    "net/ipv4/tcp_available_congestion_control",
+)
+"""One value for the whole host; QUIC clients depend on `rmem_default` (lab.md: not per namespace)."""
+
+VERSION_OPTIONS: dict[str, tuple[str, ...]] = {
+    "tcpdump": ("--version",),
+    "ip": ("-V",),
+    "ss": ("-V",),
+    "nft": ("--version",),
+    "nsenter": ("--version",),
+    "unshare": ("--version",),
+    "setpriv": ("--version",),
+    "sysctl": ("--version",),
+    "caddy": ("version",),
+    "nginx": ("-v",),
+    "knotd": ("--version",),
+    "openssl": ("version",),
+    "pathem": ("--version",),
+    "h3get": ("--version",),
+}
+"""Program -> the argument that makes it print its version."""
+
+PACKAGES = ("requests", "urllib3", "forcediphttpsadapter", "aioquic", "dnspython", "cryptography", "pyarrow")
+CUBIC = Path("/sys/module/tcp_cubic/parameters")
+_CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+Run = linux.Run
+
+
+def read(path: Path | str) -> str | None:
+    """The text of a small kernel file without spaces at its ends, None where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def describe(run: Run, interface: str) -> dict[str, Any]:
+    """The record: keys are stable words, values plain JSON. `run` runs a program in the place."""
+    network = linux.describe_network(run)
+    settings = network.pop("sysctls")
+    assert isinstance(settings, dict)  # noqa: S101 - narrows the type
+    public = {key: value for key, value in settings.items() if not key.endswith("_key")}  # tcp_fastopen_key is secret
+    return {
+        **linux.describe_host(),
+        **network,
+        "kind": "host",
+        "upshift": upshift.__version__,
+        "distribution": distribution(),
+        "cpu": cpu(),
+        "clock_source": clock_source(),
+        "interface": interface,
+        "devices": [link_record(name) for name in physical_interfaces()],
+        "qdisc": (run(("tc", "qdisc", "show")).stdout.strip().splitlines() if shutil.which("tc") else None),
+        "sysctls": {**host_sysctls(), **public},
+        "tcp_cubic": module_parameters(CUBIC),
+        "openssl": ssl.OPENSSL_VERSION,
+        "programs": {name: version_of(name) for name in VERSION_OPTIONS if process.find_program(name)},
+        "packages": package_versions(),
+        "steal_s": cpu_times()[1],
+        "load_1m": os.getloadavg()[0],
+    }
+
+
+def distribution() -> str | None:
+    """The name in os-release(5)."""
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def cpu() -> dict[str, Any]:
+    """Model, usable count, frequency governor (None where the hypervisor decides)."""
+    lines = (read("/proc/cpuinfo") or "").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
+    return {
+        "model": models[0] if models else platform.processor() or None,
+        "count": len(os.sched_getaffinity(0)),
+        "governor": read(_GOVERNOR),
+        "hypervisor": any(" hypervisor" in line for line in lines if line.startswith("flags")),
+    }
+
+
+def cpu_times() -> tuple[float, float]:
+    """(all, stolen) CPU seconds of all processors since boot (/proc/stat, first line; stolen is the eighth number)."""
+    words = (read("/proc/stat") or "cpu 0").splitlines()[0].split()[1:]
+    numbers = [int(word) / os.sysconf("SC_CLK_TCK") for word in words[:8]]
+    return sum(numbers), numbers[7] if len(numbers) > 7 else 0.0
+
+
+def physical_interfaces() -> list[str]:
+    """Interfaces with a device behind them (a NIC, a virtio port), not loopback, tunnels or pairs."""
+    root = Path("/sys/class/net")
+    try:
+        return sorted(path.name for path in root.iterdir() if (path / "device").exists())
+    except OSError:
+        return []
+
+
+def link_record(name: str) -> dict[str, Any]:
+    """Driver, MTU, speed and the offloads that are on."""
+    record: dict[str, Any] = {"name": name, "mtu": read(f"/sys/class/net/{name}/mtu")}
+    record["speed_mbit"] = read(f"/sys/class/net/{name}/speed")
+    try:
+        record |= driver(name)
+        record["offloads"] = sorted(key for key, on in features(name).items() if on)
+    except PlaceError:  # /sys shows the host's interfaces, and we may be in another namespace
+        record["offloads"] = None
+    return record
+
+
+def host_sysctls() -> dict[str, str]:
+    """Settings that the kernel has once, by their dotted names; those that it hides from us are left out."""
+    found = {name.replace("/", "."): read(f"/proc/sys/{name}") for name in HOST_SYSCTLS}
+    return {name: " ".join(value.split()) for name, value in found.items() if value is not None}
+
+
+def clock_source() -> str | None:
+    """The clock that the kernel reads the time from."""
+    return read(_CLOCK)
+
+
+def module_parameters(folder: Path) -> dict[str, str]:
+    """Parameters of a kernel module, e.g. CUBIC's HyStart (they are not per namespace)."""
+    try:
+        return {path.name: value for path in sorted(folder.iterdir()) if (value := read(path)) is not None}
+    except OSError:
+        return {}
+
+
+def version_of(name: str) -> str | None:
+    """First line that the program prints about its version, None where it cannot be run."""
+    path = process.find_program(name)
+    if path is None:
+        return None
+    try:
+        done = process.run((path, *VERSION_OPTIONS[name]), timeout_s=10)
+    except (PlaceError, OSError):
+        return None
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return lines[0].strip() if lines and done.returncode == 0 else None
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the Python packages that take part in a download."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

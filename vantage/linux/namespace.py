@@ -1,0 +1,209 @@
+"""Kernel settings of one network namespace: read, change, put back, describe.
+
+`apply_settings` is handed a function that runs programs in a place (`upshift.system.place.Place.run`), so the same code serves
+a lab node and anything else that has a network namespace of its own. Each step is one program start for all settings.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from upshift.domain import RouteAttribute, Setting, Sysctl
+from upshift.errors import PlaceError
+from upshift.system.process import Completed
+
+Route = tuple[str, ...]
+"""A route as `ip route show` prints it and `ip route change` reads it, word by word."""
+
+_NOT_INPUT = frozenset({"linkdown", "dead", "offload", "trap", "rt_offload", "rt_trap"})
+"""Words of `ip route show` that describe a route and are no part of it."""
+
+
+class Run(Protocol):
+    """Runs a program in the namespace to its end."""
+
+    def __call__(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was there before settings were applied: sysctls by name, routes by family (`-4`, `-6`) and destination."""
+
+    sysctls: Mapping[str, str]
+    routes: Mapping[tuple[str, str], Route]
+
+
+def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Sequence[str] = ("default",)) -> Before:
+    """Makes the kernel have these settings, forgets cached TCP metrics, and tells what was there before.
+
+    Args:
+        run: runs programs in the network namespace concerned.
+        destinations: of the routes that downloads take; `RouteAttribute`s go to these.
+
+    Raises PlaceError where the kernel refuses a setting or does not know it.
+    """
+    sysctls = [setting for setting in settings if isinstance(setting, Sysctl)]
+    attributes = [setting for setting in settings if isinstance(setting, RouteAttribute)]
+    before: dict[str, str] = {}
+    if sysctls:
+        before = read_sysctls(run, {setting.name for setting in sysctls})
+        write_sysctls(run, new_values(before, sysctls), present=before)
+    routes = read_routes(run, destinations) if attributes else {}
+    changes = {place: with_attributes(route, attributes) for place, route in routes.items()}
+    change_routes(run, {place: route for place, route in changes.items() if route != routes[place]})
+    return Before(before, routes)
+
+
+class Namespace:
+    """Applies settings in a network namespace of ours, and puts back what was there at first.
+
+    Arguments as for `apply_settings`.
+    """
+
+    def __init__(self, run: Run, destinations: Sequence[str]) -> None:
+        self._run = run
+        self._destinations = tuple(destinations)
+        self._first = Before({}, {})
+
+    def apply(self, settings: Sequence[Setting]) -> None:
+        """See `apply_settings`."""
+        before = apply_settings(self._run, settings, destinations=self._destinations)
+        self._first = Before(
+            {**before.sysctls, **self._first.sysctls},
+            {**before.routes, **self._first.routes},
+        )
+
+    def restore(self) -> None:
+        """Puts back what the first `apply` found. May be called twice."""
+        write_sysctls(self._run, self._first.sysctls)
+        if self._first.routes:
+            change_routes(self._run, self._first.routes)
+        self._first = Before({}, {})
+
+
+def read_sysctls(run: Run, names: set[str]) -> dict[str, str]:
+    """The present values. Raises PlaceError where the kernel does not know a name."""
+    done = run(["sysctl", *sorted(names)])
+    found = parse_sysctls(done.stdout)
+    if missing := sorted(names - set(found)):
+        raise PlaceError(f"this kernel has no setting {missing[0]}", remedy="leave that factor out")
+    return found
+
+
+def write_sysctls(run: Run, values: Mapping[str, str], *, present: Mapping[str, str] | None = None) -> None:
+    """Writes those values that differ from the present ones. Raises PlaceError where the kernel refuses."""
+    changes = [f"{name}={value}" for name, value in values.items() if (present or {}).get(name) != value]
+    if changes:
+        run(["sysctl", "-qw", *changes]).check(doing=f"setting {' '.join(changes)}")
+
+
+def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], Route]:
+    """The routes to these destinations. Raises PlaceError where there is none at all."""
+    found: dict[tuple[str, str], Route] = {}
+    for destination in destinations:
+        families = ("-4", "-6") if destination == "default" else ("-6",) if ":" in destination else ("-4",)
+        for family in families:
+            listed = run(["ip", "-o", family, "route", "show", "exact", destination]).stdout.splitlines()
+            if listed:
+                found[family, destination] = parse_route(listed[0])
+    if not found:
+        raise PlaceError(f"there is no route to {' or '.join(destinations)}", remedy="see: ip route")
+    return found
+
+
+def change_routes(run: Run, routes: Mapping[tuple[str, str], Route]) -> None:
+    """Gives routes these attributes, and forgets cached TCP metrics."""
+    words = []
+    for (family, _), route in routes.items():
+        # `default` alone does not tell its family, which one batch for both must know.
+        first = {"-4": "0.0.0.0/0", "-6": "::/0"}[family] if route[0] == "default" else route[0]
+        words.append(" ".join(("route", "change", first, *route[1:])))
+    lines = [*words, "tcp_metrics flush"]
+    done = run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    # The flush, the last line, is for the host's administrator only: a user namespace may not. There, nothing to flush
+    # is as good.
+    if done.returncode and f"-:{len(lines)}" in done.stderr:
+        saves = read_sysctls(run, {"net.ipv4.tcp_no_metrics_save"})
+        if saves["net.ipv4.tcp_no_metrics_save"] == "1":
+            return
+    done.check(doing="; ".join(lines))
+
+
+def parse_sysctls(text: str) -> dict[str, str]:
+    """Name -> value from what sysctl(8) prints; the numbers of one setting are joined by single spaces."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): " ".join(value.split()) for name, sign, value in pairs if sign}
+
+
+def new_values(present: Mapping[str, str], settings: Sequence[Sysctl]) -> dict[str, str]:
+    """What to write so that `settings` hold; of a setting of several numbers, the other fields stay.
+
+    Raises PlaceError where a field does not exist.
+    """
+    values: dict[str, str] = {}
+    for setting in settings:
+        if setting.field is None:
+            values[setting.name] = " ".join(setting.value.split())
+            continue
+        parts = values.get(setting.name, present[setting.name]).split()
+        if not 0 <= setting.field < len(parts):
+            raise PlaceError(f"{setting.name} has {len(parts)} numbers, none is number {setting.field}")
+        parts[setting.field] = setting.value
+        values[setting.name] = " ".join(parts)
+    return values
+
+
+def parse_route(line: str) -> Route:
+    """A line of `ip -o route show` as words that `ip route change` takes."""
+    return tuple(word for word in line.replace("\\", " ").split() if word not in _NOT_INPUT)
+
+
+def with_attributes(route: Route, attributes: Sequence[RouteAttribute]) -> Route:
+    """The route with these attributes set or removed; all others stay."""
+    words = list(route)
+    for attribute in attributes:
+        # The first word is the destination, which cannot be mistaken for an attribute's name.
+        if attribute.name in words[1:]:
+            place = words.index(attribute.name, 1)
+            del words[place : place + 2]
+        if attribute.value is not None:
+            words += [attribute.name, attribute.value]
+    return tuple(words)
+
+
+def describe_host() -> dict[str, object]:
+    """Kernel, processor and memory of this host, which every place on it shares."""
+    uname = platform.uname()
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.startswith(("model name", "Model"))
+    ]
+    memory = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()[0].split()[1]
+    return {
+        "kernel": uname.release,
+        "kernel_version": uname.version,
+        "machine": uname.machine,
+        "cpu_model": models[0] if models else "",
+        "cpu_count": os.cpu_count(),
+        "memory_kib": int(memory),
+        "python": platform.python_version(),
+    }
+
+
+def describe_network(run: Run) -> dict[str, object]:
+    """Network settings as programs of the namespace see them; those that are not per namespace are the host's."""
+    listed = run(["sysctl", "-e", "-a", "-r", r"^net\.(ipv4\.(tcp|udp|ip|ping)_|core\.|ipv6\.bindv6only)"])
+    sysctls = parse_sysctls(listed.stdout)
+    sysctls.pop("net.ipv4.tcp_fastopen_key", None)  # a secret, and results are published
+    return {
+        "sysctls": sysctls,
+        "routes": run(["ip", "route", "show"]).stdout.splitlines(),
+        "routes_ipv6": run(["ip", "-6", "route", "show"]).stdout.splitlines(),
+        "links": run(["ip", "-o", "-d", "link", "show"]).stdout.splitlines(),
+    }
