@@ -1,8 +1,8 @@
 """The kind `Factor`: a transport knob of the kernel, as a pure value.
 
 A factor says which levels it has, which kernel settings make a level, and how a SYN and its SYN-ACK prove that a level
-was in force. It touches nothing itself: `downloader.campaign.apply` merges the settings of all factors, and the place in which
-a campaign runs applies them.
+was in force. It touches nothing itself: `downloader.campaign.apply` merges the settings of all factors, and the place
+in which a campaign runs applies them.
 """
 
 from __future__ import annotations

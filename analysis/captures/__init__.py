@@ -1,0 +1,1 @@
+"""Captures: connections and their KPIs."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.captures.kpis import ALL
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "design" / "kpi-engine.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "kpi-engine.md"
 BEGIN, END = "<!-- kpis -->\n", "<!-- /kpis -->"
 
 

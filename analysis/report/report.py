@@ -59,7 +59,7 @@ def write(dataset: Dataset, path: Path, options: Options | None = None) -> None:
 
 def build(dataset: Dataset, options: Options) -> str:
     """The report as HTML."""
-    folder = resources.files("analysis") / "templates"
+    folder = resources.files("analysis.report") / "templates"
     sources = {
         name: (folder / name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css", "report.js")
     }

@@ -1,0 +1,1 @@
+"""Measuring: runs, clients, captures, and the journal that records them."""

@@ -74,8 +74,12 @@ def text(repository: Path) -> str:
 
 
 def layers_of(linter: Mapping[str, Any]) -> list[list[str]]:
-    """The elements of each layer, the highest first."""
-    (found,) = [contract["layers"] for contract in linter["contracts"] if contract["type"] == "layers"]
+    """The elements of each layer, the highest first: the contract of the whole house, which has no containers."""
+    (found,) = [
+        contract["layers"]
+        for contract in linter["contracts"]
+        if contract["type"] == "layers" and "containers" not in contract
+    ]
     return [[name.strip() for name in layer.replace("|", ":").split(":")] for layer in found]
 
 

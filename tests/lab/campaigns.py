@@ -1,8 +1,8 @@
 """Campaigns in labs of the tests' own, the way a user runs them, and what independent witnesses saw of them.
 
 A `Bench` is a lab that is up. `measure` writes a campaign file, runs it by `upshift.compose.run.run_file`, and reads
-the folder back by `analysis.measures.dataset`; meanwhile the emulator writes down every packet. A second witness is tcpdump,
-whose printed lines are read here without any of our own parsers.
+the folder back by `analysis.measures.dataset`; meanwhile the emulator writes down every packet. A second witness is
+tcpdump, whose printed lines are read here without any of our own parsers.
 
 A busy host is no reason to believe a wrong figure, and none to fail at random: `Measured.noise` says how busy it was,
 and `Bench.judge` measures once more where a check fails and the host was busy. What fails twice, fails.

@@ -41,5 +41,5 @@ def test_no_module_names_a_configuration_or_a_client() -> None:
 
 def test_no_template_names_a_configuration_or_a_client() -> None:
     names = "|".join(map(re.escape, (NAMES | set(clients.ALL)) - {"requests"}))
-    for template in (FOLDER / "templates").iterdir():
+    for template in (FOLDER / "report" / "templates").iterdir():
         assert not re.search(rf"\b({names})\b", template.read_text(encoding="utf-8")), template

@@ -1,9 +1,9 @@
 """The versioned files that the stages exchange: Parquet (zstd), one schema per kind of table.
 
 Every file carries `upshift.kind` and `upshift.schema_version` in its metadata, and the unit of each column in the
-column's. A file of an older version is converted as it is read (`upshift.files.conversions`), one of another kind or a newer
-version is refused with a sentence. Files appear whole or not at all: they are written beside their place, flushed to
-disk, and renamed.
+column's. A file of an older version is converted as it is read (`upshift.files.conversions`), one of another kind or a
+newer version is refused with a sentence. Files appear whole or not at all: they are written beside their place,
+flushed to disk, and renamed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What a stage may ask of the machine: start a process, use a place."""

@@ -1,7 +1,7 @@
 """What a host can and cannot measure, and how to mend it: checks as pure functions of gathered facts.
 
-`vantage.doctor.facts` gathers, `vantage.doctor.cli` prints. A check is a function from `Facts` to a `Finding`; adding one
-is adding it to `CHECKS`.
+`vantage.doctor.facts` gathers, `vantage.doctor.cli` prints. A check is a function from `Facts` to a `Finding`; adding
+one is adding it to `CHECKS`.
 """
 
 from __future__ import annotations

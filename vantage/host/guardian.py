@@ -187,7 +187,7 @@ def undo(state: Path, plan: Plan) -> tuple[str, ...]:
 
 
 def remove_halves(state: Path, ident: str = "*") -> None:
-    """Removes files that a killed process was still writing (`upshift.files.store.whole_file`). Call it with the lock held.
+    """Removes files that a killed process was still writing (`whole_file` of the store). Call it with the lock held.
 
     Plans are written under the lock, so nobody is writing one now.
     """

@@ -39,7 +39,7 @@ def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: 
     """
     pid = state["pid"]
     if state["rootless"]:
-        enter = [sys.executable, "-I", "-S", str(Path(__file__).with_name("join.py")), str(pid), node]
+        enter = [sys.executable, "-I", "-S", str(Path(__file__).parent / "life" / "join.py"), str(pid), node]
     else:
         enter = ["nsenter", f"--mount=/proc/{pid}/ns/mnt", f"--net=/proc/{pid}/root{NETNS}/{node}"]
     # As the lab's own programs have it: a client that waits for a processor measures that.

@@ -1,0 +1,1 @@
+"""The kernel of one machine or namespace: sysctls, routes, offloads, idle CPUs."""

@@ -1,7 +1,8 @@
 """Kernel settings of one network namespace: read, change, put back, describe.
 
-`apply_settings` is handed a function that runs programs in a place (`upshift.system.place.Place.run`), so the same code serves
-a lab node and anything else that has a network namespace of its own. Each step is one program start for all settings.
+`apply_settings` is handed a function that runs programs in a place (`upshift.system.place.Place.run`), so the same code
+serves a lab node and anything else that has a network namespace of its own. Each step is one program start for
+all settings.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Whether a lab does what its topology says."""

@@ -1,0 +1,1 @@
+"""Building a lab, keeping it alive, and taking it down."""

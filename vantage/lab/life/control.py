@@ -123,7 +123,7 @@ def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, 
     held = os.dup(lock)
     argv = [*_unshare(), sys.executable, "-m", "vantage.lab.life.holder", str(folder.root), "--owner-fd", str(owner)]
     # Our packages may be on this interpreter's path only (a checkout); the holder's folder may be another one.
-    roots = [str(Path(upshift.__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent.parent)]
+    roots = [str(Path(upshift.__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[3])]
     paths = [*dict.fromkeys(roots), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         child = process.start(

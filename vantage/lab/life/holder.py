@@ -2,9 +2,9 @@
 
     python -m vantage.lab.life.holder FOLDER --owner-fd N [--attached]
 
-Started by `vantage.lab.life.control` inside `unshare`. It builds what FOLDER/plan.json says, reports each step as a JSON
-line on standard output (`{"step", "done", "total"}`, then `{"ready": true}` or `{"failed": SENTENCE}`), then watches
-the programs until it is told to stop. When it ends, however it ends, the kernel kills every process of the PID
+Started by `vantage.lab.life.control` inside `unshare`. It builds what FOLDER/plan.json says, reports each step as a
+JSON line on standard output (`{"step", "done", "total"}`, then `{"ready": true}` or `{"failed": SENTENCE}`), then
+watches the programs until it is told to stop. When it ends, however it ends, the kernel kills every process of the PID
 namespace, and with them go the TUN devices, the namespaces and the mounts: nothing can be left behind.
 
 The owner is who started it, as a pidfd. While the lab comes up, and for all its life when it is attached, it ends when

@@ -1,0 +1,1 @@
+"""Routes, namespaces and the path emulator of a lab."""

@@ -13,7 +13,7 @@ from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import Role, ServerKind, ServerSetup
 from vantage.lab.sites.sites import need_site_server
 
-_SCRIPT = Path(vantage.lab.__file__).with_name("site_server.py")
+_SCRIPT = Path(vantage.lab.__file__).parent / "sites" / "server.py"
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:

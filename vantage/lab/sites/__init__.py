@@ -1,0 +1,1 @@
+"""Sites of a lab: what a crawl meets there."""
