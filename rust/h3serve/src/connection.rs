@@ -21,7 +21,7 @@ pub const DATAGRAM_BYTES: usize = 1_350;
 /// Datagrams for one send call; the kernel takes at most 64, and 65,507 bytes.
 const BURST: usize = 48;
 /// Send calls in a row for one connection, before others get their turn.
-const TURN: usize = 8;
+const TURN: usize = 2;
 /// A paced packet may leave so much before its time: waking up late then does not add up over a transfer.
 const EARLY: Duration = Duration::from_micros(500);
 /// `H3_INTERNAL_ERROR` (RFC 9114, section 8.1).
