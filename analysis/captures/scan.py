@@ -19,7 +19,6 @@ from analysis.captures.connection import Connection, Side
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
 from upshift.errors import UsageError
-from upshift.files import store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,6 +217,8 @@ def schema() -> pa.Schema:
 
 def table_metadata(kind: str) -> dict[str, str]:
     """What `upshift.files.store` wants to see in a file of ours."""
+    from upshift.files import store
+
     return {"upshift.kind": kind, "upshift.schema_version": str(store.SCHEMA_VERSIONS[kind])}
 
 
@@ -258,6 +259,8 @@ class TableWriter:
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
     """A writer whose file appears whole or not at all."""
+    from upshift.files import store
+
     with store.whole_file(path) as temporary:
         writer = TableWriter(temporary)
         yield writer

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from upshift.scrub import plain
 
 if TYPE_CHECKING:
     from analysis.captures.connection import Connection
@@ -19,7 +22,7 @@ COLUMNS = (
     ("duration", "s", 3),
     ("ip_bytes_from_server", "server bytes", 0),
     ("rtt_min", "RTT min ms", 2),
-    ("rtt_mean", "mean", 2),
+    ("rtt_mean", "mean ms", 2),
     ("true_retransmissions", "sent again", 0),
     ("true_reordered", "reordered", 0),
     ("ecn", "ECN", 0),
@@ -29,6 +32,11 @@ COLUMNS = (
 )
 """KPI, heading, decimals."""
 
+
+GAP = "  "
+
+PIPE_COLUMNS = 200
+"""Width where the output is no terminal."""
 
 MOST_ROWS = 1_000
 """Connections in the printed table: nobody reads more, and Parquet has all."""
@@ -67,35 +75,40 @@ class Summary:
         self._in_file, self._gro = 0, False
 
     def show(self) -> None:
-        """Prints it to standard output."""
-        from rich.console import Console
-
-        console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
-        for heading in self._headings:
-            console.print(heading, soft_wrap=True)
+        """Prints it to standard output: a table as wide as the terminal, with the columns that fit."""
+        lines = list(self._headings)
         if self._rows:
-            console.print(self._table())
+            columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+            lines += ["", *table(self._rows, columns=columns, with_file=len(self._headings) > 1), ""]
         if self._connections > len(self._rows):
             more = self._connections - len(self._rows)
-            console.print(f"... and {more} connections more: --json or -o FILE.parquet has all.", soft_wrap=True)
-        console.print("All KPIs: --json or -o FILE.parquet. What each means: upshift kpis --help.", soft_wrap=True)
+            lines.append(f"... and {more} connections more: --json or -o FILE.parquet has all.")
+        lines.append("All KPIs: --json or -o FILE.parquet. What each means: upshift kpis --help.")
+        print("\n".join(map(plain, lines)))  # noqa: T201 - standard output is the product
 
-    def _table(self) -> object:
-        from rich import box
-        from rich.table import Table
 
-        several = len(self._headings) > 1
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        if several:
-            table.add_column("capture", overflow="fold")
-        table.add_column("#", justify="right")
-        table.add_column("", no_wrap=True)
-        table.add_column("client -> server", no_wrap=True, overflow="fold")
-        for _, heading, _ in COLUMNS:
-            table.add_column(heading, justify="right")
-        for cells in self._rows:
-            table.add_row(*(cells if several else cells[1:]))
-        return table
+def table(rows: Sequence[Sequence[str]], *, columns: int, with_file: bool) -> list[str]:
+    """Lines of the table; KPIs that do not fit into so many columns are left out, the last first.
+
+    Not by rich: importing it takes longer than reading a capture.
+    """
+    headings = ["capture", "#", "", "client -> server", *(heading for _, heading, _ in COLUMNS)]
+    cells = [[plain(cell) for cell in row[not with_file :]] for row in [headings, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    names = 3 + with_file
+    shown = names
+    while shown < len(widths) and sum(widths[: shown + 1]) + len(GAP) * shown <= columns:
+        shown += 1
+    left = {names - 1, names - 2, *((0,) if with_file else ())}
+    lines = []
+    for row in cells:
+        padded = [
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row[:shown], widths, strict=False))
+        ]
+        lines.append(GAP.join(padded).rstrip())
+    lines.insert(1, "-" * (sum(widths[:shown]) + len(GAP) * (shown - 1)))
+    return lines
 
 
 def _ends(connection: Connection) -> str:

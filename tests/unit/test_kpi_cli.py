@@ -124,3 +124,43 @@ def test_help_is_quick() -> None:
     started = time.process_time()
     assert "Mbit/s" in upshift("--help").stdout
     assert time.process_time() - started < 0.5
+
+
+HEAVY = {
+    "pydantic",
+    "numpy",
+    "pyarrow",
+    "rich",
+    "asyncio",
+    "matplotlib",
+    "jinja2",
+    "upshift.domain",
+    "upshift.files.store",
+}
+
+
+def test_a_capture_is_read_without_heavy_modules(capture: Path) -> None:
+    """Modules and not seconds, which depend on the host: these made 0.39 CPU-s of what is 0.1."""
+    code = (
+        "import sys; from upshift.cli import app; app(['kpis', *sys.argv[1:]], standalone_mode=False);"
+        "print('\\n'.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, capture], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines())
+    assert "analysis.captures.scan" in loaded, "the capture was read"
+    assert not loaded & HEAVY
+    assert len(loaded) < 350
+
+
+def test_the_table_has_the_columns_that_fit() -> None:
+    from analysis.captures.summary import COLUMNS, table
+
+    row = ["one.pcap", "0", "tcp", "198.18.0.1:40000 -> 198.18.0.2:443", *("1" for _ in COLUMNS)]
+    for columns in (60, 80, 120, 200):
+        for with_file in (False, True):
+            lines = table([row, row], columns=columns, with_file=with_file)
+            assert len(lines) == 4
+            assert max(map(len, lines)) <= columns
+    assert "WS server" in lines[0] and lines[0].startswith("capture")
+    hostile = table([["\x1b[31m.pcap", *row[1:]]], columns=200, with_file=True)
+    assert "\x1b" not in "".join(hostile)
