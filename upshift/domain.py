@@ -117,7 +117,7 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A file on a server: one row of a `targets` file."""
+    """A file on a server: one row of a `targets` file (`upshift.targets` reads and writes them)."""
 
     domain: str
     url: str
@@ -135,10 +135,26 @@ class Target:
     """Links from the start page."""
     crawled_at: float | None = None
     """When the crawl was done with the domain."""
+    alt_svc: str | None = None
+    """The start page's Alt-Svc header (RFC 7838): a QUIC candidate."""
+    cname_chain: str | None = None
+    """CNAMEs from the domain to its address, in order, separated by spaces."""
     asn: int | None = None
     """Origin AS of the address."""
     organisation: str | None = None
     """Holder of that AS."""
+    prefix: str | None = None
+    """The announced prefix that holds the address."""
+    rule: str | None = None
+    """Why it is this provider: seed, sibling, excluded, none."""
+    rival_asns: str | None = None
+    """Origins of the prefix that other organisations hold, separated by spaces."""
+    dissent: float | None = None
+    """Share of the routing table's peers that see another origin, from 0 to 1."""
+    cname_provider: str | None = None
+    """The provider that the CNAMEs name."""
+    cname_agrees: bool | None = None
+    """Whether it is the provider of the AS; None where one of the two is not known."""
     ecn: bool | None = None
     """The server negotiates ECN (RFC 3168)."""
     sack: bool | None = None

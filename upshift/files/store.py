@@ -227,13 +227,24 @@ def _newest(rows: Iterable[Mapping[str, Any]], path: Path, kind: str, version: i
 
 @contextmanager
 def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """A file of ours, open, and its version. Turns what Parquet refuses, also while it is read, into a sentence."""
+    """A file of ours, open, and its version."""
+    with parquet(path, kind) as file:
+        yield file, check_kind(file.schema_arrow, path, kind)
+
+
+@contextmanager
+def parquet(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, open, whoever wrote it. Turns what Parquet refuses, also while it is read, into a sentence.
+
+    Args:
+        kind: what is asked for, named in the sentence.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            yield file, _version(file.schema_arrow.metadata or {}, path, kind)
+            yield file
     except FileNotFoundError:
         raise UsageError("there is no such file", where=str(path), remedy=f"name a {kind} file of Upshift's") from None
     except (pa.ArrowException, OSError) as error:
@@ -243,15 +254,16 @@ def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
         ) from None
 
 
-def _version(metadata: Mapping[bytes, bytes], path: Path, kind: str) -> int:
-    found = metadata.get(b"upshift.kind", b"").decode("utf-8", "replace")
+def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
+    """The schema version of a file. Raises UsageError unless it is of this kind, in a version that is known."""
+    found = kind_in(schema)
     if found != kind:
         raise UsageError(
             f"this holds {found or 'no'} records of Upshift's, not {kind}",
             where=str(path),
             remedy=f"name a {kind} file",
         )
-    version = metadata.get(b"upshift.schema_version", b"").decode("ascii", "replace")
+    version = (schema.metadata or {}).get(b"upshift.schema_version", b"").decode("ascii", "replace")
     if not version.isdecimal():
         raise UsageError("its schema version is missing", where=str(path), remedy="make it again")
     if int(version) > SCHEMA_VERSIONS[kind]:
@@ -263,17 +275,21 @@ def _version(metadata: Mapping[bytes, bytes], path: Path, kind: str) -> int:
     return int(version)
 
 
+def kind_in(schema: pa.Schema) -> str | None:
+    """The kind that a schema names; None where the file is not Upshift's."""
+    kind = (schema.metadata or {}).get(b"upshift.kind")
+    return None if kind is None else kind.decode("utf-8", "replace")
+
+
 def kind_of(path: Path) -> str | None:
     """The kind of a file of ours; None where it is none, or cannot be read (`read_table` says why)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        return kind_in(pq.read_schema(path))
     except (pa.ArrowException, OSError):
         return None
-    kind = metadata.get(b"upshift.kind")
-    return None if kind is None else kind.decode()
 
 
 def row_schema(kind: str) -> pa.Schema:
