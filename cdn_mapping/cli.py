@@ -89,11 +89,11 @@ def targets(
     as_json: Json = False,
 ) -> None:
     """Targets -> AS, organisation, provider, and what speaks against it."""
-    from cdn_mapping.target_files import read_targets, write_targets
     from cdn_mapping.target_mapping import chains_by_dns, map_table
+    from upshift.files import targets as table_of
     from upshift.progress import show
 
-    table = read_targets(file)
+    table = table_of.read(file, needs=("domain", "server_ip"), surveys=True)
     with show(as_json=as_json) as progress:
         prefixes = _open(rib, backend, progress)
         mapper = _mapper(prefixes, as2org, providers)
@@ -103,7 +103,7 @@ def targets(
             failed = Counter()
     mapped, summary = map_table(table, mapper)
     summary["cname_failed"] = dict(failed)
-    write_targets(out, mapped)
+    table_of.write(out, mapped)
     if as_json:
         typer.echo(json.dumps(summary))
         return

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cdn_mapping.mapping import Mapped, Mapper
-from cdn_mapping.target_files import CHAIN_COLUMN, with_columns
+from upshift.files.targets import with_columns
 from upshift.progress import Progress
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ def chains_by_dns(
     table: pa.Table, nameserver: str | None, port: int, rate_per_s: float, progress: Progress
 ) -> tuple[pa.Table, Counter[str]]:
     """The table with its CNAME chains as DNS gives them now, and why look-ups failed."""
-    import pyarrow as pa
-
     from cdn_mapping import cname
 
     def report(done: int, failed: int) -> None:
@@ -30,24 +28,17 @@ def chains_by_dns(
         unique, nameserver=nameserver or cname.system_nameserver(), port=port, rate_per_s=rate_per_s, on_done=report
     )
     values = [" ".join(chain) if (chain := chains.of_domain.get(d)) is not None else None for d in domains]
-    return with_columns(table, {CHAIN_COLUMN: (pa.string(), values)}), chains.failed
+    return with_columns(table, {"cname_chain": values}), chains.failed
 
 
 def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]]:
-    """The targets with what is known of their addresses, and a summary as plain data.
-
-    Beside the columns of `Target` (asn, organisation, provider) there are `prefix`, `rule` (seed, sibling, excluded,
-    none), `rival_asns` (origins of other organisations), `dissent` (share of peers that see another origin),
-    `cname_provider` and `cname_agrees` (null where one of the two opinions is missing).
-    """
-    import pyarrow as pa
-
+    """The targets with what is known of their addresses (the columns of `Target` from `asn` on), and a summary."""
     addresses = table.column("server_ip").to_pylist()
     asked = list(dict.fromkeys(address for address in addresses if address is not None))
     known = dict(zip(asked, mapper.map(asked), strict=True))
     rows: list[Mapped | None] = [known.get(address) for address in addresses]
     no_chain = [None] * len(rows)
-    chains = table.column(CHAIN_COLUMN).to_pylist() if CHAIN_COLUMN in table.column_names else no_chain
+    chains = table.column("cname_chain").to_pylist() if "cname_chain" in table.column_names else no_chain
     opinions = [mapper.providers.by_cname(chain.split()) if chain else None for chain in chains]
     providers = [row.rule.provider if row else mapper.providers.rule(None).provider for row in rows]
     agrees = [
@@ -55,16 +46,16 @@ def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]
         for opinion, provider, row in zip(opinions, providers, rows, strict=True)
     ]
     origins = [row.origin if row else None for row in rows]
-    columns: dict[str, tuple[Any, list[Any]]] = {
-        "asn": (None, [row.asn if row else None for row in rows]),
-        "organisation": (None, [row.organisation_name if row else None for row in rows]),
-        "provider": (None, providers),
-        "prefix": (pa.string(), [str(origin.prefix) if origin else None for origin in origins]),
-        "rule": (pa.string(), [row.rule.kind.value if row else None for row in rows]),
-        "rival_asns": (pa.string(), [" ".join(map(str, row.rival_asns)) if row else None for row in rows]),
-        "dissent": (pa.float64(), [origin.dissent if origin else None for origin in origins]),
-        "cname_provider": (pa.string(), opinions),
-        "cname_agrees": (pa.bool_(), agrees),
+    columns: dict[str, list[Any]] = {
+        "asn": [row.asn if row else None for row in rows],
+        "organisation": [row.organisation_name if row else None for row in rows],
+        "provider": providers,
+        "prefix": [str(origin.prefix) if origin else None for origin in origins],
+        "rule": [row.rule.kind.value if row else None for row in rows],
+        "rival_asns": [" ".join(map(str, row.rival_asns)) or None if row else None for row in rows],
+        "dissent": [origin.dissent if origin else None for origin in origins],
+        "cname_provider": opinions,
+        "cname_agrees": agrees,
     }
     summary = {
         "targets": len(rows),

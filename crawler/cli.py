@@ -17,7 +17,7 @@ def crawl(
         Path,
         typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (Parquet).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (.parquet, .csv).")],
     contact: arguments.Contact,
     ledger: arguments.LedgerFile = None,
     min_size: Annotated[int, typer.Option(min=1, help="Least size of a file [bytes].")] = 1_000_000,

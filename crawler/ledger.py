@@ -30,16 +30,6 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrawledTarget(Target):
-    """A row of the targets file, with what the crawl saw on the way."""
-
-    alt_svc: str | None = None
-    """The start page's Alt-Svc header: a QUIC candidate."""
-    cname_chain: str | None = None
-    """CNAMEs from the domain to its address, in order, with a space between them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
     """What came of writing a list into the ledger."""
 
@@ -133,14 +123,14 @@ class Ledger(upshift.outreach.ledger.Ledger):
             ),
         )
 
-    def found(self) -> Iterator[CrawledTarget]:
+    def found(self) -> Iterator[Target]:
         """Targets in the order of the list, read lazily."""
         rows = self._db.execute(
             "SELECT domain, url, rank, size_bytes, size_is_lower_bound, server_ip, depth, crawled_at, alt_svc,"
             " cname_chain FROM domains WHERE outcome = 'found' ORDER BY id"
         )
         for domain, url, rank, size, lower, address, depth, crawled_at, alt_svc, chain in rows:
-            yield CrawledTarget(
+            yield Target(
                 domain=domain,
                 url=url,
                 rank=rank,

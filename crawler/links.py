@@ -10,6 +10,8 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import lxml.etree  # type: ignore[import-untyped]
 import lxml.html  # type: ignore[import-untyped]
 
+from upshift.files.target_rules import url_fault
+
 MAX_LINKS = 2_000
 """Links of one page that are looked at; a page with more is a directory of its own kind."""
 
@@ -81,7 +83,7 @@ def normal(base: str, reference: str) -> str | None:
         safe: str = safe_url_string(url)
     except ValueError:
         return None
-    return safe if safe.isascii() and safe.isprintable() else None
+    return safe if url_fault(safe) is None else None
 
 
 def _references(root: lxml.html.HtmlElement) -> Iterator[tuple[str, bool]]:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import upshift
-from crawler.ledger import CrawledTarget, Filled, Ledger
+from crawler.ledger import Filled, Ledger
 from crawler.manners import Pace
 from crawler.robots import AGENT
 from crawler.visit import Limits, Outcome
 from upshift.errors import UpshiftError, UsageError
-from upshift.files import store
+from upshift.files import targets
 from upshift.outreach.blocks import BlockLists
 from upshift.outreach.lists import TopList, identity
 from upshift.progress import Progress
@@ -89,7 +89,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
         rows = TopList(options.source)
         filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
         _visit_all(options, ledger, blocks, progress)
-        store.write_rows(options.out, "targets", ledger.found(), CrawledTarget)
+        targets.write_rows(options.out, ledger.found())
         domains, outcomes = ledger.counts()
     finally:
         ledger.close()

@@ -11,6 +11,8 @@ import typer
 
 from upshift.errors import UsageError
 
+NEEDS = ("domain", "url", "provider")
+
 targets = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Target sets.")
 
 
@@ -21,8 +23,8 @@ def _group() -> None:
 
 @targets.command()
 def compose(
-    files: Annotated[list[Path], typer.Argument(help="Targets (Parquet), mapped and surveyed; rows are joined.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The target set (Parquet), as a campaign reads it.")],
+    files: Annotated[list[Path], typer.Argument(help="Targets (.parquet, .csv), surveyed; rows are joined.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The target set (.parquet, .csv), as a campaign reads it.")],
     per_provider: Annotated[int, typer.Option(min=0, help="Targets for each provider.")] = 100,
     other: Annotated[int, typer.Option(min=0, help="Targets of no provider.")] = 100,
     require: Annotated[
@@ -31,7 +33,7 @@ def compose(
     seed: Annotated[int, typer.Option(help="Another seed is another draw.")] = 1,
     union: Annotated[
         list[Path] | None,
-        typer.Option("--union", help="An earlier target set (Parquet) that stays in; may be repeated."),
+        typer.Option("--union", help="An earlier target set (.parquet, .csv) that stays in; may be repeated."),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the account here as JSON.")] = None,
     dropped: Annotated[
@@ -43,14 +45,15 @@ def compose(
     from survey.compose import Require, account
     from survey.compose import compose as choose
     from upshift.files import store
+    from upshift.files import targets as table_of
 
     try:
         required = Require(require)
     except ValueError:
         known = ", ".join(Require)
         raise UsageError(f"{require!r} cannot be required", where="--require", remedy=f"choose of {known}") from None
-    tables = [store.read_table(path, "targets") for path in files]
-    earlier = [store.read_table(path, "targets") for path in union or []]
+    tables = [table_of.read(path, needs=NEEDS) for path in files]
+    earlier = [table_of.read(path, needs=NEEDS) for path in union or []]
     composition = choose(
         _rows(tables),
         per_provider=per_provider,
@@ -67,7 +70,7 @@ def compose(
             where=", ".join(map(str, files)),
             remedy="survey them first (upshift survey options, upshift survey quic), or ask for less with --require",
         )
-    store.write_table(out, "targets", _table(composition.rows, [*tables, *earlier]))
+    table_of.write(out, _table(composition.rows, [*tables, *earlier]))
     if report is not None:
         store.write_json(report, facts)
     if dropped is not None:
@@ -80,18 +83,14 @@ def _rows(tables: list[Any]) -> list[dict[str, Any]]:
 
 
 def _table(rows: Any, sources: list[Any]) -> Any:
-    """A table with every column of the sources; the columns of `Target` come first, with their types and units."""
+    """A table with every column of the sources, those of `Target` first, as each source has them."""
     import pyarrow as pa
 
-    from upshift.files.store import row_schema
-
-    known = row_schema("targets")
-    others: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for source in sources:
         for field in source.schema:
-            if field.name not in known.names:
-                others.setdefault(field.name, field)
-    schema = pa.schema([*known, *others.values()])
+            fields.setdefault(field.name, field)
+    schema = pa.schema(fields.values())
     try:
         return pa.table({name: [row.get(name) for row in rows] for name in schema.names}, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

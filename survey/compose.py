@@ -23,13 +23,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from survey.shares import RANK_BUCKETS
 from upshift.domain import Provider
 
 Row = Mapping[str, Any]
 """A target as a dictionary: all columns of the file, those that `Target` does not know too."""
-
-STRATA = (1_000, 10_000, 100_000, 1_000_000)
-"""Upper ends of the rank strata, inclusive."""
 
 
 class Require(StrEnum):
@@ -103,7 +101,7 @@ def stratum(rank: int | None) -> str:
     if rank is None:
         return "without rank"
     low = 1
-    for high in STRATA:
+    for high in RANK_BUCKETS:
         if rank <= high:
             return f"{low:,}-{high:,}"
         low = high + 1

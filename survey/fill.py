@@ -7,7 +7,7 @@ from pathlib import Path
 
 from survey.subjects import read_subjects
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import targets
 
 
 def check_targets_out(source: Path, out: Path, targets_out: Path | None) -> None:
@@ -31,14 +31,10 @@ def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool]
         out: the file to write, whole or not at all.
         found: column -> domain -> value; other domains keep what they had.
     """
-    import pyarrow as pa
-
-    table = store.read_table(source, "targets")
+    table = targets.read(source, needs=("domain",))
     domains = table.column("domain").to_pylist()
+    columns = {}
     for name, values in found.items():
-        at = table.schema.get_field_index(name)
-        before = table.column(at).to_pylist() if at >= 0 else [None] * len(domains)
-        field = pa.field(name, pa.bool_())
-        column = pa.array([values.get(d, b) for d, b in zip(domains, before, strict=True)], pa.bool_())
-        table = table.append_column(field, column) if at < 0 else table.set_column(at, field, column)
-    store.write_table(out, "targets", table)
+        before = table.column(name).to_pylist()
+        columns[name] = [values.get(domain, value) for domain, value in zip(domains, before, strict=True)]
+    targets.write(out, targets.with_columns(table, columns))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Z95 = 1.959963984540054
 """The normal quantile of 0.975."""
 
-BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
-"""Upper ends of the rank buckets; each holds the smaller ones."""
+RANK_BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
+"""Ranks at which lists are cut, inclusive: groups of a survey reach up to each, strata of a set lie in between."""
 
 Record = TypeVar("Record")
 
@@ -88,7 +88,7 @@ def groups(
 ) -> Iterator[tuple[str, Sequence[Record]]]:
     """Rank buckets, then providers, each with its records."""
     worst = max((rank(record) or 0 for record in records), default=0)
-    for previous, end in zip((0, *BUCKETS), BUCKETS, strict=False):
+    for previous, end in zip((0, *RANK_BUCKETS), RANK_BUCKETS, strict=False):
         if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
             yield f"rank <= {end:,}", [record for record in records if (rank(record) or math.inf) <= end]
     for name in sorted({name for record in records if (name := provider(record)) is not None}):

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import UsageError, unreadable
-from upshift.files import store
+from upshift.domain import Provider
+from upshift.errors import UsageError
+from upshift.files import targets
 from upshift.outreach.lists import Fault, TopList, in_shard
 
 
@@ -27,6 +28,10 @@ class Subject:
     """The Alt-Svc header that the crawl saw (RFC 7838)."""
 
 
+_KNOWN = ("domain", "rank", "server_ip", "alt_svc")
+_MAPPED = ("provider", "asn", "rule")
+
+
 class Subjects:
     """Iterates over the subjects of a file, once; a domain that comes again is passed over.
 
@@ -40,7 +45,7 @@ class Subjects:
 
     def __init__(self, path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None) -> None:
         self.path = path
-        self.is_targets = is_parquet(path)
+        self.is_targets = targets.is_table(path)
         self.duplicates = 0
         self.broken: Counter[str] = Counter()
         self.faults: list[Fault] = []
@@ -81,23 +86,12 @@ def read_subjects(path: Path, *, limit: int | None = None, shard: tuple[int, int
     return Subjects(path, limit=limit, shard=shard)
 
 
-def is_parquet(path: Path) -> bool:
-    """Whether the file begins as Parquet does. Raises UsageError where it cannot be read."""
-    try:
-        with path.open("rb") as handle:
-            return handle.read(4) == b"PAR1"
-    except OSError as error:
-        raise UsageError(unreadable(error), where=str(path), remedy="give a top list or a targets file") from None
-
-
 def _of_targets(path: Path) -> Iterator[Subject]:
-    table = store.read_table(path, "targets")
-    if table.num_rows == 0:
+    none = True
+    for row in targets.values(path, (*_KNOWN, *_MAPPED)):
+        none = False
+        # Before `upshift map targets` the provider is the default of the column, which says nothing.
+        mapped = row["provider"] != Provider.OTHER or any(row[name] is not None for name in _MAPPED[1:])
+        yield Subject(**{name: row[name] for name in _KNOWN}, provider=row["provider"] if mapped else None)
+    if none:
         raise UsageError("the targets file is empty", where=str(path), remedy="crawl first: upshift crawl")
-    known = ("domain", "rank", "server_ip", "alt_svc")
-    # Before `upshift map targets` the provider is the default of the column, which says nothing.
-    mapped = "asn" in table.column_names and table.column("asn").null_count < table.num_rows
-    names = [name for name in (*known, *(("provider",) if mapped else ())) if name in table.column_names]
-    for batch in table.select(names).to_batches(max_chunksize=10_000):
-        for row in batch.to_pylist():
-            yield Subject(**row)

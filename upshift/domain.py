@@ -117,7 +117,7 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A file on a server: one row of a `targets` file (`upshift.targets` reads and writes them)."""
+    """A file on a server: one row of a `targets` file (`upshift.files.targets` reads and writes them)."""
 
     domain: str
     url: str

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import ipaddress
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,7 +58,7 @@ class Campaign:
     path: Path
     """The file that it came from."""
     lab: str | None
-    """Name or path of the lab's topology; None for real vantage points."""
+    """Name or path of the lab's topology, as it is written (see `topology`); None for real vantage points."""
     targets: str
     """`lab`, or the path of a CSV or Parquet file."""
     vantage_points: tuple[str, ...]
@@ -97,6 +98,13 @@ class Campaign:
         for name in self.vantage_points:
             if not NAME.fullmatch(name):
                 raise fault(f"{name!r} is no name", str(self.path), "vantage_points", NAME_REMEDY)
+
+    @property
+    def topology(self) -> str | None:
+        """Name of the lab's topology, or its path; a relative one starts at the campaign file, as that of targets."""
+        if self.lab is None or not (self.lab.endswith(".toml") or "/" in self.lab):
+            return self.lab
+        return str(self.path.parent / self.lab)
 
     def budget_for(self, target: Target) -> float:
         """Time budget [s] of every download of this target, the same for all configurations (design, rule 5).
@@ -141,6 +149,10 @@ def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Seq
 
 
 MOST_ITERATIONS = 100_000
+
+_HOST_OF_CONTACT = re.compile(r"(?:@|https?://)([^\s/:?#>)]+)")
+_EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
+"""What RFC 2606 reserves for examples: nobody reads mail there."""
 
 _SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget"})
 """Fields that are read by themselves."""
@@ -228,6 +240,9 @@ def _check(entry: _File, where: str) -> None:
         )
     if entry.targets == "lab" and entry.lab is None:
         raise fault("there is no lab in this campaign", where, "targets", 'name a file of targets, or set lab = "anrw"')
+    host = _HOST_OF_CONTACT.search(entry.contact or "")
+    if entry.lab is None and host is not None and _EXAMPLE_DOMAIN.fullmatch(host[1]):
+        raise fault(f"{entry.contact!r} is an example and reaches nobody", where, "contact", "write your own address")
 
 
 def _budget(value: object, where: str) -> float | None:

@@ -14,7 +14,6 @@ from downloader import clients
 from downloader.campaign.apply import settings_for
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.targets import host_and_port
 from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, Resolution, StoppedError
 from downloader.execution.capture import Capture, Captured
@@ -22,6 +21,7 @@ from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, not_started, record
 from upshift.domain import Disturbance, Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
+from upshift.files.target_rules import host_and_port
 from upshift.progress import Progress
 from upshift.reach import check_address
 from upshift.scrub import file_name, scrub

@@ -14,11 +14,11 @@ from upshift.outreach import arguments
 
 
 def quic(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (Parquet).")],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (.parquet, .csv).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")],
     contact: arguments.Contact,
     targets_out: Annotated[
-        Path | None, typer.Option(help="Write INPUT (targets) again, with quic filled in (Parquet).")
+        Path | None, typer.Option(help="Write INPUT (targets) again, with quic filled in (.parquet, .csv).")
     ] = None,
     ledger: arguments.LedgerFile = None,
     everything: Annotated[

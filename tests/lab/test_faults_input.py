@@ -61,7 +61,7 @@ FILES: dict[str, tuple[str, str]] = {
         'name = "c"\nlab = "./none.toml"\ntargets = "lab"\n',
         r"c\.toml: field lab: .*none\.toml: there is no such file; check the path",
     ),
-    "missing targets": (CSV, r"t\.csv: there is no such file; check the field targets"),
+    "missing targets": (CSV, r"t\.csv: there is no such file; check the path"),
     "unknown vantage point": (
         'name = "c"\nlab = "LAB"\ntargets = "lab"\nvantage_points = ["MOON"]\n',
         r"c\.toml: the lab tiny has no vantage point 'MOON'; it has: V",
@@ -75,11 +75,14 @@ FILES: dict[str, tuple[str, str]] = {
 TABLES = {
     "http": (GOOD_ROW + "b.example,http://b.example/x,other\n", r"t\.csv, line 3: the URL is not https://HOST"),
     "columns": (GOOD_ROW + "b.example,https://b.example/x\n", r"t\.csv, line 3: .*number of columns.*; quote values"),
-    "header": ("domain,uri,provider\na.example,https://a/,x\n", r"t\.csv, line 1: the column url is missing; use"),
-    "quote": (GOOD_ROW + 'b.example,"https://b.example/x,other\n', r"t\.csv, line 3: .*; mend that line"),
-    "twice": (GOOD_ROW + "a.example,https://a.example/x,other\n", r"t\.csv: target 2 .*twice; mend or drop it"),
+    "header": ("domain,uri,provider\na.example,https://a/,x\n", r"t\.csv, line 1: the column url is missing; name the"),
+    "quote": (GOOD_ROW + 'b.example,"https://b.example/x,other\n', r"t\.csv, line 3: .*; correct that line"),
+    "twice": (GOOD_ROW + "a.example,https://a.example/x,other\n", r"t\.csv, line 3: this target .*twice; correct or"),
+    "user information": (GOOD_ROW + "b.example,https://me:pw@b.example/x,other\n", r"line 3: the URL has user informa"),
+    "port 0": (GOOD_ROW + "b.example,https://b.example:0/x,other\n", r"t\.csv, line 3: the URL has port 0; correct"),
+    "final dot": (GOOD_ROW + "b.example,https://b.example./x,other\n", r"line 3: the host of the URL ends in a dot"),
     "empty": ("domain,url,provider\n", r"t\.csv: there are no targets; add at least one row"),
-    "no text": ("\0\ufffe\n", r"t\.csv, line 1: the column domain is missing; use"),
+    "no text": ("\0\ufffe\n", r"t\.csv, line 1: the column domain is missing; name the"),
 }
 
 

@@ -36,9 +36,50 @@ def test_the_paper_is_the_default() -> None:
     assert levels["BL"] == levels["BL2"] and levels["quiche"] == {}
 
 
-@pytest.mark.parametrize("name", ["anrw", "small", "internet"])
+@pytest.mark.parametrize("name", ["anrw", "small"])
 def test_the_examples_load(name: str) -> None:
     assert load(REPOSITORY / "examples" / f"{name}.toml").name == name
+
+
+def test_the_example_for_real_servers_loads_once_somebody_can_be_reached(tmp_path: Path) -> None:
+    example = REPOSITORY / "examples/internet.toml"
+    with pytest.raises(UsageError, match=r"field contact: 'you@example.org' is an example and reaches nobody; write"):
+        load(example)
+    own = tmp_path / "internet.toml"
+    own.write_text(example.read_text().replace("you@example.org", "net@uni.edu"))
+    assert load(own).name == "internet"
+
+
+@pytest.mark.parametrize(
+    ("contact", "accepted"),
+    [
+        ("mailto:me@Example.com", False),
+        ("https://www.example.net/me", False),
+        ("<a@b.example>", False),
+        ("https://uni.edu/example.org", True),
+        ("me@myexample.org", True),
+        ("me@example.org.uk", True),
+    ],
+)
+def test_an_example_is_not_a_contact(contact: str, accepted: bool) -> None:
+    document = {"name": "c", "targets": "t.csv", "contact": contact}
+    if accepted:
+        assert contact in from_document(document, Path("c.toml")).user_agent
+        assert campaign(contact="me@example.org").lab == "anrw"  # nobody has to be reached in a lab
+        return
+    with pytest.raises(UsageError, match="is an example and reaches nobody"):
+        from_document(document, Path("c.toml"))
+
+
+def test_a_topology_is_looked_for_beside_the_campaign_file() -> None:
+    def topology(lab: str, path: str) -> str | None:
+        return from_document({"name": "c", "lab": lab, "targets": "lab"}, Path(path)).topology
+
+    assert topology("x.toml", "some/where/c.toml") == "some/where/x.toml"
+    assert topology("./x", "some/where/c.toml") == "some/where/x"
+    assert topology("/abs/x.toml", "some/where/c.toml") == "/abs/x.toml"
+    assert topology("anrw", "some/where/c.toml") == "anrw"
+    assert campaign().description() == campaign().description() | {"lab": "anrw"}
 
 
 def test_permutations() -> None:
@@ -180,7 +221,7 @@ def test_target_lists(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "line 1: the column domain is missing"),
-        ("domain,url,provider,colour\n", "line 1: there is no column 'colour'"),
+        ("domain,url,provider,size_byte\n", "line 1: there is no column 'size_byte'; write size_bytes"),
         (HEAD, "there are no targets"),
         (HEAD + "a.example,https://a.example/,google\n", "line 2: the row has another number of columns"),
         (HEAD + "a.example,https://a.example/,google,1,2\n", "line 2: the row has another number of columns"),
@@ -188,8 +229,8 @@ def test_target_lists(tmp_path: Path) -> None:
         (HEAD + "a.example,https://a.example:99999/,google,\n", "line 2: Port out of range"),
         (HEAD + "a.example,https://a.example/ä,google,\n", "line 2: the URL has characters that must be"),
         (HEAD + "\x1b[31m,https://a.example/,google,\n", "line 2: the domain is empty, too long, or has control"),
-        (HEAD + "a.example,https://a.example/,google,big\n", "line 2: size_bytes 'big' is no whole number"),
-        (HEAD + 2 * "a.example,https://a.example/,google,1\n", "target 2 (a.example): this target is there twice"),
+        (HEAD + "a.example,https://a.example/,google,big\n", "line 2: size_bytes 'big' is not a whole number"),
+        (HEAD + 2 * "a.example,https://a.example/,google,1\n", "line 3: this target (a.example) is there twice"),
         (HEAD + '"a.example,https://a.example/,google,1\n', "line 2: unexpected end of data"),
     ],
 )

@@ -160,7 +160,7 @@ def test_the_command_writes_set_account_and_dropped(tmp_path: Path) -> None:
     schema_table = store.row_schema("targets").empty_table()
     assert schema_table.num_rows == 0
     store.write_rows(source, "targets", some)
-    with_extra = store.read_table(source, "targets").append_column("prefix", [["192.0.2.0/24"] * 10])
+    with_extra = store.read_table(source, "targets").append_column("mine", [["192.0.2.0/24"] * 10])
     store.write_table(source, "targets", with_extra)
     options = ["--per-provider", 3, "--report", tmp_path / "r.json", "--dropped", tmp_path / "d.csv"]
     said = run(source, "-o", out, *options)
@@ -169,7 +169,7 @@ def test_the_command_writes_set_account_and_dropped(tmp_path: Path) -> None:
     back = store.read_rows(out, "targets", Target)
     assert len(back) == 3
     assert all(t.ecn for t in back)
-    assert set(store.read_table(out, "targets").column("prefix").to_pylist()) == {"192.0.2.0/24"}
+    assert set(store.read_table(out, "targets").column("mine").to_pylist()) == {"192.0.2.0/24"}
     assert store.read_table(out, "targets").schema.field("size_bytes").metadata == {b"unit": b"B"}
     assert json.loads((tmp_path / "r.json").read_text())["providers"]["google"]["eligible"] == 5
     with (tmp_path / "d.csv").open(newline="") as handle:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -127,7 +126,8 @@ def test_the_campaign_for_real_servers_is_as_described(tmp_path: Path) -> None:
     """Loaded, not run: no address of it is ever contacted by a test."""
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     [columns] = re.findall(r"`(domain,url,provider)`", text)
-    shutil.copy(REPOSITORY / "examples/internet.toml", tmp_path / "campaign.toml")
+    example = (REPOSITORY / "examples/internet.toml").read_text()
+    (tmp_path / "campaign.toml").write_text(example.replace("you@example.org", "net@uni.edu"))
     (tmp_path / "targets.csv").write_text(f"{columns}\na.example,https://a.example/file,other\n")
     campaign = load(tmp_path / "campaign.toml")
     assert [target.domain for target in load_targets(campaign)] == ["a.example"]

@@ -211,12 +211,12 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
     rows = [Target(domain=f"d{n}.example", url=f"https://d{n}.example/{f}", rank=n, sack=None) for n, f in names]
     store.write_rows(source, "targets", [*rows, Target(domain="old.example", url="https://old.example/", ecn=True)])
     table = store.read_table(source, "targets")
-    extra = pa.field("alt_svc", pa.string(), metadata={"note": "kept"})
+    extra = pa.field("mine", pa.string(), metadata={"note": "kept"})
     store.write_table(source, "targets", table.append_column(extra, pa.array(["h3", None, None, "x", None])))
     write_targets(source, out, [record(1, ecn=False), record(2, outcome="failed", failure="dns_error")])
     written = store.read_table(out, "targets")
-    assert written.column_names == [*store.row_schema("targets").names, "alt_svc"]
-    assert written.schema.field("alt_svc").metadata == {b"note": b"kept"}
+    assert written.column_names == [*store.row_schema("targets").names, "mine"]
+    assert written.schema.field("mine").metadata == {b"note": b"kept"}
     assert written.column("ecn").to_pylist() == [False, False, None, None, True]
     assert written.column("sack").to_pylist() == [True, True, None, None, None]
     assert written.drop_columns(["ecn", "sack", "window_scaling"]).equals(

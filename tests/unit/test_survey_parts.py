@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from survey.subjects import Subject, read_subjects
 from tests.cells import Repeats
 from upshift.domain import Target
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import store, targets
 from upshift.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -48,10 +47,9 @@ def test_subjects_of_a_list_and_of_targets(tmp_path: Path) -> None:
     store.write_rows(crawled, "targets", rows)
     (first, second) = read_subjects(crawled)
     assert (first.server_ip, first.provider, second.server_ip, second.rank) == ("198.18.0.1", None, None, 2)
-    table = store.read_table(crawled, "targets").append_column("alt_svc", pa.array(["h3=:443", None]))
-    table = table.set_column(table.schema.get_field_index("asn"), "asn", pa.array([1, None], pa.int64()))
-    store.write_table(crawled, "targets", table)
-    (first, second) = read_subjects(crawled)
+    mapped = tmp_path / "mapped.csv"
+    targets.write_rows(mapped, [target(1, server_ip="198.18.0.1", asn=1, alt_svc="h3=:443"), target(2)])
+    (first, second) = read_subjects(mapped)
     assert (first.alt_svc, first.provider, second.alt_svc) == ("h3=:443", "other", None)
 
 

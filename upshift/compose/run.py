@@ -52,10 +52,10 @@ def run_file(
     with ExitStack() as stack:
         targets: Sequence[Target]
         truth: Mapping[str, Any] | None
-        if campaign.lab is None:
+        if campaign.topology is None:
             places, targets, truth = _host_place(campaign, stack, let_cpus_sleep), load_targets(campaign), None
         else:
-            places, targets, truth = _lab_places(campaign, campaign.lab, stack, progress, let_cpus_sleep)
+            places, targets, truth = _lab_places(campaign, campaign.topology, stack, progress, let_cpus_sleep)
         summary = run_campaign(campaign, targets, places, out, progress=progress)
     # Only now: a folder that holds another plan has been refused, and keeps its own truth.
     if truth is not None:

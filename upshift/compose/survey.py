@@ -33,11 +33,11 @@ def _group() -> None:
 
 @app.command()
 def options(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (Parquet).")],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (.parquet, .csv).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")],
     targets_out: Annotated[
         Path | None,
-        typer.Option(help="Write INPUT (targets) again, with ecn, sack and window_scaling filled in (Parquet)."),
+        typer.Option(help="Write INPUT (targets) again, with ecn, sack and window_scaling filled in (.parquet, .csv)."),
     ] = None,
     ledger: arguments.LedgerFile = None,
     port: Annotated[

@@ -25,10 +25,10 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from upshift import store
 from upshift.domain import Provider, Target
 from upshift.errors import UsageError, unreadable
-from upshift.target_rules import FAULTS
+from upshift.files import store
+from upshift.files.target_rules import FAULTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ LONGEST_LINE = 1 << 20
 
 _EXAMPLE = "domain,url,provider,rank,size_bytes,server_ip"
 _PANDAS_INDEX = "__index_level_"
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _TYPES = {"int64": "a whole number", "double": "a number", "bool": "true or false", "string": "text"}
 
 
@@ -134,7 +134,13 @@ def _write_csv(path: Path, names: Sequence[str], found: Iterable[Iterable[Any]])
     with store.whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([str(value).lower() if isinstance(value, bool) else value for value in row] for row in found)
+        writer.writerows(map(_cell, row) for row in found)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.replace("\r", " ") if isinstance(value, str) else value  # the module csv writes a lone \r unquoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +160,15 @@ class _Rules:
     path: Path
     needs: Sequence[str]
     kind: str = KIND
+    only: Sequence[str] | None = None
+    """The columns to read; None: all."""
 
     def refuse(self, what: str, place: str, remedy: str) -> NoReturn:
         raise UsageError(what, where=f"{self.path}{place}", remedy=remedy)
+
+    def takes(self, name: str) -> bool:
+        """Whether a column is read."""
+        return self.only is None or name in self.only
 
     def check_names(self, names: Sequence[str], place: str) -> None:
         """Raises UsageError for a column that is missing, there twice, or misspelt."""
@@ -225,15 +237,16 @@ class _Rules:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        schema = store.row_schema(KIND)
-        for field in schema:
-            if field.name not in found:
+        for field in store.row_schema(KIND):
+            if field.name not in found and self.takes(field.name):
                 found[field.name] = pa.chunked_array([pa.nulls(len(batch.numbers), field.type)])
         found["domain"] = pc.utf8_lower(found["domain"])
-        if "url" not in self.needs:
+        if "url" in found and "url" not in self.needs:
             found["url"] = pc.coalesce(found["url"], pc.binary_join_element_wise("https://", found["domain"], "/", ""))
-        found["provider"] = pc.coalesce(pc.utf8_lower(found["provider"]), pa.scalar(str(Provider.OTHER)))
-        found["size_is_lower_bound"] = pc.fill_null(found["size_is_lower_bound"], False)
+        if "provider" in found:
+            found["provider"] = pc.coalesce(pc.utf8_lower(found["provider"]), pa.scalar(str(Provider.OTHER)))
+        if "size_is_lower_bound" in found:
+            found["size_is_lower_bound"] = pc.fill_null(found["size_is_lower_bound"], False)
 
     def _first_fault(self, name: str, column: Any) -> tuple[int, str] | None:
         check = FAULTS[name]
@@ -249,27 +262,27 @@ class _Rules:
 def _batches(
     path: Path, needs: Sequence[str], *, surveys: bool = False, only: Sequence[str] | None = None
 ) -> Iterator[_Batch]:
-    """The file in batches, at least one; `only`: the columns to read."""
+    """The file in batches, at least one."""
     if _is_csv(path):
-        rules = _Rules(path=path, needs=needs)
-        for batch in _csv_batches(rules, only):
+        rules = _Rules(path=path, needs=needs, only=only)
+        for batch in _csv_batches(rules):
             yield rules.checked(batch)
         return
     with store.parquet(path, KIND) as file:
         kind = store.kind_in(file.schema_arrow)
         if kind is not None and not (surveys and kind.startswith(SURVEYS)):
             store.check_kind(file.schema_arrow, path, KIND)
-        rules = _Rules(path=path, needs=needs, kind=KIND if kind is None else kind)
-        for batch in _parquet_batches(file, rules, only):
+        rules = _Rules(path=path, needs=needs, kind=KIND if kind is None else kind, only=only)
+        for batch in _parquet_batches(file, rules):
             yield rules.checked(batch)
 
 
-def _parquet_batches(file: Any, rules: _Rules, only: Sequence[str] | None) -> Iterator[_Batch]:
+def _parquet_batches(file: Any, rules: _Rules) -> Iterator[_Batch]:
     import pyarrow as pa
 
     schema = file.schema_arrow
     rules.check_names(schema.names, "")
-    chosen = [n for n in schema.names if (only is None or n in only) and not n.startswith(_PANDAS_INDEX)]
+    chosen = [n for n in schema.names if rules.takes(n) and not n.startswith(_PANDAS_INDEX)]
     done = 0
     for batch in file.iter_batches(batch_size=store.ROWS_AT_ONCE, columns=chosen):
         yield _Batch(pa.Table.from_batches([batch]), range(done + 1, done + 1 + batch.num_rows), "row")
@@ -278,7 +291,7 @@ def _parquet_batches(file: Any, rules: _Rules, only: Sequence[str] | None) -> It
         yield _Batch(pa.schema([schema.field(name) for name in chosen]).empty_table(), (), "row")
 
 
-def _csv_batches(rules: _Rules, only: Sequence[str] | None) -> Iterator[_Batch]:
+def _csv_batches(rules: _Rules) -> Iterator[_Batch]:
     try:
         handle = rules.path.open(encoding="utf-8-sig", newline="")
     except OSError as error:
@@ -291,7 +304,7 @@ def _csv_batches(rules: _Rules, only: Sequence[str] | None) -> Iterator[_Batch]:
             lines = _csv_rows(reader, header, rules)
             chunk = list(islice(lines, store.ROWS_AT_ONCE))
             while True:
-                yield _csv_batch(chunk, header, rules, only)
+                yield _csv_batch(chunk, header, rules)
                 chunk = list(islice(lines, store.ROWS_AT_ONCE))
                 if not chunk:
                     return
@@ -321,16 +334,14 @@ def _csv_rows(reader: Any, header: Sequence[str], rules: _Rules) -> Iterator[tup
         yield reader.line_num, cells
 
 
-def _csv_batch(
-    chunk: Sequence[tuple[int, list[str]]], header: Sequence[str], rules: _Rules, only: Sequence[str] | None
-) -> _Batch:
+def _csv_batch(chunk: Sequence[tuple[int, list[str]]], header: Sequence[str], rules: _Rules) -> _Batch:
     import pyarrow as pa
 
     schema = store.row_schema(KIND)
     numbers = [number for number, _ in chunk]
     columns = {}
     for at, name in enumerate(header):
-        if not name or (only is not None and name not in only):
+        if not name or not rules.takes(name):
             continue
         kind = schema.field(name).type if name in schema.names else pa.string()
         parse = _PARSERS[str(kind)]
@@ -347,7 +358,7 @@ def _csv_batch(
 
 
 def _whole(text: str) -> int:
-    if not _WHOLE.fullmatch(text):
+    if not _WHOLE.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise ValueError(text)
     return int(text)
 
