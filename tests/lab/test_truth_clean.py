@@ -25,6 +25,7 @@ from collections.abc import Iterator
 import pytest
 
 from analysis.measures import truth
+from tests.cells import cells
 from tests.lab.campaigns import ALL, BL, WS, Bench, Measured, Passage, Printed, key_of, open_bench
 from upshift.domain import Download, Outcome
 
@@ -32,7 +33,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 CONFIGURATIONS = {"BL": BL, "WS": WS, "ALL": ALL}
 TIMES = 3
-DOMAINS = [f"ms{ms}.clean.example" for ms in (3, 10, 20, 40, 70, 100)]
+EACH_PATH = cells(
+    "domain",
+    every=[f"ms{ms}.clean.example" for ms in (3, 10, 20, 40, 70, 100)],
+    quick=[f"ms{ms}.clean.example" for ms in (3, 20, 100)],
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def wrong_times(found: Measured, domain: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@EACH_PATH
 def test_download_times_and_delivery_rates_are_those_of_the_model(bench: Bench, domain: str) -> None:
     found = bench.judge(lambda: measured(bench, domain), lambda one: wrong_times(one, domain))
     for download in found.downloads:
@@ -88,7 +93,7 @@ def test_download_times_and_delivery_rates_are_those_of_the_model(bench: Bench, 
         assert download.lab_dropped == 0 and download.capture_dropped == 0
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@EACH_PATH
 def test_the_smallest_round_trip_is_the_programmed_one(bench: Bench, domain: str) -> None:
     found = measured(bench, domain)
     wanted_ms = path_of(found, domain).rtt_ms
@@ -97,7 +102,7 @@ def test_the_smallest_round_trip_is_the_programmed_one(bench: Bench, domain: str
         assert seen_ms == pytest.approx(wanted_ms, abs=tolerance_ms(wanted_ms)), record.download
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@EACH_PATH
 def test_mean_throughput_is_what_tcpdump_counts(bench: Bench, domain: str) -> None:
     found = measured(bench, domain)
     for record in found.data.records:
@@ -125,7 +130,7 @@ def wrong_means(found: Measured, domain: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@EACH_PATH
 def test_the_mean_round_trip_is_that_of_the_emulators_log(bench: Bench, domain: str) -> None:
     bench.judge(lambda: measured(bench, domain), lambda found: wrong_means(found, domain))
 
