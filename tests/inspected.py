@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
+from downloader.execution.capture import SNAP_BYTES
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, record
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap
@@ -73,37 +75,56 @@ def make_campaign(
         for run in planned[:recorded]:
             if run.number in waiting:
                 path = own / "captures" / f"1-{run.number:05d}.pcap"
-                rows, frames = _traffic(name, run, packets, seed="alike" if alike else f"{name}/{run.number}")
-                rows = [replace(row, started_at=row.started_at + clock_s) for row in rows]
+                ports = _ports("alike" if alike else f"{name}/{run.number}")
                 if alike and first is not None:
                     path.hardlink_to(first)
                 else:
-                    path.write_bytes(pcap((at_ns + s.time_ns, ipv4(s)) for at_ns, s in frames))
+                    path.write_bytes(pcap(_frames(run, ports, packets), snap=SNAP_BYTES))
                     first = path
+                rows = _downloads(name, run, ports, packets, clock_s)
                 journal.begin(run.number)
                 capture = path.relative_to(folder).as_posix()
-                journal.accept(run.number, complete(rows, capture=capture, captured=None, verdict=None))
+                journal.accept(run.number, complete(list(rows), capture=capture, captured=None, verdict=None))
         journal.close()
     return folder
 
 
-def _traffic(
-    vantage: str, run: PlannedRun, packets: int, *, seed: str
-) -> tuple[list[Download], list[tuple[int, Segment]]]:
-    """The downloads of a run, and the segments of those by TCP, each with the start of its connection [ns]."""
-    ports = random.Random(seed).sample(range(32768, 61000), len(run.configurations))
-    rows: list[Download] = []
-    frames: list[tuple[int, Segment]] = []
-    for position, (name, port) in enumerate(zip(run.configurations, ports, strict=True)):
-        at_ns = (START + 60 * run.number + 5 * position) * 10**9
-        last_s = 0.0
-        if name in TCP:
-            segments = [replace(s, client_port=port, window=65535) for s in download(base=position, packets=packets)]
-            frames += [(at_ns, segment) for segment in segments]
-            last_s = max(s.time_ns for s in segments if s.length and not s.from_client) / 1e9
-        body = packets * 1000 - 300
-        rows.append(_row(vantage, run, position, started_at=at_ns / 1e9, port=port, body=body, last_s=last_s + 0.0002))
-    return rows, frames
+def _ports(seed: str) -> list[int]:
+    """A local port for each download of a run."""
+    return random.Random(seed).sample(range(32768, 61000), len(CONFIGURATIONS))
+
+
+def _starts_ns(run: PlannedRun) -> list[int]:
+    """When each download of a run starts, by the captures' clock."""
+    return [(START + 60 * run.number + 5 * position) * 10**9 for position in range(len(run.configurations))]
+
+
+@functools.cache
+def _segments(position: int, packets: int) -> tuple[Segment, ...]:
+    return tuple(download(base=position, packets=packets))
+
+
+def _frames(run: PlannedRun, ports: Sequence[int], packets: int) -> Iterator[tuple[int, bytes]]:
+    """The packets of a run's downloads by TCP."""
+    for position, (at_ns, port) in enumerate(zip(_starts_ns(run), ports, strict=True)):
+        if run.configurations[position] in TCP:
+            for segment in _segments(position, packets):
+                yield at_ns + segment.time_ns, ipv4(replace(segment, client_port=port, window=65535))
+
+
+def _downloads(vantage: str, run: PlannedRun, ports: Sequence[int], packets: int, clock_s: float) -> Iterator[Download]:
+    """The downloads of a run as their clients tell them."""
+    for position, (at_ns, port) in enumerate(zip(_starts_ns(run), ports, strict=True)):
+        last_ns = max(s.time_ns for s in _segments(position, packets) if s.length and not s.from_client)
+        yield _row(
+            vantage,
+            run,
+            position,
+            started_at=at_ns / 1e9 + clock_s,
+            port=port,
+            body=packets * 1000 - 300,
+            last_s=last_ns / 1e9 + 0.0002,
+        )
 
 
 def _row(

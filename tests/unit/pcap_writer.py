@@ -47,13 +47,21 @@ def ipv4(segment: Segment) -> bytes:
     return ip + tcp + segment.options + bytes(segment.length)
 
 
-def pcap(frames: Iterable[tuple[int, bytes]], *, link: int = 101, order: str = "<", nanoseconds: bool = True) -> bytes:
-    """A pcap file of (time in ns, frame)."""
+def pcap(
+    frames: Iterable[tuple[int, bytes]],
+    *,
+    link: int = 101,
+    order: str = "<",
+    nanoseconds: bool = True,
+    snap: int = 65535,
+) -> bytes:
+    """A pcap file of (time in ns, frame), each frame cut after `snap` bytes."""
     magic, unit = (0xA1B23C4D, 1) if nanoseconds else (0xA1B2C3D4, 1000)
-    parts = [struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, 65535, link)]
+    parts = [struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, snap, link)]
     for time_ns, frame in frames:
         seconds, rest = divmod(time_ns, 10**9)
-        parts.append(struct.pack(f"{order}IIII", seconds, rest // unit, len(frame), len(frame)) + frame)
+        kept = frame[:snap]
+        parts.append(struct.pack(f"{order}IIII", seconds, rest // unit, len(kept), len(frame)) + kept)
     return b"".join(parts)
 
 
