@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--captures", type=int, default=10_000)
     options = parser.parse_args()
     upshift = str(Path(sys.executable).with_name("upshift"))
-    idle = used(sys.executable, "-c", "import analysis.captures, pyarrow.parquet")
+    idle = used(sys.executable, "-c", "import analysis.captures.scan, pyarrow.parquet")
     print(f"imports alone: {idle.peak_mb:.0f} MB, {idle.cpu_s:.2f} s of CPU")
     worst = 0.0
     for count in (options.captures // 10, options.captures):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from tests.inspected import CONFIGURATIONS, TCP, captures, inspect_elsewhere, make_campaign
+from analysis.captures.connection import Connection
+from tests.inspected import CONFIGURATIONS, START, TCP, captures, inspect_elsewhere, make_campaign
+from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
-from upshift.compose.inspect import Inspection, inspect_campaign, rows
+from upshift.compose.inspect import Inspection, evidence, inspect_campaign, rows
 from upshift.domain import Download
 from upshift.errors import UsageError
 from upshift.files import store
@@ -136,6 +139,26 @@ def test_captures_that_were_gone_before_prove_nothing(campaign: Path, damage: An
     assert (found.proven, found.refuted, found.unproven, found.kpis, found.kept) == (7, 1, 12, 4, 0)
     assert all("capture" in (d.treatment_detail or "") for d in downloads(campaign) if d.treatment_ok is None)
     assert len(found.lost) == 3 and found.lost[0].path == "vantage/MUC/captures/1-00000.pcap"
+
+
+def test_connections_of_others_are_not_kept(campaign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected(campaign)
+    before = contents(campaign)
+    syns = [
+        Segment(time_ns=START * 10**9, from_client=True, seq=1, ack=0, flags=SYN, client_port=n) for n in range(30000)
+    ]
+    for path in captures(campaign):
+        path.write_bytes(path.read_bytes() + pcap((s.time_ns, ipv4(s)) for s in syns)[24:])
+    kept: list[int] = []
+
+    def counting(run: Sequence[Download], connections: Sequence[Connection], *, lost: str | None = None) -> Any:
+        kept.append(len(connections))
+        return rows.inspect_run(run, connections, lost=lost)
+
+    monkeypatch.setattr(evidence, "inspect_run", counting)
+    inspected(campaign)
+    assert contents(campaign) == before
+    assert kept == [4] * 4
 
 
 def test_a_capture_that_comes_back_is_read_again(campaign: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.captures.scan import scan_capture
+from analysis.captures.scan import CaptureReader
 from upshift.compose.inspect.rows import Inspected, inspect_run
 from upshift.domain import Download
 from upshift.errors import UsageError
@@ -40,16 +40,23 @@ def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
     path = folder / name
     if not path.exists():
         return _lost(downloads, "the capture is gone")
+    ports = {download.local_port for download in downloads}
+    connections, is_empty = [], True
     try:
-        capture = scan_capture(path)
+        capture = CaptureReader(path)
+        # Those of other ports are not kept: a capture may have any number of them.
+        for connection in capture:
+            is_empty = False
+            if connection.client_port in ports:
+                connections.append(connection)
     except UsageError as error:
         return _lost(downloads, f"the capture cannot be read: {error.what}")
     lost = None
     if capture.truncated:
         lost = "the capture is cut or damaged"
-    elif not capture.connections and any(download.local_port is not None for download in downloads):
+    elif is_empty and ports != {None}:
         lost = "the capture is empty"
-    return Evidence(rows=inspect_run(downloads, capture.connections, lost=lost), lost=lost)
+    return Evidence(rows=inspect_run(downloads, connections, lost=lost), lost=lost)
 
 
 def _lost(downloads: Sequence[Download], why: str) -> Evidence:
