@@ -71,11 +71,14 @@ def test_every_kind_says_what_the_lab_needs_of_it() -> None:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_shipped_topologies_keep_caddy(name: str) -> None:
+def test_shipped_topologies_have_the_default(name: str) -> None:
     found = load_topology(name)
+    default = ALL[roles.DEFAULT_QUIC_SERVER].quic
+    assert default is not None
     for one in found.server:
         if roles.speaks_quic(found, one):
-            assert (roles.quic_server(found, one), roles.quic_congestion_control(found, one)) == ("caddy", "reno")
+            assert roles.quic_server(found, one) == roles.DEFAULT_QUIC_SERVER
+            assert roles.quic_congestion_control(found, one) == default.congestion_control[0]
 
 
 @pytest.mark.parametrize(

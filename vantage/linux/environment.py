@@ -49,6 +49,7 @@ VERSION_OPTIONS: dict[str, tuple[str, ...]] = {
     "openssl": ("version",),
     "pathem": ("--version",),
     "h3get": ("--version",),
+    "h3serve": ("--version",),
 }
 """Program -> the argument that makes it print its version."""
 
