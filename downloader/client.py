@@ -18,7 +18,7 @@ from typing import Any
 from upshift.domain import Failure, Outcome, Transport
 from upshift.errors import PlaceError, UsageError
 from upshift.scrub import last_line, scrub
-from upshift.system.process import find
+from upshift.system.process import find_program
 
 SCHEMA = 1
 """Version of the JSON document that is read here."""
@@ -252,7 +252,7 @@ class Client:
         for package in self.packages:
             if version(package) is None:
                 return f"the client {self.name} needs the package {package}, which is missing; run: make setup"
-        if not self.is_python and find(self.program) is None:
+        if not self.is_python and find_program(self.program) is None:
             return f"the client {self.name} needs the program {self.program}, which is missing; run: make setup"
         return None
 
@@ -260,7 +260,11 @@ class Client:
         """How to start the program alone. Raises PlaceError where it is missing."""
         if (fault := self.missing()) is not None:
             raise PlaceError(fault)
-        return (sys.executable, "-P", "-m", self.program) if self.is_python else (find(self.program) or self.program,)
+        return (
+            (sys.executable, "-P", "-m", self.program)
+            if self.is_python
+            else (find_program(self.program) or self.program,)
+        )
 
     def versions(self) -> dict[str, str | None]:
         """Versions of the packages; None for one that is missing."""

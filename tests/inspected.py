@@ -14,6 +14,7 @@ from pathlib import Path
 
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
+from downloader.execution.calls import Resolution
 from downloader.execution.capture import SNAP_BYTES
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, record
@@ -162,7 +163,7 @@ def _row(
         alpn="h3" if quic else "http/1.1",
         quic={"version": "0x00000001"} if quic else None,
     )
-    return record(planned, result, dns_s=0.001)
+    return record(planned, result, looked_up=Resolution(addresses=("198.18.0.1",), cnames=(), dns_s=0.001, error=None))
 
 
 def captures(folder: Path) -> list[Path]:

@@ -291,6 +291,8 @@ class Download:
     """1.1 or 3."""
     content_length: int | None
     """Content-Length of the response."""
+    content_type: str | None
+    """Content-Type of the response."""
     body_bytes: int
     """Bytes of the body that arrived."""
     body_sha256: str | None
@@ -305,10 +307,14 @@ class Download:
     """The client's own port."""
     dns_s: float | None
     """Time that the fresh DNS look-up of the measurement run (or of this download) took."""
+    cnames: str | None
+    """The aliases that the look-up went through, in order, as a JSON list; None where there was no look-up."""
     connect_s: float | None
     """End of TCP's handshake; for QUIC, of QUIC's and TLS's."""
     tls_s: float | None
     """End of the TLS handshake; None for QUIC, where `connect_s` is the end of both."""
+    headers_s: float | None
+    """Header fields of the final response."""
     first_byte_s: float | None
     """First byte of the response."""
     last_byte_s: float | None

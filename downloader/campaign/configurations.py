@@ -99,7 +99,7 @@ def _level(value: bool | int | str) -> str:
 
 
 def permutations(names: object, *, where: str) -> list[Configuration]:
-    """The full factorial of some factors: every combination of their levels, by the client `requests`.
+    """The full factorial of some factors: every combination of their levels, by the client of the paper's baseline.
 
     A combination that the paper has keeps the paper's name (BL, ECN, SACK, WS, ALL); others are named by the labels of
     what is not at its default, as in `ECN+SACK` or `TS-off`. BL comes with BL2, the same again, for the noise floor.

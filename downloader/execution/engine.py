@@ -72,7 +72,7 @@ class _Address:
     """Where the downloads of a run go, or why they go nowhere."""
 
     address: str | None
-    dns_s: float | None
+    looked_up: Resolution
     failure: Failure | None = None
     detail: str = ""
 
@@ -223,13 +223,13 @@ class _Attempt:
         """A fresh address that may be contacted, or why there is none."""
         found: Resolution = self._caller.resolve(self._host, family=self._campaign.address_family)
         if not found.addresses:
-            return _Address(None, found.dns_s, Failure.DNS_ERROR, found.error or "no address")
+            return _Address(None, found, Failure.DNS_ERROR, found.error or "no address")
         address = found.addresses[0]
         try:
             check_address(address, self._place.allowed_prefixes)
         except ReachError as error:
-            return _Address(None, found.dns_s, Failure.ADDRESS_REFUSED, error.what)
-        return _Address(address, found.dns_s)
+            return _Address(None, found, Failure.ADDRESS_REFUSED, error.what)
+        return _Address(address, found)
 
     def _watch(self, address: str | None) -> Watch | None:
         """A watch on the path; None where the place knows no path to there, as for a name that points nowhere."""
@@ -272,4 +272,4 @@ class _Attempt:
                 options=configuration.options,
             )
             result = self._caller.download(clients.ALL[configuration.client], request)
-        return record(planned, result, dns_s=goal.dns_s)
+        return record(planned, result, looked_up=goal.looked_up)

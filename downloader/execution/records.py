@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from downloader import clients
 from downloader.campaign.apply import complete_levels
 from downloader.client import ClientResult
+from downloader.execution.calls import Resolution
 from downloader.execution.capture import Captured
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target
 from upshift.system.place import Verdict
@@ -31,8 +32,8 @@ class Planned:
     port: int
 
 
-def record(planned: Planned, result: ClientResult, *, dns_s: float | None) -> Download:
-    """The row of a download that a client has answered."""
+def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
+    """The row of a download that a client has answered; `looked_up` is where its address came from."""
     configuration, target = planned.configuration, planned.target
     detail = result.tcp if result.tcp is not None else result.quic
     return Download(
@@ -55,15 +56,18 @@ def record(planned: Planned, result: ClientResult, *, dns_s: float | None) -> Do
         http_status=result.http_status,
         http_version=result.http_version,
         content_length=result.content_length,
+        content_type=result.content_type,
         body_bytes=result.body_bytes,
         body_sha256=result.body_sha256,
         server_ip=result.server_ip,
         server_port=result.server_port if result.server_port is not None else planned.port,
         local_ip=result.local_ip,
         local_port=result.local_port,
-        dns_s=dns_s,
+        dns_s=None if looked_up is None else looked_up.dns_s,
+        cnames=None if looked_up is None else json.dumps(looked_up.cnames),
         connect_s=result.connect_s,
         tls_s=result.tls_s,
+        headers_s=result.headers_s,
         first_byte_s=result.first_byte_s,
         last_byte_s=result.last_byte_s,
         budget_s=planned.budget_s,

@@ -8,18 +8,20 @@ import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from downloader import clients
 from downloader.campaign.campaign import Campaign, plan_hash
 from downloader.campaign.plan import PlannedRun, make_plan
 from downloader.campaign.targets import check_targets
+from downloader.client import Client, version
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Turns, Worker
 from downloader.execution.folder import folder_lock
 from downloader.execution.journal import Counts, Journal
 from downloader.execution.records import failures
+from upshift import paper
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
 from upshift.files import description
@@ -27,8 +29,8 @@ from upshift.progress import Progress
 from upshift.system.place import Place
 from upshift.system.process import require
 
-_PACKAGES = ("upshift", "requests", "urllib3", "forcediphttpsadapter", "aioquic", "upshift-h3get", "dnspython")
-"""Packages whose version is stored with the data."""
+_PACKAGES = ("upshift", "dnspython")
+"""Packages whose version is stored with the data, beside those of the campaign's clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ def run_campaign(
     """
     if not places:
         raise UsageError("there is no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
+    check_clients(campaign)
     check_targets(targets, where=campaign.targets)
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working folder
@@ -114,6 +117,18 @@ def run_campaign(
                 journal.close()
 
 
+def check_clients(campaign: Campaign) -> None:
+    """Raises UsageError where a client that the campaign names cannot run here."""
+    for client in _clients(campaign):
+        if (fault := client.missing()) is not None:
+            raise UsageError(fault, where=str(campaign.path), remedy="or take its configurations out of the campaign")
+
+
+def _clients(campaign: Campaign) -> list[Client]:
+    named = {configuration.client for configuration in (paper.WARMUP, *campaign.configurations)}
+    return [clients.ALL[name] for name in sorted(named)]
+
+
 def _open_journals(
     campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path
 ) -> dict[str, Journal]:
@@ -132,7 +147,7 @@ def _open_journals(
             plan = _plan(campaign, targets, places, name)
             journals[name] = Journal.open(out / "vantage" / name, plan, plan_hash=digest)
             journals[name].set_meta("campaign", json.dumps(campaign.description()))
-            environment = {**place.environment(), "python_packages": _versions()}
+            environment = {**place.environment(), "python_packages": _versions(campaign)}
             journals[name].set_meta("environment", json.dumps(environment, default=str))
     except BaseException:
         for journal in journals.values():
@@ -217,11 +232,8 @@ def _summary(journals: Sequence[Journal], *, stopped: bool) -> RunSummary:
     )
 
 
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
+def _versions(campaign: Campaign) -> dict[str, str | None]:
+    found = {package: version(package) for package in _PACKAGES}
+    for client in _clients(campaign):
+        found |= client.versions()
     return found

@@ -1,6 +1,8 @@
 """A factor, a client of an existing program and a KPI, each added as one new file and nothing else.
 
-Proven on a copy of the packages, to which only the three files are added, through the command line: each appears in
+So is a new client, which is one file and its program.
+
+Proven on a copy of the packages, to which only these files are added, through the command line: each appears in
 `--help`, in a campaign file, in a campaign that runs in a small lab, in `downloads.parquet` or `kpis.parquet`, and in
 the tables and the report; and a fault in the use of each is told like that of a shipped one.
 """
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,64 @@ def _arguments(request: DownloadRequest) -> list[str]:
 NARROW = replace(_QUICHE, name="quiche-narrow", help="HTTP/3 through a window of 64 KiB.", arguments=_arguments)
 '''
 
+NEW_CLIENT = '''"""HTTP/1.1 by Python's own ssl."""
+
+from downloader.client import Client
+from upshift.domain import Transport
+
+PLAIN = Client(
+    name="plain", help="HTTP/1.1 over TCP by Python's ssl alone.", transport=Transport.TCP,
+    program="downloader.programs.plain_get", packages=("trustme",),
+)
+'''
+
+PROGRAM = '''"""One HTTPS download by Python's own ssl."""
+
+import socket
+import ssl
+import sys
+
+from downloader.programs.common import Document, argument_parser, classify_os_error, options_from
+from upshift.domain import Failure
+
+
+def download(options, document):
+    with socket.create_connection((options.address, options.port), options.budget_s) as raw:
+        document.mark("connect_s")
+        document.values["local_ip"], document.values["local_port"] = raw.getsockname()[:2]
+        context = ssl.create_default_context(cafile=options.ca)
+        with context.wrap_socket(raw, server_hostname=options.host) as sock:
+            document.mark("tls_s")
+            asked = f"GET {options.path} HTTP/1.1\\r\\nHost: {options.host}\\r\\nConnection: close\\r\\n\\r\\n"
+            sock.sendall(asked.encode())
+            got = b""
+            while b"\\r\\n\\r\\n" not in got:
+                got += sock.recv(65536)
+            head, _, data = got.partition(b"\\r\\n\\r\\n")
+            first, *lines = head.decode().splitlines()
+            document.take_headers(int(first.split()[1]), [tuple(line.split(": ", 1)) for line in lines])
+            while not document.is_over:
+                document.take_body(data)
+                if document.is_whole or not (data := sock.recv(65536)):
+                    document.end_of_body()
+
+
+def main(argv):
+    options = options_from(argument_parser("plain_get", "One download.").parse_args(argv))
+    document = Document("plain", "trustme", options, shaken="tls_s")
+    if not document.refused():
+        try:
+            download(options, document)
+        except OSError as error:
+            document.fail(classify_os_error(error, connected=document.is_shaken) or Failure.UNKNOWN, str(error))
+    document.print()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
+'''
+
 KPI = '''"""A family of one."""
 
 from analysis.captures.connection import Connection
@@ -76,6 +137,8 @@ def bytes_per_packet(connection: Connection) -> float | None:
 FILES = {
     "downloader/factors/rack.py": FACTOR,
     "downloader/clients/quiche_narrow.py": CLIENT,
+    "downloader/clients/plain.py": NEW_CLIENT,
+    "downloader/programs/plain_get.py": PROGRAM,
     "analysis/captures/kpis/bytes_per_packet.py": KPI,
 }
 
@@ -88,12 +151,16 @@ permute = ["rack"]
 [[configurations]]
 name = "narrow"
 client = "quiche-narrow"
+[[configurations]]
+name = "new"
+client = "plain"
+levels = { window_scaling = "14" }
 """
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the packages with three more files, and a state folder of its own."""
+    """A copy of the packages with a few more files, and a state folder of its own."""
     folder = tmp_path_factory.mktemp("one-file")
     copy_packages(folder, FILES)
     (folder / "one.toml").write_text(TOPOLOGY)
@@ -106,6 +173,7 @@ def test_each_is_in_the_help(copy: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "rack" in run.stdout and "Loss recovery by time (RFC 8985)." in run.stdout
     assert "quiche-narrow" in run.stdout and "HTTP/3 through a window of 64 KiB." in run.stdout
+    assert "plain" in run.stdout and "HTTP/1.1 over TCP by Python's ssl alone." in run.stdout
     for shipped in ("ecn", "sack", "window_scaling", "aioquic", "requests"):
         assert f"\n  {shipped} " in run.stdout
     kpis = upshift(copy, "kpis", "--help")
@@ -117,7 +185,12 @@ def test_each_is_in_the_help(copy: Path) -> None:
 
 def test_the_shipped_packages_know_none_of_them() -> None:
     """Else the test above would prove nothing."""
-    for arguments, word in ((["run"], "rack"), (["run"], "quiche-narrow"), (["kpis"], "bytes_per_packet")):
+    for arguments, word in (
+        (["run"], "rack"),
+        (["run"], "quiche-narrow"),
+        (["run"], "plain"),
+        (["kpis"], "bytes_per_packet"),
+    ):
         code = "from upshift.cli import main; main()"
         shown = subprocess.run(
             [sys.executable, "-c", code, *arguments, "--help"], capture_output=True, text=True, check=True
@@ -129,12 +202,48 @@ def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
     levels = '[[configurations]]\nname = "x"\nclient = "requests"\nlevels = { rack = "sometimes" }\n'
     for text, said in (
         (CAMPAIGN.split("[[")[0].replace("permute", "# permute") + levels, "rack has no level 'sometimes'; accepted"),
-        (CAMPAIGN.replace("quiche-narrow", "quiche-wide"), "known are: aioquic, quiche, quiche-narrow, requests"),
+        (
+            CAMPAIGN.replace("quiche-narrow", "quiche-wide"),
+            "known are: aioquic, plain, quiche, quiche-narrow, requests",
+        ),
         (CAMPAIGN.replace('["rack"]', '["rick"]'), "known are: ecn, rack, rmem, "),
     ):
         (copy / "wrong.toml").write_text(text)
         done = upshift(copy, "run", "wrong.toml", "--out", str(tmp_path / "out"))
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_the_host_is_asked_for_what_the_client_needs(copy: Path) -> None:
+    """`doctor` looks for its program and packages; a campaign that names it is refused where one is missing."""
+    lacking = copy / "downloader/clients/lacking.py"
+    program = NEW_CLIENT.replace('"plain"', '"lacking"').replace('"trustme"', '"trustme", "not-there"')
+    binary = (
+        NEW_CLIENT.replace("PLAIN", "BINARY")
+        .replace('"plain"', '"binary"')
+        .replace("downloader.programs.plain_get", "nosuch-get")
+    )
+    lacking.write_text(program + binary.partition("Transport\n")[2])
+    try:
+        doctor = upshift(copy, "doctor", "--quick", "--json")
+        found = {entry["name"]: entry for entry in json.loads(doctor.stdout)["findings"]}
+        for name, fault in (("lacking", "the package not-there"), ("binary", "the program nosuch-get")):
+            said = f"the client {name} needs {fault}, which is missing"
+            entry = found[f"client {name}"]
+            assert entry["status"] == "warn" and said in entry["says"] and "make setup" in entry["remedy"]
+            (copy / "lacking.toml").write_text(CAMPAIGN.replace('"plain"', f'"{name}"'))
+            run = upshift(copy, "run", "lacking.toml", "--out", "refused")
+            assert run.returncode == 2 and said in run.stderr and run.stderr.count("\n") == 1, run.stderr
+        assert found["client plain"]["status"] == found["client requests"]["status"] == "ok"
+        assert not (copy / "refused").exists()
+    finally:
+        lacking.unlink()
+
+
+@pytest.mark.lab
+def test_the_new_client_has_a_ceiling(copy: Path) -> None:
+    doctor = upshift(copy, "doctor", "--json")
+    ceilings = {entry["client"]: entry for entry in json.loads(doctor.stdout)["ceilings"]}
+    assert ceilings["plain"]["fault"] is None and ceilings["plain"]["mbit_s"] > 10
 
 
 @pytest.mark.lab
@@ -154,15 +263,20 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
         upshift(copy, "lab", "down", state=state)
         shutil.rmtree(state)
     rows = {row.configuration: row for row in store.read_rows(copy / "out/downloads.parquet", "downloads", Download)}
-    assert set(rows) == {"warmup", "RACK-off", "BL", "BL2", "narrow"}
+    assert set(rows) == {"warmup", "RACK-off", "BL", "BL2", "narrow", "new"}
     assert all(row.outcome == "ok" for row in rows.values()), [row.failure_detail for row in rows.values()]
     assert json.loads(rows["RACK-off"].levels)["rack"] == "off" and json.loads(rows["BL"].levels)["rack"] == "on"
     assert rows["narrow"].client == "quiche-narrow" and rows["narrow"].transport == "quic"
     parameters = json.loads(rows["narrow"].transport_detail or "")["transport_parameters"]["local"]
     assert parameters["initial_max_data"] == 65_535
+    assert (rows["new"].client, rows["new"].transport) == ("plain", "tcp")
+    environment = json.loads((copy / "out/environment.json").read_text())
+    [vantage] = environment["vantage_points"].values()
+    assert vantage["python_packages"]["trustme"] == version("trustme") == rows["new"].client_version
     kpis = store.read_table(copy / "out/kpis.parquet", "kpis")
     assert kpis.schema.field("bytes_per_packet").metadata[b"unit"] == b"B"
+    assert 14 in kpis.column("window_scale_client").to_pylist()  # the new client's level, which no other asked for
     values = kpis.column("bytes_per_packet").to_pylist()
-    assert len(values) == 5 and all(100 < value < 1501 for value in values), values
+    assert len(values) == 6 and all(100 < value < 1501 for value in values), values
     pages = "".join(path.read_text() for path in (copy / "out/report").rglob("*.html"))
     assert "RACK-off" in pages and "narrow" in pages

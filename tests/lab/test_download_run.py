@@ -166,7 +166,9 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
             continue
         assert row.capture and (tmp_path / row.capture).is_file()
         assert (row.capture_dropped, row.body_bytes, row.attempts) == (0, SIZE, 1)
-        assert row.dns_s and row.last_byte_s and row.client_cpu_s
+        assert row.dns_s and row.last_byte_s and row.client_cpu_s and row.cnames == "[]"
+        assert row.connect_s and row.headers_s and row.first_byte_s
+        assert row.connect_s < row.headers_s <= row.first_byte_s
         if row.client == "requests":
             shown = syns(tmp_path, row)
             assert ("wscale 14" in shown) == (row.configuration == "WS") and "TS val" in shown
@@ -179,6 +181,11 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/.*.part.pcap"))
     again = run(world, campaign(), [*targets, nothing], tmp_path)
     assert again.complete and recorded(tmp_path) == rows, "a finished campaign does nothing again"
+
+
+def test_the_aliases_of_a_name_are_kept(world: World, tmp_path: Path) -> None:
+    run(world, campaign(configurations=BASE["configurations"][:1]), world.targets("alias.example"), tmp_path)
+    assert {row.cnames for row in recorded(tmp_path)} == {'["edge.example"]'}
 
 
 def test_captures_hold_whole_connections(world: World, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from downloader import clients
 from vantage.doctor import ceilings as host_ceilings
 from vantage.doctor import checks as doctor
 from vantage.doctor import facts as host_facts
@@ -17,7 +18,7 @@ from vantage.host.ward import module_environment
 
 pytestmark = pytest.mark.lab
 
-PROGRAM = "import typer; from vantage.doctor.cli import doctor; typer.run(doctor)"
+PROGRAM = "import typer; from upshift.compose.doctor import doctor; typer.run(doctor)"
 
 
 def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,6 +33,7 @@ def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
     assert document["schema"] == 1 and document["ceilings"] == []
     assert done.returncode == (0 if document["lab_can_run"] else 1)
     names = {finding["name"] for finding in document["findings"]}
+    assert {f"client {name}" for name in clients.ALL} <= names
     assert {"namespaces", "TUN devices", "captures", "translation", "window scale", "leftovers"} <= names
     assert not [f for f in document["findings"] if f["status"] == "cannot" and not f["remedy"]]
     assert (tmp_path / "host").exists() is False  # looking leaves nothing
@@ -44,10 +46,10 @@ def test_a_table_for_people(tmp_path: Path) -> None:
 
 
 def test_each_client_has_a_ceiling_here() -> None:
-    facts = host_facts.gather(Path(), sample_s=0.0)
+    facts = host_facts.gather(Path(), clients.ALL.values(), sample_s=0.0)
     assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
-    found = {ceiling.client: ceiling for ceiling in host_ceilings.measure(1.0)}
-    assert set(found) == {"requests", "aioquic", "quiche"}
+    found = {ceiling.client: ceiling for ceiling in host_ceilings.measure(clients.ALL.values(), 1.0)}
+    assert list(found) == list(clients.ALL)
     for ceiling in found.values():
         assert ceiling.fault is None
         assert ceiling.mbit_s is not None and ceiling.mbit_s > 10

@@ -14,14 +14,17 @@ import pytest
 
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
+from downloader.execution.calls import Resolution
 from downloader.execution.folder import environment, folder_lock, open_journals
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, record, same_object
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from upshift.errors import UsageError
+from upshift.files import store
 from upshift.system.place import FlowCount, Verdict
 
 NAMES = ("warmup", "BL", "WS")
+LOOKED_UP = Resolution(addresses=("198.18.1.1",), cnames=("a.cdn.example", "b.cdn.example"), dns_s=0.1, error=None)
 LATE = Disturbance(reason=VoidReason.EMULATOR_LATE, detail="late")
 AGAIN = Disturbance(reason=VoidReason.EMULATOR_LOST, detail="late again")
 
@@ -57,10 +60,30 @@ def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a"
         started_at=1.0,
         body_bytes=size,
         body_sha256=sha,
+        headers_s=0.2,
         last_byte_s=0.5,
+        content_type="video/mp4",
         local_port=1000 + position,
     )
-    return record(planned, result, dns_s=0.1)
+    return record(planned, result, looked_up=LOOKED_UP)
+
+
+def test_what_resolver_and_client_say_is_kept(tmp_path: Path) -> None:
+    """Through journal and Parquet: aliases, type of the content, and when the header fields were here."""
+    journal = opened(tmp_path)
+    made = make(journal, runs()[0])
+    journal.accept(0, made)
+    kept = list(journal.downloads())
+    journal.close()
+    assert kept == made and {row.dns_s for row in kept} == {0.1}
+    assert {json.loads(row.cnames or "") == ["a.cdn.example", "b.cdn.example"] for row in kept} == {True}
+    assert {(row.content_type, row.headers_s) for row in kept} == {("video/mp4", 0.2)}
+    store.write_rows(tmp_path / "downloads.parquet", "downloads", kept)
+    assert list(store.read_rows(tmp_path / "downloads.parquet", "downloads", Download)) == kept
+    assert (
+        store.read_table(tmp_path / "downloads.parquet", "downloads").schema.field("headers_s").metadata[b"unit"]
+        == b"s"
+    )
 
 
 def opened(folder: Path, plan_hash: str = "h") -> Journal:

@@ -11,7 +11,7 @@ from typing import Any
 
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.targets import load_targets
-from downloader.execution.run import RunSummary, run_campaign
+from downloader.execution.run import RunSummary, check_clients, run_campaign
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
 from upshift.errors import UsageError
@@ -49,6 +49,7 @@ def run_file(
         campaign = replace(campaign, vantage_points=tuple(vantage_points))
     if isolation is not None:
         campaign = replace(campaign, isolation=isolation)
+    check_clients(campaign)  # before a lab is built
     with ExitStack() as stack:
         targets: Sequence[Target]
         truth: Mapping[str, Any] | None

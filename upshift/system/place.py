@@ -39,6 +39,20 @@ class Verdict:
     """(transport `tcp` or `quic`, local port) -> counts; empty where nobody can count."""
 
 
+class Program(Protocol):
+    """A download program, as `upshift doctor` sees it; it keeps the clients' contract (docs/design/house.md)."""
+
+    @property
+    def name(self) -> str:
+        """The client's name, e.g. quiche."""
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, in one sentence; None where it can."""
+
+    def command(self) -> tuple[str, ...]:
+        """How to start it, without its arguments. Raises PlaceError where it is missing."""
+
+
 class Watch(Protocol):
     """Watches a place during one measurement run."""
 

@@ -48,15 +48,9 @@ class Completed:
         return self
 
 
-def find(program: str) -> str | None:
-    """Full path of a program: beside this Python first, where our own binaries are installed, then on the path."""
-    beside = Path(sys.executable).parent / program
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which(program, path=_search_path())
-
-
 def require(program: str, *, package: str) -> str:
     """Full path of a program. Raises PlaceError naming the Debian package that has it."""
-    path = find(program)
+    path = find_program(program)
     if path is None:
         raise PlaceError(
             f"the program {program} is missing",

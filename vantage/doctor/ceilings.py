@@ -1,10 +1,10 @@
 """How fast each client can go on this host: the ceiling that no measurement may come near (design, section 5, rule 7).
 
-    python -m vantage.doctor.ceilings SECONDS
+    python -m vantage.doctor.ceilings SECONDS CLIENTS
 
-is started in a private network namespace. There a Caddy serves a large file on loopback (MTU 1500), each client
-downloads from it with a time budget, and one JSON document with all results is printed. Client and server share the
-CPUs, so that the true ceiling, with the server elsewhere, is higher.
+is started in a private network namespace; CLIENTS is JSON, client -> how it is started. There a Caddy serves a large
+file on loopback (MTU 1500), each client downloads from it with a time budget, and one JSON document with all results is
+printed. Client and server share the CPUs, so that the true ceiling, with the server elsewhere, is higher.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,14 +24,12 @@ from typing import Any
 from upshift.errors import PlaceError, UpshiftError
 from upshift.reach import ENVIRONMENT_VARIABLE
 from upshift.system import process
+from upshift.system.place import Program
 from vantage.doctor.facts import private_namespace
 from vantage.host.ward import module_environment
 
 FILE_BYTES = 1 << 30
 """A file with a hole in it: it takes no room on disk."""
-
-FLAGGED_SHARE = 0.7
-"""Results above this share of a ceiling are flagged."""
 
 HOST = "ceiling.upshift.test"
 PORT = 8443
@@ -51,26 +49,16 @@ class Ceiling:
     fault: str | None = None
 
 
-def programs() -> dict[str, tuple[str, ...]]:
-    """Client -> how it is started, by the contract that all client programs share (docs/design/house.md).
-
-    They are started as programs because the stages do not import each other.
-    """
-    module = (sys.executable, "-m")
-    return {
-        "requests": (*module, "downloader.programs.requests_get"),
-        "aioquic": (*module, "downloader.programs.aioquic_get"),
-        "quiche": (process.find_program("h3get") or "h3get",),
-    }
-
-
-def measure(seconds: float) -> list[Ceiling]:
+def measure(clients: Iterable[Program], seconds: float) -> list[Ceiling]:
     """Every client's ceiling, `seconds` each, in a private namespace. Raises PlaceError where there cannot be one."""
-    argv = (sys.executable, "-m", "vantage.doctor.ceilings", f"{seconds:g}")
+    asked = [(client, client.missing()) for client in clients]
+    able = {client.name: client.command() for client, fault in asked if fault is None}
+    argv = (sys.executable, "-m", "vantage.doctor.ceilings", f"{seconds:g}", json.dumps(able))
     command = (*private_namespace(), *process.PARENT_DEATH, *argv)
-    done = process.run(command, env=module_environment(), timeout_s=60 + 10 * seconds)
+    done = process.run(command, env=module_environment(), timeout_s=60 + (seconds + 20) * len(able))
     done.check(doing="measuring what the clients can do")
-    return [Ceiling(**entry) for entry in json.loads(done.stdout)]
+    unable = [Ceiling(client=client.name, fault=fault) for client, fault in asked if fault is not None]
+    return [Ceiling(**entry) for entry in json.loads(done.stdout)] + unable
 
 
 def judge(client: str, answer: Mapping[str, Any]) -> Ceiling:
@@ -146,7 +134,7 @@ def _wait_until_ready(server: process.Child, log: Path) -> None:
     raise PlaceError("Caddy did not start" + (f": {lines[-1]}" if lines else ""))
 
 
-def _try_client(client: str, argv: tuple[str, ...], folder: Path, seconds: float) -> Ceiling:
+def _try_client(client: str, argv: Sequence[str], folder: Path, seconds: float) -> Ceiling:
     shared = ("--url", f"https://{HOST}:{PORT}/file", "--address", "127.0.0.1", "--port", str(PORT))
     limits = ("--budget-s", f"{seconds:g}", "--max-bytes", str(2 * FILE_BYTES), "--allow", _LOOPBACK)
     environment = {**module_environment(), ENVIRONMENT_VARIABLE: _LOOPBACK}
@@ -162,7 +150,7 @@ def _try_client(client: str, argv: tuple[str, ...], folder: Path, seconds: float
 
 def main(arguments: list[str]) -> int:
     """The program that runs in the private namespace."""
-    seconds = float(arguments[0])
+    seconds, clients = float(arguments[0]), json.loads(arguments[1])
     process.run(("ip", "link", "set", "lo", "up", "mtu", "1500")).check(doing="setting up loopback")
     folder = Path(tempfile.mkdtemp(prefix="upshift-ceiling-"))
     try:
@@ -172,7 +160,7 @@ def main(arguments: list[str]) -> int:
         argv = ("caddy", "run", "--config", str(folder / "caddy.json"))
         with process.start(argv, stderr=log, env=home) as server:
             _wait_until_ready(server, log)
-            found = [_try_client(client, argv, folder, seconds) for client, argv in programs().items()]
+            found = [_try_client(client, argv, folder, seconds) for client, argv in clients.items()]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps([asdict(ceiling) for ceiling in found]))  # noqa: T201 - its answer

@@ -1,7 +1,7 @@
 """What a host can and cannot measure, and how to mend it: checks as pure functions of gathered facts.
 
-`vantage.doctor.facts` gathers, `vantage.doctor.cli` prints. A check is a function from `Facts` to a `Finding`; adding
-one is adding it to `CHECKS`.
+`vantage.doctor.facts` gathers, `upshift.compose.doctor` prints. A check is a function from `Facts` to a `Finding`;
+adding one is adding it to `CHECKS`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PACKAGES: Mapping[str, str] = {
 }
 """Programs that the lab needs -> their Debian package."""
 
-OUR_BINARIES = ("pathem", "h3get", "h3serve")
+OUR_BINARIES = ("pathem", "h3serve")
 
 
 class Status(StrEnum):
@@ -80,6 +80,8 @@ class Facts:
     cubic_by_route: str | None
     programs: Mapping[str, str | None]
     """Program -> what it says of its version, or None where it is missing."""
+    clients: Mapping[str, str | None]
+    """Client -> why it cannot run, or None where it can."""
     available_congestion_controls: tuple[str, ...]
     allowed_congestion_controls: tuple[str, ...]
     default_congestion_control: str | None
@@ -192,6 +194,17 @@ def check_programs(facts: Facts) -> list[Finding]:
         status = Status.CANNOT if version is None else Status.OK
         remedy = "run: make setup" if version is None else None
         findings.append(Finding(name=name, status=status, says=version or "missing", remedy=remedy))
+    return findings
+
+
+def check_clients(facts: Facts) -> list[Finding]:
+    findings = []
+    for name, fault in facts.clients.items():
+        if fault is None:
+            findings.append(Finding(name=f"client {name}", status=Status.OK, says="can run", lab=False))
+        else:
+            remedy = "run: make setup; until then, campaigns that name it are refused"
+            findings.append(Finding(name=f"client {name}", status=Status.WARN, says=fault, remedy=remedy, lab=False))
     return findings
 
 
@@ -319,6 +332,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     check_rights,
     check_probes,
     check_programs,
+    check_clients,
     check_modules,
     check_congestion_control,
     check_buffers,

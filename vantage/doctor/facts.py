@@ -9,12 +9,13 @@ import random
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from upshift.errors import PlaceError
 from upshift.system import process
+from upshift.system.place import Program
 from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts
 from vantage.host import guardian, rules
 from vantage.host.network import choose_link
@@ -37,8 +38,11 @@ def private_namespace() -> tuple[str, ...]:
     return ("unshare", "--user", "--net", "--mount", "--map-current-user", "--keep-caps", "--")
 
 
-def gather(out: Path, *, sample_s: float = 1.0) -> Facts:
-    """All facts; takes about twice `sample_s`: wake-ups are timed, and the CPU's stolen time is watched."""
+def gather(out: Path, clients: Iterable[Program], *, sample_s: float = 1.0) -> Facts:
+    """All facts; `clients` are the download programs to look for.
+
+    Takes about twice `sample_s`: wake-ups are timed, and the CPU's stolen time is watched.
+    """
     before = host_environment.cpu_times()
     names = (*PACKAGES, *OUR_BINARIES)
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -70,6 +74,7 @@ def gather(out: Path, *, sample_s: float = 1.0) -> Facts:
         trustme=_import("trustme"),
         cubic_by_route=cubic,
         programs=programs,
+        clients={client.name: client.missing() for client in clients},
         available_congestion_controls=_words("net.ipv4.tcp_available_congestion_control"),
         allowed_congestion_controls=_words("net.ipv4.tcp_allowed_congestion_control"),
         default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),

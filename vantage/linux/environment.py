@@ -6,7 +6,6 @@ are read by a program inside the place.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -53,7 +52,6 @@ VERSION_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Program -> the argument that makes it print its version."""
 
-PACKAGES = ("requests", "urllib3", "forcediphttpsadapter", "aioquic", "dnspython", "cryptography", "pyarrow")
 CUBIC = Path("/sys/module/tcp_cubic/parameters")
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -90,7 +88,6 @@ def describe(run: Run, interface: str) -> dict[str, Any]:
         "tcp_cubic": module_parameters(CUBIC),
         "openssl": ssl.OPENSSL_VERSION,
         "programs": {name: version_of(name) for name in VERSION_OPTIONS if process.find_program(name)},
-        "packages": package_versions(),
         "steal_s": cpu_times()[1],
         "load_1m": os.getloadavg()[0],
     }
@@ -174,14 +171,3 @@ def version_of(name: str) -> str | None:
         return None
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     return lines[0].strip() if lines and done.returncode == 0 else None
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of the Python packages that take part in a download."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

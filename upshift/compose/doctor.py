@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from downloader import clients
 from upshift.errors import UpshiftError
 from vantage.doctor.checks import Finding, Status, examine, lab_can_run
 
@@ -39,7 +40,7 @@ def doctor(
     from vantage.lab.state import state_directory
 
     undone = guardian.recover(state_directory()) if restore else []
-    findings = examine(host_facts.gather(out, sample_s=0.3 if quick else 1.0))
+    findings = examine(host_facts.gather(out, clients.ALL.values(), sample_s=0.3 if quick else 1.0))
     measured, fault = ([], None) if quick or not ceilings else _measure()
     able = lab_can_run(findings)
     if as_json:
@@ -62,7 +63,7 @@ def _measure() -> tuple[list[dict[str, object]], str | None]:
     from vantage.doctor import ceilings as host_ceilings
 
     try:
-        return [asdict(ceiling) for ceiling in host_ceilings.measure(CEILING_S)], None
+        return [asdict(ceiling) for ceiling in host_ceilings.measure(clients.ALL.values(), CEILING_S)], None
     except UpshiftError as error:
         return [], error.sentence()
 
@@ -108,8 +109,8 @@ def _print(
         console.print(speeds)
         console.print(
             Text(
-                "Over loopback, client and server sharing this host's CPUs. Results above 70 % of a ceiling are "
-                "flagged: there the client is measured, not the path."
+                "Over loopback, client and server sharing this host's CPUs. Near a ceiling the client is measured, "
+                "not the path."
             )
         )
     if fault:
