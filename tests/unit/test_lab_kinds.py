@@ -166,7 +166,8 @@ def test_a_kind_that_is_not_installed_is_a_sentence(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(quiche, "find_program", lambda _: None)
     with pytest.raises(PlaceError, match="the QUIC server h3serve is not installed; run: make setup"):
         make_plan(everything(tmp_path), "text", LabFolder(tmp_path / "lab"))
-    make_plan(load(MINI, tmp_path), "text", LabFolder(tmp_path / "other"))  # who does not ask for it needs it not
+    without = MINI.replace(TOP, f'\nquic_server = "caddy"{TOP}', 1)
+    make_plan(load(without, tmp_path), "text", LabFolder(tmp_path / "other"))  # who does not ask for it needs it not
 
 
 def test_settings_are_checked_before_any_is_changed(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_server_of_sites_that_caddy_cannot_serve_is_our_own_program(tmp_path: 
 def test_measured_files_are_served_as_without_sites(tmp_path: Path) -> None:
     topology = load(site(kind="no_head", domain="a.example", server="s"), tmp_path)
     server = topology.server[0]
-    [(_, setup)] = server_setups(topology, server, address_plan(topology), LabFolder(Path("/lab")), ipv6=True)
+    (_, setup), *_ = server_setups(topology, server, address_plan(topology), LabFolder(Path("/lab")), ipv6=True)
     assert [host.name for host in setup.hosts] == ["a.example"]
     made = (replace(setup, hosts=[]), setup)
     before, after = (

@@ -17,6 +17,7 @@ from vantage.lab import content, dns
 from vantage.lab.addresses import address_plan, prefixes
 from vantage.lab.network import pathem
 from vantage.lab.planner import server_setups
+from vantage.lab.server_kind import Role
 from vantage.lab.servers import caddy
 from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
@@ -221,5 +222,5 @@ def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
             continue
         made = caddy.server_configuration(setup, data=Path("/d"))
         assert made["admin"]["disabled"] is True
-        assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == server.quic
+        assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == (Role.QUIC in setup.roles)
         assert all(entry["automatic_https"]["disable"] for entry in made["apps"]["http"]["servers"].values())
