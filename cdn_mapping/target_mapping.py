@@ -24,9 +24,7 @@ def chains_by_dns(
 
     domains = table.column("domain").to_pylist()
     unique = list(dict.fromkeys(domains))
-    chains = cname.look_up(
-        unique, nameserver=nameserver or cname.system_nameserver(), port=port, rate_per_s=rate_per_s, on_done=report
-    )
+    chains = cname.look_up(unique, nameserver=nameserver, port=port, rate_per_s=rate_per_s, on_done=report)
     values = [" ".join(chain) if (chain := chains.of_domain.get(d)) is not None else None for d in domains]
     return with_columns(table, {"cname_chain": values}), chains.failed
 

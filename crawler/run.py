@@ -19,6 +19,7 @@ from crawler.visit import Limits, Outcome
 from upshift.errors import UpshiftError, UsageError
 from upshift.files import targets
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Resolver
 from upshift.outreach.lists import TopList, identity
 from upshift.progress import Progress
 
@@ -146,7 +147,6 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
     import scrapy
     from scrapy.crawler import CrawlerProcess
 
-    from crawler.names import Resolver
     from crawler.spider import FileSpider
 
     if tuple(map(int, scrapy.version_info[:2])) < OLDEST_SCRAPY:

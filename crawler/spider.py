@@ -27,9 +27,10 @@ from twisted.web._newclient import ParseError
 from crawler.gate import ASK
 from crawler.ledger import Ledger, Result
 from crawler.manners import Pace, RefusedError
-from crawler.names import Pins, Resolver
+from crawler.names import Pins
 from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Resolver
 
 
 class FileSpider(scrapy.Spider):
@@ -73,7 +74,7 @@ class FileSpider(scrapy.Spider):
         """Runs the workers to their end; yields no request of its own."""
         domains = self._ledger.take()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with self._resolver, asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
                     group.create_task(self._work(domains))
         except BaseExceptionGroup as error:  # Scrapy would only log it

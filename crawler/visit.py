@@ -19,9 +19,10 @@ from urllib.parse import urljoin, urlsplit
 from crawler.ledger import Result
 from crawler.links import extract, normal
 from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, admit
-from crawler.names import Pins, Resolver, registered_domain
+from crawler.names import Pins, registered_domain
 from crawler.robots import Robots, from_reply
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Answer, ResolveError, Resolver
 
 MAX_REDIRECTS = 5
 MAX_DETAIL = 200
@@ -220,7 +221,7 @@ class Visit:
     async def _settle(self, host: str) -> None:
         """Resolves the domain, once, and chooses the address that the whole visit stays at."""
         admit(self.blocks, host)
-        answer = await self.resolver.ask(host)
+        answer = await self._resolve(host)
         self._result.cname_chain = " ".join(answer.chain) or None
         refused: RefusedError | None = None
         for address in answer.addresses:
@@ -233,6 +234,13 @@ class Visit:
             self._hosts[host] = None
             return
         raise refused or RefusedError(Outcome.DNS_ERROR, "no address")
+
+    async def _resolve(self, host: str) -> Answer:
+        """The host's IPv4 addresses. Raises RefusedError."""
+        try:
+            return await self.resolver.addresses(host)
+        except ResolveError as error:
+            raise RefusedError(Outcome.DNS_ERROR, error.detail) from None
 
     def _fault(self, url: str) -> RefusedError | None:
         """Why a URL is off limits, as far as that can be told without asking anybody."""
@@ -274,7 +282,7 @@ class Visit:
     async def _same_address(self, host: str) -> RefusedError | None:
         """None where another host of the domain is at our address (it is pinned then)."""
         try:
-            answer = await self.resolver.ask(host)
+            answer = await self._resolve(host)
         except RefusedError as error:
             return error
         if self._address not in answer.addresses:

@@ -15,11 +15,11 @@ from survey.ledger import Finished, Ledger, document_of
 from survey.options.probers import Probers, Start
 from survey.options.record import KIND, OptionsRecord
 from survey.options.visit import Visitor
-from survey.resolve import Resolver
 from survey.subjects import Subject, Subjects, read_subjects
 from upshift.errors import UsageError
 from upshift.files import store
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Resolver
 from upshift.outreach.lists import identity
 from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.progress import Progress

@@ -12,10 +12,10 @@ from functools import lru_cache
 from survey.options.probers import Handshake, Probers
 from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
 from survey.options.tcp_info import TcpInfo
-from survey.resolve import Answer, ResolveError, Resolver
 from survey.subjects import Subject
 from upshift.errors import BlockedError, PlaceError, ReachError
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Answer, ResolveError, Resolver
 from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from survey.quic.alt_svc import AltSvc
-from survey.resolve import Service
+from upshift.outreach.dns import Service
 
 MOST_ENDPOINTS = 3
 """Of one domain; a hostile header may name hundreds."""

@@ -17,10 +17,10 @@ from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Negotiator
 from survey.quic.record import QuicRecord
 from survey.quic.visit import Limits, Visitor
-from survey.resolve import Resolver
 from survey.subjects import Subject, read_subjects
 from upshift.files import store
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Resolver
 from upshift.outreach.lists import identity
 from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.progress import Progress

@@ -15,10 +15,10 @@ from survey.quic.cause import Cause
 from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
 from survey.quic.record import QuicRecord
-from survey.resolve import ResolveError, Resolver
 from survey.subjects import Subject
 from upshift.errors import BlockedError, ReachError
 from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import ResolveError, Resolver
 from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 

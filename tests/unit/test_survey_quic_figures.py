@@ -20,9 +20,9 @@ from survey.quic.record import QuicRecord
 from survey.quic.scan import supports
 from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
-from survey.resolve import Service
 from tests.terminals import on_terminal
 from upshift.files import store
+from upshift.outreach.dns import Service
 
 SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet came")
 BEGUN = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)

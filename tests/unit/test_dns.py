@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from survey import wire
-from survey.resolve import Answer, Cause, ResolveError, Resolver, Service, read_services
 from upshift.errors import ReachError, UsageError
+from upshift.outreach import dns_wire as wire
+from upshift.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, read_services
 
 LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 NAMES = st.lists(LABELS, min_size=2, max_size=5).map(".".join)
@@ -168,6 +168,8 @@ def zone(question: dns.message.Message, tcp: bool) -> dns.message.Message | None
             reply = reply_to(question)
             reply.flags |= dns.flags.TC
             return reply
+        case "dangling":
+            return reply_to(question, (name, "CNAME", "gone.example."))
         case "alias" if kind == "HTTPS":
             return reply_to(question, (name, "HTTPS", "0 end.example."))
         case "loop" if kind == "HTTPS":
@@ -196,11 +198,17 @@ def test_answers_and_causes(server: Server) -> None:
                 ("missing.example", Cause.NO_SUCH_DOMAIN, "NXDOMAIN"),
                 ("broken.example", Cause.DNS_ERROR, "SERVFAIL"),
                 ("silent.example", Cause.DNS_ERROR, "timeout"),
-                ("a..example", Cause.DNS_ERROR, "no name"),
+                ("a..example", Cause.DNS_ERROR, "not a valid name"),
             ):
                 with pytest.raises(ResolveError, match=detail) as caught:
                     await resolver.addresses(name)
                 assert caught.value.cause is cause
+            with pytest.raises(ResolveError, match="no A record"):
+                await resolver.addresses("dangling.example")
+            assert await resolver.cnames("dangling.example") == ("gone.example",)
+            assert await resolver.cnames("h.example") == ()
+            with pytest.raises(ResolveError, match="NXDOMAIN"):
+                await resolver.cnames("missing.example")
             with pytest.raises(ResolveError, match="no AAAA record") as caught:
                 await resolver.addresses("h.example", ipv6=True)
             assert caught.value.cause is Cause.NO_ADDRESS
@@ -229,7 +237,7 @@ def test_a_name_server_that_is_not_there_is_told_at_once() -> None:
 
 
 def test_the_name_server_is_checked() -> None:
-    with pytest.raises(UsageError, match="is no address; write 192"):
+    with pytest.raises(UsageError, match="is not an address; write 192"):
         Resolver("dns.example")
     with pytest.raises(ReachError, match="is outside what may be contacted"):
         Resolver("8.8.8.8")

@@ -1,7 +1,7 @@
-"""Names to addresses and services, asked of one name server over a few UDP sockets shared by all questions.
+"""The DNS client of crawl, mapping and surveys: one name server, asked over a few UDP sockets that all questions share.
 
 Answers are matched by number, name and type; a truncated one is asked for again over TCP. HTTPS records (RFC 9460) are
-read by dnspython, addresses by `survey.wire`, which is ten times as fast.
+read by dnspython, addresses by `upshift.outreach.dns_wire`, which is ten times as fast.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import dns.rdatatype
 import dns.rdtypes.svcbbase
 import dns.resolver
 
-from survey import wire
 from upshift.errors import UsageError
+from upshift.outreach import dns_wire as wire
 from upshift.reach import check_address
 
 SOCKETS = 4
@@ -108,7 +108,7 @@ class Resolver:
         at_once: questions under way: more would overflow the name server's socket, and come back as timeouts.
 
     Raises:
-        UsageError: the name server is no address, or there is none.
+        UsageError: the name server is not an address, or there is none.
         ReachError: it may not be contacted.
     """
 
@@ -126,7 +126,9 @@ class Resolver:
             ipaddress.ip_address(self.nameserver)
         except ValueError:
             raise UsageError(
-                f"{self.nameserver!r} is no address", where="--nameserver", remedy="write 192.0.2.53 or 2001:db8::53"
+                f"{self.nameserver!r} is not an address",
+                where="--nameserver",
+                remedy="write 192.0.2.53 or 2001:db8::53",
             ) from None
         check_address(self.nameserver)
         self._port = port
@@ -164,6 +166,15 @@ class Resolver:
         if not reply.addresses:
             raise ResolveError(Cause.NO_ADDRESS, f"no {'AAAA' if ipv6 else 'A'} record")
         return Answer(addresses=reply.addresses, chain=reply.chain)
+
+    async def cnames(self, host: str) -> tuple[str, ...]:
+        """CNAMEs from a host to where its addresses would be, in order, whether there are any or not.
+
+        Raises:
+            ResolveError: no answer, or one that says so.
+        """
+        _, reply = await self._ask(host, wire.Type.A)
+        return reply.chain
 
     async def services(self, host: str) -> tuple[Service, ...]:
         """HTTPS records of a host, best first, aliases followed; empty where it has none. Raises ResolveError."""
