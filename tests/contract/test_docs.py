@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from analysis.captures import summary as kpi_summary
@@ -62,6 +65,14 @@ def test_the_picture_has_every_layer_and_only_imports_downwards() -> None:
     assert architecture.outside(REPOSITORY) == set(), "every module stands in a layer of the import contract"
     imports = {"a": {"b", "c"}, "b": {"c"}, "c": set[str]()}
     assert architecture.reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": set()}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    graph = grimp.build_graph(*settings["tool"]["importlinter"]["root_packages"])
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imports) > 200
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the modules
 
 
 def test_changes_are_told_newest_first(tmp_path: Path) -> None:

@@ -30,6 +30,14 @@ def newest_emulator() -> None:
 
 
 @pytest.fixture(scope="session")
+def root() -> None:
+    """For tests of what only root may do, such as to measure on a host's own network. No reason to skip them:
+    `make test` asks for it by sudo, as `make setup` does."""
+    if os.geteuid() != 0:
+        pytest.fail("this test needs root: give make test, or run pytest by sudo", pytrace=False)
+
+
+@pytest.fixture(scope="session")
 def lab_host() -> Iterator[Path]:
     """A host that can hold labs, with a state folder of our own. Elsewhere the test fails: every machine that Upshift
     supports has root or user namespaces."""
@@ -38,7 +46,7 @@ def lab_host() -> Iterator[Path]:
         find_pathem()
         control.check_host()
     except PlaceError as error:
-        pytest.fail(error.sentence())
+        pytest.fail(error.sentence(), pytrace=False)
     before = os.environ.get("UPSHIFT_STATE_DIR")
     folder = Path(tempfile.mkdtemp(prefix="ul-", dir="/tmp"))  # socket paths must stay short
     os.environ["UPSHIFT_STATE_DIR"] = str(folder)

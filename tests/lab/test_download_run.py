@@ -35,7 +35,7 @@ from upshift.system import process
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace is made by ip netns, which needs root"),
+    pytest.mark.usefixtures("root"),
 ]
 
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ from tests.topologies import server, topology
 pytestmark = pytest.mark.lab
 
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own needs root here")
+as_root = pytest.mark.usefixtures("root")
 
 HEAD = 'name = "c"\nlab = "small"\ntargets = "lab"\n'
 ONE = '[[configurations]]\nname = "X"\n'

@@ -27,7 +27,7 @@ from upshift.system.process import start_time_ticks
 REPOSITORY = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a campaign on a host's own network needs root, so do its tests"),
+    pytest.mark.usefixtures("root"),
 ]
 
 SERVER = """

@@ -5,7 +5,6 @@ The disk is a tmpfs of some hundred kilobytes in a mount namespace of the test's
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import subprocess
@@ -20,7 +19,7 @@ from tests.topologies import server, topology
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root here"),
+    pytest.mark.usefixtures("root"),
 ]
 
 

@@ -14,7 +14,7 @@ from vantage.lab.network.pathem import find_pathem
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="all other lab tests run as an ordinary user already"),
+    pytest.mark.usefixtures("root"),
 ]
 
 UID = 54321

@@ -49,7 +49,7 @@ LOSSY, PORT_80, CLOSED, SILENT = 10, 11, 12, 13
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="the servers' namespaces need root"),
+    pytest.mark.usefixtures("root"),
 ]
 
 

@@ -1,0 +1,94 @@
+"""`scripts/test`, which `make test` and `make soak` call: its tiers, their times, exit codes, and who runs them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "test"
+PROGRAMS = ("cargo", "pytest", "scripts/check")
+
+
+class Checkout:
+    """A checkout whose programs only note their names and arguments; one of them may fail."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("scripts", "bin", "soak"):
+            (folder / name).mkdir()
+        shutil.copy(SCRIPT, folder / "scripts" / "test")
+        for name in PROGRAMS:
+            self.program(name if "/" in name else f"bin/{name}", "")
+        (folder / "bin" / "id").write_text("#!/bin/bash\necho 0\n")
+        (folder / "bin" / "id").chmod(0o755)
+        for name in ("bash", "dirname", "env", "rm"):
+            (folder / "bin" / name).symlink_to(shutil.which(name) or name)
+
+    def program(self, name: str, body: str) -> None:
+        path = self.folder / name
+        path.write_text(f'#!/bin/bash\necho "{Path(name).name} $*" >> {self.folder}/calls\n{body}\n')
+        path.chmod(0o755)
+
+    def run(self, *arguments: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        (self.folder / "calls").write_text("")
+        done = subprocess.run(
+            ["scripts/test", *arguments],
+            cwd=self.folder,
+            env={"PATH": str(self.folder / "bin"), **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done, (self.folder / "calls").read_text().splitlines()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def names(calls: list[str]) -> list[str]:
+    return [call.split()[0] for call in calls]
+
+
+def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
+    done, calls = checkout.run()
+    assert done.returncode == 0 and names(calls) == ["check", "cargo", "pytest", "pytest"]
+    assert "not measures" in calls[2] and "-m measures" in calls[3]
+    assert all("--durations=10" in call for call in calls[2:])
+    times = done.stdout.partition("== Times\n")[2].splitlines()
+    assert len(times) == 4 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
+
+
+def test_it_ends_at_the_first_tier_that_fails(checkout: Checkout) -> None:
+    checkout.program("bin/cargo", "exit 3")
+    done, calls = checkout.run()
+    assert done.returncode == 3 and names(calls) == ["check", "cargo"]
+    assert done.stdout.splitlines()[-1].endswith("Rust tests (failed)")
+
+
+def test_a_soak_runs_all_tiers_resumes_and_starts_anew(checkout: Checkout) -> None:
+    checkout.program("bin/pytest", "[[ $* == *'not measures'* ]] && exit 1")
+    results = checkout.folder / "soak" / "results.jsonl"
+    results.write_text("earlier")
+    done, calls = checkout.run("--soak")
+    assert done.returncode == 1 and names(calls) == ["cargo", "pytest", "pytest"]
+    assert all("--soak --soak-results soak/results.jsonl" in call for call in calls[1:])
+    assert results.exists()
+    checkout.run("--soak", FRESH="1")
+    assert not results.exists()
+
+
+def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
+    checkout.program("bin/id", "echo 1000")
+    done, calls = checkout.run()
+    assert done.returncode == 2 and names(calls) == ["id"]
+    assert "need root, and sudo is not here" in done.stderr
+    checkout.program("bin/sudo", 'exec "$@"')
+    done, calls = checkout.run()
+    assert done.returncode == 0, done.stderr
+    assert names(calls) == ["id", "check", "cargo", "sudo", "pytest", "sudo", "pytest"]
