@@ -13,7 +13,7 @@ import pytest
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
 from downloader.campaign.apply import complete_levels
-from upshift.compose.inspect import matching, proof, rows
+from upshift.compose.inspect import clocks, matching, proof, rows
 from upshift.domain import Download, HostDisturbance
 from upshift.files import store
 
@@ -34,7 +34,7 @@ def blank(kind: type, **known: Any) -> dict[str, Any]:
 def download(**changes: Any) -> Download:
     known = {
         "transport": "tcp", "server_ip": "198.18.0.9", "server_port": 443, "local_port": 40000, "started_at": START,
-        "outcome": "ok", "last_byte_s": 1.0, "connect_s": 0.1, "body_bytes": 1000, "configuration": "BL",
+        "outcome": "ok", "last_byte_s": 1.0, "connect_s": 0.0101, "body_bytes": 1000, "configuration": "BL",
         "levels": json.dumps(complete_levels({})), "capture": "x.pcap", "treatment_ok": None,
     }  # fmt: skip
     return Download(**blank(Download, **(known | changes)))
@@ -152,7 +152,7 @@ def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None
 
 def test_client_and_capture_must_agree() -> None:
     assert proof.story(download(), connection()) is None
-    assert proof.story(download(started_at=START + HOUR), connection()) is None, "only the clock differs"
+    assert proof.story(download(started_at=START + HOUR), connection(), clock_s=-HOUR) is None, "only the clock differs"
     early = connection(response_last_ns=int((START + 1.02) * 1e9))
     told = "client and capture differ: last byte after 1.0000 s by the client, 0.0200 s later by the capture"
     assert proof.story(download(), early) == told
@@ -178,6 +178,41 @@ def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
     ):
         (row,) = rows.inspect_run([other], [seen])
         assert row.download.host_disturbance is None
+
+
+SKEWS_S = [0.0003, 0.003, 0.012]
+"""How long before its SYN a client takes its start time."""
+
+
+def run_of(clock_s: float, late_s: float) -> tuple[list[Download], list[Connection]]:
+    """Downloads whose clock is ahead, the last of which learns of everything late, and their connections."""
+    downloads, connections = [], []
+    for number, skew_s in enumerate(SKEWS_S):
+        told_s = skew_s + (late_s if number == 2 else 0.0002)
+        port, syn_s = 40000 + number, START + 10 * number
+        times = {"connect_s": told_s + 0.01, "last_byte_s": told_s + 1.0}
+        downloads.append(download(local_port=port, started_at=syn_s - skew_s + clock_s, **times))
+        ns = {"first_ns": syn_s, "syn_ns": syn_s, "syn_ack_ns": syn_s + 0.01, "response_last_ns": syn_s + 1.0}
+        connections.append(connection(client_port=port, **{name: round(at * 1e9) for name, at in ns.items()}))
+    return downloads, connections
+
+
+@pytest.mark.parametrize("clock_s", [0.0, 0.5, -0.5, HOUR, -HOUR])
+def test_a_clock_that_is_off_and_a_start_before_the_syn_are_no_lateness(clock_s: float) -> None:
+    downloads, connections = run_of(clock_s, late_s=0.0002)
+    expected = -clock_s if clock_s else 0.0
+    assert clocks.offset_s(downloads, connections) == pytest.approx(expected, abs=0.001)
+    for row in rows.inspect_run(downloads, connections):
+        assert (row.download.treatment_ok, row.download.host_disturbance) == (True, None)
+    downloads, connections = run_of(clock_s, late_s=0.02)
+    found = [row.download.host_disturbance for row in rows.inspect_run(downloads, connections)]
+    assert found == [None, None, HostDisturbance.CLIENT_LATE]
+
+
+def test_without_a_handshake_there_is_one_clock() -> None:
+    assert clocks.offset_s([], []) == 0.0
+    assert clocks.offset_s([download(connect_s=None, started_at=5.0)], [connection()]) == 0.0
+    assert clocks.offset_s([download(started_at=5.0), download()], [connection(syn_ns=None), None]) == 0.0
 
 
 def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:

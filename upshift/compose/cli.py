@@ -79,7 +79,7 @@ def run(
 
 def inspect(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: what `upshift run` writes to --out.")
+        list[Path], typer.Argument(metavar="DIR", help="Campaign folders: what `upshift run` writes to --out.")
     ],
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Captures read at once. Default: one per core.")

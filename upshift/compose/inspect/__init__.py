@@ -5,6 +5,7 @@
     earlier.py   what an earlier inspection left, for what is gone
     rows.py      downloads and the connections of their capture -> rows                        (pure)
     matching.py  which connection is a download's                                              (pure)
+    clocks.py    what the clients' clock is off by                                             (pure)
     proof.py     did the wire carry what was asked, and do client and capture tell one story?  (pure)
 
 It stands in `compose` because it needs `downloader` (each factor reads its own proof) and `analysis` (connections).

@@ -123,7 +123,6 @@ class _Tables:
 
     def _rows(self) -> Iterator[Inspected]:
         """The rows of all downloads, vantage point by vantage point in the order of the plan."""
-        self._progress.update("captures", done=0, total=self._total)
         for name, journal in self._journals.items():
             yield from self._without_journal()
             runs = measurement_runs(journal.downloads())

@@ -40,7 +40,7 @@ def handshake_of(connection: Connection) -> Handshake | None:
 
 
 def judge_treatment(
-    download: Download, connection: Connection | None, *, lost: str | None = None
+    download: Download, connection: Connection | None, *, lost: str | None = None, clock_s: float = 0.0
 ) -> tuple[bool | None, str | None]:
     """Whether the wire carried what was asked, and why not: (None, reason) where nothing can tell.
 
@@ -48,6 +48,7 @@ def judge_treatment(
 
     Args:
         lost: why the capture does not have everything, where it does not.
+        clock_s: what the capture's clock is ahead of the client's.
     """
     if download.transport == Transport.QUIC:
         return _judge_quic(download)
@@ -64,7 +65,7 @@ def judge_treatment(
         for name, level in levels.items()
         if (reason := FACTORS[name].proof(level, handshake)) is not None
     ]
-    if download.outcome == Outcome.OK and (told := story(download, connection)) is not None:
+    if download.outcome == Outcome.OK and (told := story(download, connection, clock_s=clock_s)) is not None:
         reasons.append(told)
     return not reasons, "; ".join(reasons) or None
 
@@ -78,7 +79,7 @@ def _judge_quic(download: Download) -> tuple[bool | None, str | None]:
     return True, None
 
 
-def story(download: Download, connection: Connection) -> str | None:
+def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -> str | None:
     """Where client and capture contradict each other, None where they tell the same story.
 
     The last data byte reaches the kernel, and the capture, before the client can have read it: a client that is earlier
@@ -88,7 +89,7 @@ def story(download: Download, connection: Connection) -> str | None:
         return None
     if connection.response_last_ns is None:
         return "client and capture differ: the client has a body, the capture has no data from the server"
-    late_s, slack_s = _late_s(download, connection)
+    late_s, slack_s = _late_s(download, connection, clock_s)
     if late_s < -slack_s:
         return (
             f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
@@ -102,13 +103,15 @@ def story(download: Download, connection: Connection) -> str | None:
     return None
 
 
-def disturbance(download: Download, connection: Connection | None) -> tuple[HostDisturbance, str] | None:
+def disturbance(
+    download: Download, connection: Connection | None, *, clock_s: float = 0.0
+) -> tuple[HostDisturbance, str] | None:
     """What the host did to the download, and in words; None where nothing shows."""
     if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
         return None
     if not _has_all(download, connection) or connection.response_last_ns is None:
         return None
-    late_s, slack_s = _late_s(download, connection)
+    late_s, slack_s = _late_s(download, connection, clock_s)
     if late_s <= slack_s:
         return None
     return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it had come"
@@ -119,11 +122,8 @@ def _has_all(download: Download, connection: Connection) -> bool:
     return not connection.truncated and not download.capture_dropped and download.last_byte_s is not None
 
 
-def _late_s(download: Download, connection: Connection) -> tuple[float, float]:
-    """How much later the client has the last byte than the capture, and by how much they may differ [s].
-
-    Each counts from its own start of the connection, so a clock that is off by a constant changes nothing.
-    """
-    seen_s = ((connection.response_last_ns or 0) - connection.first_ns) / 1e9
+def _late_s(download: Download, connection: Connection, clock_s: float) -> tuple[float, float]:
+    """How much later the client has the last byte than the capture, and by how much they may differ [s]."""
+    seen_s = (connection.response_last_ns or 0) / 1e9 - download.started_at - clock_s
     took_s = download.last_byte_s or 0.0
     return took_s - seen_s, max(STORY_SLACK_S, STORY_SLACK_SHARE * took_s)

@@ -12,6 +12,7 @@ import upshift
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from upshift.compose.inspect.clocks import offset_s
 from upshift.compose.inspect.matching import match
 from upshift.compose.inspect.proof import disturbance, judge_treatment
 from upshift.domain import Download, Transport
@@ -43,11 +44,13 @@ def inspect_run(
         connections: those in its capture.
         lost: why the capture does not have everything, where it does not.
     """
+    matched = match(downloads, connections)
+    clock_s = offset_s(downloads, matched)
     found = []
-    for download, connection in zip(downloads, match(downloads, connections), strict=True):
-        ok, detail = judge_treatment(download, connection, lost=lost)
+    for download, connection in zip(downloads, matched, strict=True):
+        ok, detail = judge_treatment(download, connection, lost=lost, clock_s=clock_s)
         judged = replace(download, treatment_ok=ok, treatment_detail=detail, engine=ENGINE)
-        if disturbed := disturbance(download, connection):
+        if disturbed := disturbance(download, connection, clock_s=clock_s):
             judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
         kpis = None if connection is None else kpi_row(download, connection)
         found.append(Inspected(download=judged, kpis=kpis))

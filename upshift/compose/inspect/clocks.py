@@ -1,0 +1,36 @@
+"""What the clients' clock of a measurement run is off by, compared with the capture's. Pure.
+
+Both are the host's clock unless something is wrong. Two events are in both accounts, and what comes first is certain:
+a client takes its start time before its SYN leaves, and learns of the SYN-ACK after it came. So the offset lies between
+the latest `SYN-ACK - connected` and the earliest `SYN - started` of the run, and it does not matter how long before the
+SYN a client takes its start time, or how late it was told.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from analysis.captures.connection import Connection
+from upshift.domain import Download
+
+SLACK_S = 0.005
+"""Clocks that differ by less are one clock; client and capture may differ by as much anyway (measuring rule 6)."""
+
+
+def offset_s(downloads: Sequence[Download], connections: Sequence[Connection | None]) -> float:
+    """The capture's time minus the clients' [s]: 0 where one clock explains what both saw, as it nearly always does.
+
+    Args:
+        connections: of the downloads, in their order.
+    """
+    least, most = [], []
+    for download, connection in zip(downloads, connections, strict=True):
+        if connection is None or connection.syn_ns is None:
+            continue
+        most.append(connection.syn_ns / 1e9 - download.started_at)
+        if connection.syn_ack_ns is not None and download.connect_s is not None:
+            least.append(connection.syn_ack_ns / 1e9 - download.started_at - download.connect_s)
+    if not least or (max(least) <= SLACK_S and min(most) >= -SLACK_S):
+        return 0.0
+    return statistics.median(least)
