@@ -47,7 +47,6 @@ VERSION_OPTIONS: dict[str, tuple[str, ...]] = {
     "knotd": ("--version",),
     "openssl": ("version",),
     "pathem": ("--version",),
-    "h3get": ("--version",),
     "h3serve": ("--version",),
 }
 """Program -> the argument that makes it print its version."""
