@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from downloader.execution.capture import Capture
+from tests.lab.noise import measured
 from upshift.errors import PlaceError
 from upshift.system import process
+from upshift.system.place import Verdict
 from vantage.lab.lab import Lab
 from vantage.lab.place import LabPlace
 
@@ -114,30 +116,31 @@ def packets(capture: Path) -> list[dict[str, str]]:
 
 
 def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str, folder: Path) -> Taken:
-    """A download from MUC, captured at both ends; up to three times where the host disturbed the lab."""
+    """A download from MUC, captured at both ends; again where the host disturbed the lab."""
     address = getattr(lab.plan.addresses[server], family)
     path = next(entry for entry in lab.truth()["paths"] if entry["server"] == server)
     ends = [(lab.place("MUC"), folder / f"{name}.pcap"), (lab.place(server), folder / f"{name}.server.pcap")]
+
+    def once() -> tuple[str, Verdict]:
+        watch = ends[0][0].watch(address)
+        running = [Capture.start(place, file, address=address, port=443) for place, file in ends]
+        said = ends[0][0].run(command)
+        watch.settle()
+        assert [capture.finish().dropped for capture in running] == [0, 0]
+        return said.check(doing=f"fetching {name}").stdout, watch.finish()
+
+    def disturbed(found: tuple[str, Verdict]) -> list[str]:
+        return [] if found[1].disturbed is None else [found[1].disturbed.detail]
+
     try:
-        for _ in range(3):
-            watch = ends[0][0].watch(address)
-            running = [Capture.start(place, file, address=address, port=443) for place, file in ends]
-            said = ends[0][0].run(command)
-            watch.settle()
-            assert [capture.finish().dropped for capture in running] == [0, 0]
-            said.check(doing=f"fetching {name}")
-            verdict = watch.finish()
-            if verdict.disturbed is None:
-                break
-        else:
-            pytest.fail(f"HOST TOO NOISY: the lab was disturbed three times ({verdict.disturbed})")
+        said, _ = measured(once, disturbed, excuse=lambda found: f"the lab was disturbed while fetching {name}")
     finally:
         for place, _ in ends:
             place.close()
     return Taken(
         client=ends[0][1],
         server=ends[1][1],
-        said=said.stdout,
+        said=said,
         server_ip=address,
         rtt_ms=path["rtt_ms"],
         rate_mbit=path["rate_mbit"],

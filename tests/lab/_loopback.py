@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class LoopbackPlace:
         self.name, self.namespace, self.ca_file = name, namespace, ca_file
         self.disturbances: list[str | None] = []
         """What the next watches will say; then they say that nothing disturbed."""
+        self.is_measuring = False
 
     def prefix(self) -> list[str]:
         return ["nsenter", f"--net=/run/netns/{self.namespace}"]
@@ -80,10 +81,16 @@ class LoopbackPlace:
         self.run(["sysctl", "-qw", f"{setting.name}={' '.join(fields)}"]).check(doing="setting sysctls")
         return " ".join(fields)
 
-    def measuring(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        self.is_measuring = True
+        try:
+            yield
+        finally:
+            self.is_measuring = False
 
     def watch(self, server_ip: str) -> LoopbackWatch:
+        assert self.is_measuring, "a measurement run is surrounded by `measuring`"
         return LoopbackWatch(self.disturbances.pop(0) if self.disturbances else None)
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ the folder back by `analysis.measures.dataset`; meanwhile the emulator writes do
 tcpdump, whose printed lines are read here without any of our own parsers.
 
 A busy host is no reason to believe a wrong figure, and none to fail at random: `Measured.noise` says how busy it was,
-and `Bench.judge` measures once more where a check fails and the host was busy. What fails twice, fails.
+and `Bench.judge` measures again where a check fails and the host was busy (`tests.lab.noise`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset, Record
+from tests.lab.noise import Noise, host_noise, measured
 from upshift.compose.run import run_file
 from upshift.domain import Download, Transport
 from upshift.system import process
@@ -39,11 +37,6 @@ ECN: Mapping[str, str] = {**OFF, "ecn": "on"}
 WS: Mapping[str, str] = {**OFF, "window_scaling": "14"}
 ALL: Mapping[str, str] = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
-QUIET_PRESSURE = 0.10
-"""Share of the time that some task may wait for a processor on a host that counts as quiet; the lab itself makes a
-few per cent."""
-QUIET_STEAL = 0.02
-
 DELIVERED = ("delivered", "marked")
 DROPPED = ("loss", "tail", "aqm")
 
@@ -56,24 +49,6 @@ class Silent:
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
         pass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
-    """How busy the host was, as shares of the time."""
-
-    pressure: float | None
-    """Some task waited for a processor (`/proc/pressure/cpu`); None where the kernel does not tell."""
-    steal: float
-    """Processor time that the hypervisor gave to others."""
-
-    @property
-    def quiet(self) -> bool:
-        return self.steal <= QUIET_STEAL and (self.pressure is None or self.pressure <= QUIET_PRESSURE)
-
-    def __str__(self) -> str:
-        waited = "unknown" if self.pressure is None else f"{self.pressure:.0%}"
-        return f"{'a quiet' if self.quiet else 'a busy'} host (pressure {waited}, steal {self.steal:.0%})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,35 +121,34 @@ class Bench:
         domain: str | None = None,
         times: int = 1,
     ) -> Measured:
-        """Runs a campaign, once more where runs of it stayed void, and fails the test where they still are.
+        """Runs a campaign, again where runs of it stayed void.
 
         Args:
             configurations: name -> levels for `requests`, or the name of a QUIC client.
             domain: the only target; None for all of the lab.
             times: iterations.
         """
-        for attempt in ("a", "b"):
-            found = self._measure(f"{name}-{attempt}{len(self.known)}", configurations, domain, times)
-            void = sorted({d.void_detail or "" for d in found.downloads if is_void(d)})
-            if not void:
-                self.known[name] = found
-                return found
-        pytest.fail(f"HOST TOO NOISY: two campaigns had runs that stayed void ({'; '.join(void)}); {found.noise}")
+
+        def void(found: Measured) -> list[str]:
+            return sorted({f"a run stayed void: {d.void_detail}" for d in found.downloads if is_void(d)})
+
+        found = measured(
+            lambda: self._measure(name, configurations, domain, times), void, excuse=lambda found: str(found.noise)
+        )
+        self.known[name] = found
+        return found
 
     def judge(self, measure: Callable[[], Measured], check: Callable[[Measured], list[str]]) -> Measured:
-        """Fails the test with what `check` finds wrong, after a second try where the host was busy."""
-        found = measure()
-        wrong = check(found)
-        print(f"measured on {found.noise}")
-        if wrong and not found.noise.quiet:
-            print(f"again, on {found.noise}: {'; '.join(wrong)}")
-            self.known = {name: other for name, other in self.known.items() if other is not found}
-            found = measure()
+        """Fails the test with what `check` finds wrong; where the host was busy, only after it has tried again."""
+
+        def afresh(found: Measured) -> list[str]:
             wrong = check(found)
-        if wrong:
-            verdict = "" if found.noise.quiet else "HOST TOO NOISY to tell, twice: "
-            pytest.fail(f"{verdict}{'; '.join(wrong)}; measured on {found.noise}")
-        return found
+            print(f"measured on {found.noise}")
+            if wrong:
+                self.known = {name: other for name, other in self.known.items() if other is not found}
+            return wrong
+
+        return measured(measure, afresh, excuse=lambda found: found.noise.excuse)
 
     def _measure(
         self, name: str, configurations: Mapping[str, Mapping[str, str] | str], domain: str | None, times: int
@@ -186,7 +160,7 @@ class Bench:
         try:
             emulator.ask("packet_log", enable=True, path=str(log))
             with host_noise() as noise:
-                summary = run_file(path, out, progress=Silent())
+                summary, _ = run_file(path, out, progress=Silent())
             stopped = emulator.ask("packet_log", enable=False)["stopped"]
         finally:
             emulator.close()
@@ -299,25 +273,3 @@ def print_capture(path: Path, download: Download) -> list[Printed]:
             )
         )
     return found
-
-
-@contextmanager
-def host_noise() -> Iterator[list[Noise]]:
-    """A list that has how busy the host was as its one entry when the block has ended."""
-    found: list[Noise] = []
-    clock, before = time.monotonic(), _host_times()
-    yield found
-    after = _host_times()
-    waited = None if before[0] is None or after[0] is None else after[0] - before[0]
-    pressure = None if waited is None else waited / max(time.monotonic() - clock, 1e-9)
-    found.append(Noise(pressure=pressure, steal=(after[2] - before[2]) / max(after[1] - before[1], 1)))
-
-
-def _host_times() -> tuple[float | None, int, int]:
-    """Seconds of waiting for a processor (None: the kernel does not tell), ticks of all processors, ticks stolen."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
-    try:
-        found = re.search(r"^some .*total=(\d+)", Path("/proc/pressure/cpu").read_text(encoding="ascii"), re.M)
-    except OSError:
-        found = None
-    return int(found[1]) / 1e6 if found else None, sum(ticks), ticks[7]

@@ -235,6 +235,44 @@ def test_a_download_through_the_namespace(world: World) -> None:
     assert environment["isolation"] == "netns" and environment["settings_not_taken_over"] == {}
 
 
+def test_the_cpus_are_kept_awake_while_it_measures_and_only_then(world: World) -> None:
+    found = json.loads(
+        world.host("""
+        from contextlib import suppress
+        from vantage.linux import cpu
+
+        def held():
+            names = set()
+            for name in os.listdir("/proc/self/fd"):
+                with suppress(OSError):
+                    names.add(os.readlink(f"/proc/self/fd/{name}"))
+            return str(cpu.LATENCY_DEVICE) in names
+
+        def spinning():
+            pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            return any(b"--spin" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\\0") for pid in pids)
+
+        def seen(here):
+            found = [held() or spinning()]
+            with here.measuring():
+                found.append([held(), spinning()])
+            return [*found, held() or spinning(), here.environment()["timing"]["cpus_awake"]["method"]]
+
+        with place() as here:
+            awake = seen(here)
+            cpu.LATENCY_DEVICE = Path("/dev/zero")
+            hidden = seen(here)
+        with place(let_cpus_sleep=True) as here:
+            print(json.dumps([awake, hidden, seen(here)]))
+        """)
+    )
+    has_device = Path("/dev/cpu_dma_latency").exists()
+    threads = [False, [False, True], False, "spinners"]
+    assert found[0] == ([False, [True, False], False, "cpu_dma_latency"] if has_device else threads)
+    assert found[1] == threads
+    assert found[2] == [False, [False, False], False, "none"]
+
+
 def test_captures_show_packets_of_the_wire(world: World, tmp_path: Path) -> None:
     longest = world.host("""
         with place() as here:

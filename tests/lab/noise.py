@@ -1,0 +1,120 @@
+"""How busy the host is, and measuring on one that may be: the one place where tests wait and try again.
+
+A busy host is no reason to believe a wrong figure, none to fail at random, and none to pass without having measured. So
+a measurement that is wrong on a quiet host fails at once; on a busy one the test waits and tries again, and fails with
+*host too noisy* where that goes on for too long.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+Found = TypeVar("Found")
+
+PATIENCE_S = 180.0
+"""An attempt that fails later than this after the first failure is the last."""
+
+PAUSE_S = 20.0
+"""Longest wait for a quiet host between two attempts."""
+
+WINDOW_S = 2.0
+
+QUIET_PRESSURE = 0.10
+"""Share of the time that some task may wait for a processor on a host that counts as quiet; the lab itself makes a
+few per cent."""
+QUIET_STEAL = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How busy the host was, as shares of the time."""
+
+    pressure: float | None
+    """Some task waited for a processor (`/proc/pressure/cpu`); None where the kernel does not tell."""
+    steal: float
+    """Processor time that the hypervisor gave to others."""
+
+    @property
+    def quiet(self) -> bool:
+        return self.steal <= QUIET_STEAL and (self.pressure is None or self.pressure <= QUIET_PRESSURE)
+
+    @property
+    def excuse(self) -> str | None:
+        """What to say of a busy host, None of a quiet one."""
+        return None if self.quiet else str(self)
+
+    def __str__(self) -> str:
+        waited = "unknown" if self.pressure is None else f"{self.pressure:.0%}"
+        return f"{'a quiet' if self.quiet else 'a busy'} host (pressure {waited}, steal {self.steal:.0%})"
+
+
+def measured(
+    measure: Callable[[], Found],
+    check: Callable[[Found], list[str]],
+    *,
+    excuse: Callable[[Found], str | None],
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[], None] | None = None,
+) -> Found:
+    """What `measure` gives, once `check` has nothing against it. Fails the test otherwise.
+
+    Args:
+        check: what is wrong with it.
+        excuse: why the host was too busy to measure this; None where it was not, and what is wrong is wrong.
+        clock, pause: for tests of this function.
+    """
+    deadline: float | None = None
+    while True:
+        found = measure()
+        wrong = "; ".join(check(found))
+        if not wrong:
+            return found
+        noise = excuse(found)
+        if noise is None:
+            pytest.fail(wrong)
+        if deadline is None:
+            deadline = clock() + PATIENCE_S
+        elif clock() >= deadline:
+            pytest.fail(f"host too noisy: {wrong}; {noise}")
+        print(f"again: {wrong}; {noise}")
+        (pause or wait_for_quiet)()
+
+
+def wait_for_quiet() -> None:
+    """Returns when the host is quiet, or after a while."""
+    end = time.monotonic() + PAUSE_S
+    while time.monotonic() < end:
+        with host_noise() as noise:
+            time.sleep(WINDOW_S)
+        if noise[0].quiet:
+            return
+
+
+@contextmanager
+def host_noise() -> Iterator[list[Noise]]:
+    """A list that has how busy the host was as its one entry when the block has ended."""
+    found: list[Noise] = []
+    clock, before = time.monotonic(), _host_times()
+    yield found
+    after = _host_times()
+    waited = None if before[0] is None or after[0] is None else after[0] - before[0]
+    pressure = None if waited is None else waited / max(time.monotonic() - clock, 1e-9)
+    found.append(Noise(pressure=pressure, steal=(after[2] - before[2]) / max(after[1] - before[1], 1)))
+
+
+def _host_times() -> tuple[float | None, int, int]:
+    """Seconds of waiting for a processor (None: the kernel does not tell), ticks of all processors, ticks stolen."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
+    try:
+        found = re.search(r"^some .*total=(\d+)", Path("/proc/pressure/cpu").read_text(encoding="ascii"), re.M)
+    except OSError:
+        found = None
+    return int(found[1]) / 1e6 if found else None, sum(ticks), ticks[7]

@@ -1,0 +1,61 @@
+"""The tests' own helper for busy hosts: it never passes without a good measurement, and it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.noise import PATIENCE_S, measured
+
+
+class Clock:
+    def __init__(self, per_attempt_s: float) -> None:
+        self.now = 0.0
+        self.step = per_attempt_s
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self) -> None:
+        self.now += self.step
+
+
+def run(results: Iterator[str], *, noise: str | None, clock: Clock) -> str:
+    return measured(
+        lambda: next(results),
+        lambda found: [] if found == "right" else [found],
+        excuse=lambda _: noise,
+        clock=clock,
+        pause=clock.pause,
+    )
+
+
+def test_a_good_measurement_is_taken() -> None:
+    assert run(iter(["right"]), noise="busy", clock=Clock(1)) == "right"
+
+
+def test_what_is_wrong_on_a_quiet_host_fails_at_once() -> None:
+    results = iter(["too slow", "right"])
+    with pytest.raises(pytest.fail.Exception, match=r"^too slow$"):
+        run(results, noise=None, clock=Clock(1))
+    assert next(results) == "right"
+
+
+def test_on_a_busy_host_it_tries_again() -> None:
+    assert run(iter(["too slow", "too slow", "right"]), noise="busy", clock=Clock(20)) == "right"
+
+
+def test_in_the_end_a_busy_host_is_a_failure() -> None:
+    attempts = 0
+
+    def always() -> Iterator[str]:
+        nonlocal attempts
+        while True:
+            attempts += 1
+            yield "too slow"
+
+    clock = Clock(50)
+    with pytest.raises(pytest.fail.Exception, match=r"^host too noisy: too slow; busy$"):
+        run(always(), noise="busy", clock=clock)
+    assert clock.now <= PATIENCE_S + 50 and attempts == 5
