@@ -16,8 +16,8 @@ import pytest
 
 from tests.contract._package_copy import copy_packages, upshift
 from tests.topologies import server, topology
-from upshift import store
 from upshift.domain import Download
+from upshift.files import store
 
 KIND = '''"""`python`: HTTP/3 by aioquic."""
 
