@@ -14,7 +14,7 @@ from downloader import clients
 from vantage.doctor import ceilings as host_ceilings
 from vantage.doctor import checks as doctor
 from vantage.doctor import facts as host_facts
-from vantage.host.ward import module_environment
+from vantage.host.undo_log import module_environment
 
 pytestmark = pytest.mark.lab
 
@@ -34,7 +34,7 @@ def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
     assert done.returncode == (0 if document["lab_can_run"] else 1)
     names = {finding["name"] for finding in document["findings"]}
     assert {f"client {name}" for name in clients.ALL} <= names
-    assert {"namespaces", "TUN devices", "captures", "translation", "window scale", "leftovers"} <= names
+    assert {"namespaces", "TUN devices", "captures", "NAT", "window scale", "leftovers"} <= names
     assert not [f for f in document["findings"] if f["status"] == "cannot" and not f["remedy"]]
     assert (tmp_path / "host").exists() is False  # looking leaves nothing
 

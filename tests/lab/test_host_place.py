@@ -376,7 +376,7 @@ def test_host_isolation_changes_and_restores_the_host(world: World) -> None:
         """).splitlines()
     assert printed[0] == "['0', '536870912'] eth0"
     assert printed[1:3] == ["True", "3000000"]
-    assert "changes this host's settings now" in printed[3]
+    assert "is changing this host's settings" in printed[3]
 
 
 @pytest.mark.parametrize("isolation", ["netns", "host"])
@@ -430,7 +430,7 @@ def test_after_both_are_killed_the_next_run_restores(world: World, isolation: st
         with place(isolation="netns") as here:
             print(here.notes)
         """)
-    assert "what an earlier run had left was undone" in printed
+    assert "undid the changes of an earlier run" in printed
 
 
 def test_a_killed_guardian_stops_the_campaign(world: World) -> None:
@@ -439,7 +439,7 @@ def test_a_killed_guardian_stops_the_campaign(world: World) -> None:
         here.apply(WANTED[:1])
         plan = json.loads(next((STATE / "host").glob("*.json")).read_text())
         os.kill(plan["guardian"][0], signal.SIGKILL)
-        while here._ward._guardian.returncode is None:
+        while here._undo_log._guardian.returncode is None:
             time.sleep(0.01)
         try:
             here.apply(WANTED[1:2])
@@ -447,7 +447,7 @@ def test_a_killed_guardian_stops_the_campaign(world: World) -> None:
             print(error.sentence())
         here.close()
         """)
-    assert "guardian that would restore this host is gone" in printed
+    assert "guardian that restores this host has ended" in printed
 
 
 def test_bad_wishes_are_one_sentence_and_change_nothing(world: World) -> None:
@@ -471,7 +471,13 @@ def test_bad_wishes_are_one_sentence_and_change_nothing(world: World) -> None:
     assert [
         word in line
         for word, line in zip(
-            ("10.0.0.53 is outside", "no isolation 'vm'", "no network interface 'nothing0'", "no IPv4", "tcp_no_such"),
+            (
+                "10.0.0.53 is outside",
+                "unknown isolation 'vm'",
+                "no network interface named 'nothing0'",
+                "no IPv4",
+                "tcp_no_such",
+            ),
             printed,
             strict=True,
         )

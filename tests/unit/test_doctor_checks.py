@@ -41,7 +41,7 @@ GOOD = Facts(
 )
 
 
-def test_a_good_host_has_nothing_to_mend() -> None:
+def test_a_good_host_has_nothing_to_fix() -> None:
     findings = examine(GOOD)
     assert {finding.status for finding in findings} == {Status.OK}
     assert lab_can_run(findings)
@@ -57,7 +57,7 @@ def test_a_good_host_has_nothing_to_mend() -> None:
         ({"namespaces": "Operation not permitted"}, "namespaces", Status.CANNOT, False),
         ({"tun": "open: No such file or directory"}, "TUN devices", Status.CANNOT, False),
         ({"capture": "you don't have permission"}, "captures", Status.CANNOT, False),
-        ({"nat": "Could not process rule"}, "translation", Status.CANNOT, True),
+        ({"nat": "Could not process rule"}, "NAT", Status.CANNOT, True),
         ({"native": "No module named 'upshift_native'"}, "capture engine", Status.CANNOT, False),
         ({"programs": {**GOOD.programs, "caddy": None}}, "caddy", Status.CANNOT, False),
         ({"programs": {**GOOD.programs, "pathem": None}}, "pathem", Status.CANNOT, False),
@@ -90,5 +90,5 @@ def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, s
     # The pairs that were measured are in the research notes on the lab: 4 MiB -> 7, 32 MiB -> 10, 2^29 -> 14.
     [(65535, 0), (65536, 1), (212992, 2), (4 << 20, 7), (32 << 20, 10), (1 << 29, 14), ((1 << 31) - 1, 14)],
 )
-def test_the_scale_that_a_buffer_floors_at(buffer_bytes: int, scale: int) -> None:
+def test_the_least_window_scale_of_a_buffer(buffer_bytes: int, scale: int) -> None:
     assert smallest_window_scale(buffer_bytes) == scale

@@ -51,7 +51,11 @@ def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     steps = (Step(kind="sysctl", name="a/b", value="1"), Step(kind="table", name="inet t"))
     guardian.write_plan(tmp_path, plan(steps=steps))
     (tmp_path / "host" / ".aa.json.123.part").write_text("half")
-    assert [words for words in guardian.recover(tmp_path) if "was undone (sysctl a/b, table inet t)" in words]
+    assert [
+        words
+        for words in guardian.recover(tmp_path)
+        if "undid the changes of an earlier run (sysctl a/b, table inet t)" in words
+    ]
     assert done == list(steps)
     (tmp_path / "host" / ".bb.json.123.part").write_text("half")
     assert guardian.recover(tmp_path) == []

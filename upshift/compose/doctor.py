@@ -1,4 +1,4 @@
-"""`upshift doctor`: what this host can and cannot measure, and how to mend it."""
+"""`upshift doctor`: what this host can and cannot measure, and how to fix it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A short look: no ceilings, CPU watched for 0.3 s.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short check: no ceilings, CPU watched for 0.3 s.")] = False,
     ceilings: Annotated[
-        bool, typer.Option(help="Measure how fast each client can go here [Mbit/s], 3 s each, over a private loopback.")
+        bool, typer.Option(help="Measure the highest rate of each client [Mbit/s], 3 s each, over a private loopback.")
     ] = True,
-    out: Annotated[Path, typer.Option(help="Folder that a campaign would write to; its free space is told.")] = Path(),
+    out: Annotated[Path, typer.Option(help="Output folder of a campaign; its free space is checked.")] = Path(),
     restore: Annotated[
         bool, typer.Option("--restore", help="First undo what killed campaigns changed on this host.")
     ] = False,
 ) -> None:
-    """What this host can and cannot measure, and how to mend it.
+    """Show what this host can and cannot measure, and how to fix it.
 
-    Exit code 0 when the lab can run here, 1 otherwise. Sends nothing: probes run in a private network namespace.
+    Exit code 0 if the lab can run here, else 1. Sends no packets: probes run in a private network namespace.
     """
     from vantage.doctor import facts as host_facts
     from vantage.host import guardian
@@ -59,7 +59,7 @@ def doctor(
 
 
 def _measure() -> tuple[list[dict[str, object]], str | None]:
-    """Ceilings as plain data, or why there are none."""
+    """Ceilings as plain data, or the reason for having none."""
     from vantage.doctor import ceilings as host_ceilings
 
     try:
@@ -76,7 +76,7 @@ def _print(
     *,
     able: bool,
 ) -> None:
-    """Tables for people; on something that is no terminal, without colours."""
+    """Tables for people; without colours if the output is not a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -87,7 +87,7 @@ def _print(
     for sentence in undone:
         console.print(Text(sentence))
     table = Table(box=None, pad_edge=False)
-    for heading in ("check", "", "what was found", "what to do"):
+    for heading in ("check", "", "result", "remedy"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
         status = Text(finding.status.value, style=_STYLES[finding.status])
@@ -116,5 +116,5 @@ def _print(
     if fault:
         console.print(Text(f"The clients' ceilings could not be measured: {fault}", style="yellow"))
     console.print()
-    verdict = "The lab can run here." if able else "The lab cannot run here: mend what says cannot."
+    verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
     console.print(Text(verdict, style="green" if able else "bold red"))

@@ -1,10 +1,10 @@
-"""How fast each client can go on this host: the ceiling that no measurement may come near (design, section 5, rule 7).
+"""The highest rate of each client on this host; measurements must stay well below it.
 
     python -m vantage.doctor.ceilings SECONDS CLIENTS
 
-is started in a private network namespace; CLIENTS is JSON, client -> how it is started. There a Caddy serves a large
-file on loopback (MTU 1500), each client downloads from it with a time budget, and one JSON document with all results is
-printed. Client and server share the CPUs, so that the true ceiling, with the server elsewhere, is higher.
+runs in a private network namespace; CLIENTS is JSON, client -> command line. Caddy serves a large file on loopback
+(MTU 1500), each client downloads from it with a time budget, and one JSON document with all results is printed. Client
+and server share the CPUs, so that the true ceiling, with the server elsewhere, is higher.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from upshift.reach import ENVIRONMENT_VARIABLE
 from upshift.system import process
 from upshift.system.place import Program
 from vantage.doctor.facts import private_namespace
-from vantage.host.ward import module_environment
+from vantage.host.undo_log import module_environment
 
 FILE_BYTES = 1 << 30
-"""A file with a hole in it: it takes no room on disk."""
+"""A sparse file: it takes no disk space."""
 
 HOST = "ceiling.upshift.test"
 PORT = 8443
@@ -39,7 +39,7 @@ _LOOPBACK = "127.0.0.0/8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """One client's. Rate and cost are None where it could not be measured, and `fault` says why."""
+    """One client's ceiling. If it could not be measured, rate and cost are None and `fault` says why."""
 
     client: str
     mbit_s: float | None = None
@@ -50,13 +50,13 @@ class Ceiling:
 
 
 def measure(clients: Iterable[Program], seconds: float) -> list[Ceiling]:
-    """Every client's ceiling, `seconds` each, in a private namespace. Raises PlaceError where there cannot be one."""
+    """Every client's ceiling, `seconds` each, in a private namespace. Raises PlaceError if that cannot be created."""
     asked = [(client, client.missing()) for client in clients]
     able = {client.name: client.command() for client, fault in asked if fault is None}
     argv = (sys.executable, "-m", "vantage.doctor.ceilings", f"{seconds:g}", json.dumps(able))
     command = (*private_namespace(), *process.PARENT_DEATH, *argv)
     done = process.run(command, env=module_environment(), timeout_s=60 + (seconds + 20) * len(able))
-    done.check(doing="measuring what the clients can do")
+    done.check(doing="measuring the clients' ceilings")
     unable = [Ceiling(client=client.name, fault=fault) for client, fault in asked if fault is not None]
     return [Ceiling(**entry) for entry in json.loads(done.stdout)] + unable
 
@@ -64,13 +64,13 @@ def measure(clients: Iterable[Program], seconds: float) -> list[Ceiling]:
 def judge(client: str, answer: Mapping[str, Any]) -> Ceiling:
     """A ceiling from a client's JSON document: the rate between the first and the last body byte.
 
-    It is a full measurement when the file was complete or the time budget ended it.
+    The measurement is valid if the file was complete or the time budget ended it.
     """
     if answer.get("outcome") != "ok" and answer.get("failure") != "time_budget":
         return Ceiling(client=client, fault=f"{answer.get('failure')}: {answer.get('failure_detail')}")
     received, first, last = answer.get("body_bytes"), answer.get("first_byte_s"), answer.get("last_byte_s")
     if not received or first is None or last is None or last <= first:
-        return Ceiling(client=client, fault="it received nothing that could be timed")
+        return Ceiling(client=client, fault="it received too little to compute a rate")
     cpu = answer.get("client_cpu_s")
     return Ceiling(
         client=client,
@@ -145,7 +145,7 @@ def _try_client(client: str, argv: Sequence[str], folder: Path, seconds: float) 
     except UpshiftError as error:
         return Ceiling(client=client, fault=error.what)
     except ValueError:
-        return Ceiling(client=client, fault="its answer cannot be read")
+        return Ceiling(client=client, fault="its output is not valid JSON")
 
 
 def main(arguments: list[str]) -> int:

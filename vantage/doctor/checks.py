@@ -1,4 +1,4 @@
-"""What a host can and cannot measure, and how to mend it: checks as pure functions of gathered facts.
+"""What a host can and cannot measure, and how to fix it: checks as pure functions of gathered facts.
 
 `vantage.doctor.facts` gathers, `upshift.compose.doctor` prints. A check is a function from `Facts` to a `Finding`;
 adding one is adding it to `CHECKS`.
@@ -21,7 +21,7 @@ STEAL_LIMIT = 0.02
 """Share of CPU time that other guests may take before measurements suffer."""
 
 LATE_WAKEUP_US = 100.0
-"""Median from which on the lab's round trips could not be right to 0.1 ms."""
+"""Median above which the lab's round trips cannot be right to 0.1 ms."""
 
 WELL_KNOWN_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen"})
 """Clock sources that are read without a trap into a slow device."""
@@ -46,7 +46,7 @@ OUR_BINARIES = ("pathem", "h3serve")
 class Status(StrEnum):
     OK = "ok"
     WARN = "warn"
-    """It works, with a limit that one should know."""
+    """It works, with a limitation."""
     CANNOT = "cannot"
 
 
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was seen on this host. A probe's value is None where it went well, else what it said."""
+    """What was found on this host. A probe's value is None if it succeeded, else its error message."""
 
     python: tuple[int, int, int]
     kernel: str
@@ -79,9 +79,9 @@ class Facts:
     """Import of the lab's certificate maker."""
     cubic_by_route: str | None
     programs: Mapping[str, str | None]
-    """Program -> what it says of its version, or None where it is missing."""
+    """Program -> its version, or None if it is missing."""
     clients: Mapping[str, str | None]
-    """Client -> why it cannot run, or None where it can."""
+    """Client -> why it cannot run, or None if it can."""
     available_congestion_controls: tuple[str, ...]
     allowed_congestion_controls: tuple[str, ...]
     default_congestion_control: str | None
@@ -93,14 +93,14 @@ class Facts:
     cpus: int
     clock: str | None
     wakeups: Wakeups
-    """How late this host wakes when it is left alone."""
+    """How late this host's idle CPUs wake."""
     wakeups_awake: Wakeups
     """The same with its CPUs kept awake."""
     cpus_awake: CpusAwake
     out: str
     free_bytes: int
     host_leftovers: tuple[str, ...] = field(default=())
-    """Changes of dead campaigns, in words."""
+    """Changes of dead campaigns, as text."""
     dead_labs: tuple[str, ...] = field(default=())
 
 
@@ -129,23 +129,25 @@ def check_kernel(facts: Facts) -> list[Finding]:
     if numbers >= OLDEST_KERNEL:
         return [Finding(name="kernel", status=Status.OK, says=f"Linux {facts.kernel}")]
     said = f"Linux {facts.kernel} is older than {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]}"
-    return [Finding(name="kernel", status=Status.WARN, says=said, remedy="use a newer kernel; older ones are untried")]
+    return [Finding(name="kernel", status=Status.WARN, says=said, remedy="use a newer kernel; older ones are untested")]
 
 
 def check_rights(facts: Facts) -> list[Finding]:
     if facts.root:
-        return [Finding(name="rights", status=Status.OK, says="root: lab and campaigns on this host", lab=False)]
-    said = "not root: the lab runs in a user namespace; a campaign on this host's own network does not"
-    return [Finding(name="rights", status=Status.WARN, says=said, remedy="use sudo for such campaigns", lab=False)]
+        return [
+            Finding(name="rights", status=Status.OK, says="root: the lab and campaigns on this host can run", lab=False)
+        ]
+    said = "not root: the lab can run (in a user namespace); campaigns on this host's own network cannot"
+    return [Finding(name="rights", status=Status.WARN, says=said, remedy="use sudo for these campaigns", lab=False)]
 
 
 def check_probes(facts: Facts) -> list[Finding]:
-    """Things that were tried out in a private namespace."""
+    """Probes that ran in a private namespace."""
     probes = [
         _probe(
             "namespaces",
             facts.namespaces,
-            "network namespaces can be made",
+            "network namespaces can be created",
             "run as root, or allow user namespaces: sysctl -w user.max_user_namespaces=15000 "
             "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
         ),
@@ -159,12 +161,12 @@ def check_probes(facts: Facts) -> list[Finding]:
         _probe(
             "CUBIC by route",
             facts.cubic_by_route,
-            "routes can ask for CUBIC",
-            "load it: modprobe tcp_cubic",
+            "CUBIC can be set per route",
+            "load the module: modprobe tcp_cubic",
         ),
     ]
     nat = _probe(
-        "translation",
+        "NAT",
         facts.nat,
         'nftables can masquerade: isolation = "netns" works',
         'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
@@ -218,7 +220,7 @@ def check_modules(facts: Facts) -> list[Finding]:
 def check_congestion_control(facts: Facts) -> list[Finding]:
     said = (
         f"default {facts.default_congestion_control}; available: {' '.join(facts.available_congestion_controls)}; "
-        f"allowed for everybody: {' '.join(facts.allowed_congestion_controls)}"
+        f"allowed for all users: {' '.join(facts.allowed_congestion_controls)}"
     )
     if facts.default_congestion_control == "cubic":
         return [Finding(name="congestion control", status=Status.OK, says=said, lab=False)]
@@ -227,7 +229,7 @@ def check_congestion_control(facts: Facts) -> list[Finding]:
             name="congestion control",
             status=Status.WARN,
             says=said,
-            remedy="the lab sets CUBIC per route; on this host the default matters for uploads only",
+            remedy="the lab sets CUBIC per route; on this host the default affects uploads only",
             lab=False,
         )
     ]
@@ -243,19 +245,21 @@ def smallest_window_scale(buffer_bytes: int) -> int:
 
 def check_buffers(facts: Facts) -> list[Finding]:
     if facts.rmem_max is None:
-        return [Finding(name="window scale", status=Status.WARN, says="net.core.rmem_max is hidden here", lab=False)]
+        return [
+            Finding(name="window scale", status=Status.WARN, says="net.core.rmem_max cannot be read here", lab=False)
+        ]
     scale = smallest_window_scale(facts.rmem_max)
-    said = f"net.core.rmem_max = {facts.rmem_max} floors the window scale at {scale}"
+    said = f"net.core.rmem_max = {facts.rmem_max} gives a window scale of at least {scale}"
     if facts.tcp_rmem_max is not None:
         default = smallest_window_scale(max(facts.rmem_max, facts.tcp_rmem_max))
-        said += f"; this host's own scale is {default}"
-    remedy = "lower scales are made by the route's window" if scale > 0 else None
+        said += f"; this host's default is {default}"
+    remedy = "lower scales are set by the route's window" if scale > 0 else None
     return [Finding(name="window scale", status=Status.OK, says=said, remedy=remedy, lab=False)]
 
 
 def check_udp(facts: Facts) -> list[Finding]:
     if facts.udp_gro:
-        return [Finding(name="UDP GRO", status=Status.OK, says="the kernel can hand over many datagrams at once")]
+        return [Finding(name="UDP GRO", status=Status.OK, says="the kernel supports UDP GRO")]
     said = "the kernel has no UDP GRO (Linux 5.0), so QUIC costs more CPU time"
     return [Finding(name="UDP GRO", status=Status.WARN, says=said, remedy="use a newer kernel", lab=False)]
 
@@ -264,7 +268,7 @@ def check_quiet(facts: Facts) -> list[Finding]:
     said = f"{facts.cpus} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
     if facts.load_1m <= facts.cpus / 2 and facts.steal_share <= STEAL_LIMIT and facts.cpus >= 2:
         return [Finding(name="quiet", status=Status.OK, says=said)]
-    remedy = "stop other work, or use a host with two free CPUs; disturbed measurement runs are repeated"
+    remedy = "stop other programs, or use a host with two free CPUs; disturbed measurement runs are repeated"
     return [Finding(name="quiet", status=Status.WARN, says=said, remedy=remedy)]
 
 
@@ -282,7 +286,7 @@ def check_clock(facts: Facts) -> list[Finding]:
 
 
 def check_wakeups(facts: Facts) -> list[Finding]:
-    """Sleeping CPUs that wake late make packets late, unless they are kept awake."""
+    """Idle CPUs that wake late delay packets, unless they are kept awake."""
     said = f"an idle CPU wakes late by {facts.wakeups.sentence()}"
     best = facts.wakeups
     if facts.cpus_awake.method is not Method.NONE:
@@ -292,7 +296,7 @@ def check_wakeups(facts: Facts) -> list[Finding]:
         said += f"; {facts.cpus_awake.sentence()}"
     if best.p50_us <= LATE_WAKEUP_US:
         return [Finding(name="wake-up", status=Status.OK, says=said)]
-    remedy = "stop other work, run as root, or use a host whose CPUs sleep less deeply; packets may be late by this"
+    remedy = "stop other programs, run as root, or use a host whose CPUs wake faster; packets may be this late"
     return [Finding(name="wake-up", status=Status.WARN, says=said, remedy=remedy)]
 
 
@@ -300,7 +304,7 @@ def check_space(facts: Facts) -> list[Finding]:
     said = f"{facts.free_bytes / 1e9:.1f} GB free for {facts.out}"
     if facts.free_bytes >= NEEDED_FREE_BYTES:
         return [Finding(name="disk", status=Status.OK, says=said)]
-    return [Finding(name="disk", status=Status.WARN, says=said, remedy="captures need room: use another --out")]
+    return [Finding(name="disk", status=Status.WARN, says=said, remedy="captures need space: use another --out")]
 
 
 def check_leftovers(facts: Facts) -> list[Finding]:
@@ -308,7 +312,7 @@ def check_leftovers(facts: Facts) -> list[Finding]:
         Finding(
             name="leftovers",
             status=Status.WARN,
-            says=f"an earlier campaign was killed and left: {words}",
+            says=f"an earlier campaign was killed and left these changes: {words}",
             remedy="run: upshift doctor --restore (the next upshift run does it too)",
             lab=False,
         )
@@ -323,7 +327,7 @@ def check_leftovers(facts: Facts) -> list[Finding]:
         )
         for name in facts.dead_labs
     ]
-    return findings or [Finding(name="leftovers", status=Status.OK, says="nothing is left of earlier runs")]
+    return findings or [Finding(name="leftovers", status=Status.OK, says="none")]
 
 
 CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (

@@ -1,4 +1,4 @@
-"""Gathers what `upshift doctor` judges. Probes are tried out in a private network namespace, never on the host."""
+"""Gathers the facts that `upshift doctor` checks. Probes run in a private network namespace, never on the host."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _UDP_GRO = 104
 
 
 def private_namespace() -> tuple[str, ...]:
-    """How to start a program in a network namespace of its own; without root, in a user namespace with our own name.
+    """Command prefix for a private network namespace; without root, in a user namespace with our own user ID.
 
-    Mapping to ourselves, not to root, lets tcpdump keep its rights (research: lab.md, section 5).
+    With a mapping to root, tcpdump would drop its privileges.
     """
     if os.geteuid() == 0:
         return ("unshare", "--net", "--mount", "--")
@@ -41,7 +41,7 @@ def private_namespace() -> tuple[str, ...]:
 def gather(out: Path, clients: Iterable[Program], *, sample_s: float = 1.0) -> Facts:
     """All facts; `clients` are the download programs to look for.
 
-    Takes about twice `sample_s`: wake-ups are timed, and the CPU's stolen time is watched.
+    Takes about twice `sample_s`: it times wake-ups and watches the CPU's steal time.
     """
     before = host_environment.cpu_times()
     names = (*PACKAGES, *OUR_BINARIES)
@@ -96,7 +96,7 @@ def gather(out: Path, clients: Iterable[Program], *, sample_s: float = 1.0) -> F
 
 
 def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | None:
-    """Runs a program in a private namespace; None where it went well, else what it said."""
+    """Runs a program in a private namespace; None if it succeeded, else its error message."""
     try:
         done = process.run((*private_namespace(), *argv), stdin=stdin, timeout_s=20)
     except PlaceError as error:
@@ -108,20 +108,20 @@ def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | Non
 
 
 def try_translation() -> str | None:
-    """Loads the very rules of a campaign's namespace."""
-    link = choose_link((), ipv6=True, dice=random.Random(0))
+    """Loads the rules that a campaign's namespace uses."""
+    link = choose_link((), ipv6=True, rng=random.Random(0))
     text = rules.host_table("upshift_probe", link=link, interface="ups0", uplink="eth0", only_ours=True)
     return try_privately(("nft", "-f", "-"), stdin=text)
 
 
 def try_cubic() -> str | None:
-    """Asks for CUBIC on a route; the sysctl may refuse what the route allows (allowed_congestion_control)."""
+    """Sets CUBIC on a route; the sysctl may refuse what the route allows (allowed_congestion_control)."""
     lines = "link set lo up\nroute add 198.18.0.1/32 dev lo congctl cubic\n"
     return try_privately(("ip", "-batch", "-"), stdin=lines)
 
 
 def try_capture() -> str | None:
-    """Starts tcpdump on a private loopback and waits until it says that it listens."""
+    """Starts tcpdump on a private loopback and waits until it reports that it listens."""
     argv = ("tcpdump", "-i", "lo", "-w", "/dev/null")
     private = private_namespace()
     up = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
@@ -148,7 +148,7 @@ def has_udp_gro() -> bool:
 
 
 def host_leftovers() -> tuple[str, ...]:
-    """Changes to this host that dead campaigns left, in words."""
+    """Changes to this host that dead campaigns left, as text."""
     try:
         return tuple(f"{plan.place}: {guardian.describe(plan)}" for plan in guardian.leftovers(state_directory()))
     except PlaceError as error:
@@ -157,7 +157,7 @@ def host_leftovers() -> tuple[str, ...]:
 
 def _version(name: str) -> str | None:
     path = process.find_program(name)
-    return None if path is None else host_environment.version_of(name) or f"{path} (tells no version)"
+    return None if path is None else host_environment.version_of(name) or f"{path} (version unknown)"
 
 
 def _import(name: str) -> str | None:

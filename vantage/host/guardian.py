@@ -1,20 +1,20 @@
-"""The guardian: a process that undoes what a campaign changed on this host, whatever kills the campaign.
+"""The guardian: a process that undoes a campaign's changes to this host, however the campaign ends.
 
-It is started *before* the first change, in a session of its own, and then only waits for the end of its owner: the
-other end of its standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also holds
+It is started *before* the first change, in its own session, and waits for its owner to end: the
+other end of its standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also works
 when a forked child of the owner kept the pipe. Then it undoes the plan in the state file and removes the file.
 
-The plan is a file, so that it outlives even both processes:
+The plan is a file, so that it outlives both processes:
 
     STATE/host.lock          flock(2) around every reading, writing and undoing of plans
     STATE/host/IDENT.json    what one place has changed and how to undo it, written before each change
 
-Before it undoes anything, it makes sure that no program of the owner's can still change something. A program that the
-owner has just started does not yet have its parent-death signal: so, once the owner is dead, whoever still has the
-pipe (a fork of the owner, before exec or for good) is killed, then every program that carries the place's mark in its
-environment, and every program in the place's network namespace.
+Before it undoes anything, it makes sure that no program of the owner can still change settings. A program that the
+owner has just started does not yet have its parent-death signal. So, once the owner is dead, any process that still
+has the pipe open (a fork of the owner) is killed, then every program with the place's mark in its environment, and
+every program in the place's network namespace.
 
-Every step may be undone twice, and before it was done. `recover` undoes the plans that have neither an owner nor a
+Undoing a step twice, or before it was done, is safe. `recover` undoes the plans that have neither an owner nor a
 guardian any more; after a restart of the host (another boot_id) nothing is left to undo, and the file is removed.
 """
 
@@ -46,7 +46,7 @@ MARK = "UPSHIFT_PLACE"
 """Environment variable that every program of a place carries, with the place's ident."""
 
 UNDECIDED_S = 1.0
-"""How long the guardian looks again at what it can neither kill nor rule out."""
+"""How long the guardian rechecks processes that it can neither kill nor rule out."""
 
 Process = tuple[int, int]
 """Number and start time in clock ticks (`upshift.system.process.start_time_ticks`)."""
@@ -118,8 +118,8 @@ def write_plan(state: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan | None:
-    """The plan in that file, None where there is none (any more). Raises PlaceError on one that cannot be read."""
-    remedy = "look into it, undo what it names, and remove the file"
+    """The plan in that file, None if it does not exist. Raises PlaceError if it cannot be read."""
+    remedy = "undo the changes that it lists, and remove the file"
     try:
         data = read_json(path, remedy=remedy)
         data.pop("schema")
@@ -133,7 +133,7 @@ def read_plan(path: Path) -> Plan | None:
             return None
         said = error.what if isinstance(error, UsageError) else error
         raise PlaceError(
-            f"this record of changes to the host cannot be read ({said})", where=str(path), remedy=remedy
+            f"the record of changes to the host cannot be read ({said})", where=str(path), remedy=remedy
         ) from None
 
 
@@ -178,7 +178,7 @@ def undo(state: Path, plan: Plan) -> tuple[str, ...]:
         except (PlaceError, OSError) as error:
             left.append(step)
             faults.append(f"{step.kind} {step.name}: {error}")
-    remove_halves(state, plan.ident)
+    remove_partial_files(state, plan.ident)
     if left:
         write_plan(state, replace(plan, steps=tuple(left), faults=tuple(faults)))
     else:
@@ -186,17 +186,17 @@ def undo(state: Path, plan: Plan) -> tuple[str, ...]:
     return tuple(faults)
 
 
-def remove_halves(state: Path, ident: str = "*") -> None:
+def remove_partial_files(state: Path, ident: str = "*") -> None:
     """Removes files that a killed process was still writing (`whole_file` of the store). Call it with the lock held.
 
-    Plans are written under the lock, so nobody is writing one now.
+    Plans are written under the lock, so none is being written now.
     """
-    for half in (state / "host").glob(f".{ident}.json.*.part"):
-        half.unlink(missing_ok=True)
+    for partial in (state / "host").glob(f".{ident}.json.*.part"):
+        partial.unlink(missing_ok=True)
 
 
 def undo_step(step: Step) -> None:
-    """Undoes one step. A thing that is gone already is no fault."""
+    """Undoes one step. Something that is already gone is not an error."""
     match step.kind:
         case "sysctl":
             with suppress(FileNotFoundError):  # the interface that had it is gone
@@ -216,7 +216,7 @@ def undo_step(step: Step) -> None:
         case "feature":
             set_features(step.name, {step.value: True})
         case _:
-            raise PlaceError(f"there is no way to undo {step.kind!r}")
+            raise PlaceError(f"unknown kind of change {step.kind!r}")
 
 
 def plain_route(line: str) -> str:
@@ -234,33 +234,33 @@ def _has_link(name: str) -> bool:
 
 
 def recover(state: Path) -> list[str]:
-    """Undoes what dead campaigns have left in this network namespace; returns one sentence per plan.
+    """Undoes the changes that dead campaigns left in this network namespace; returns one sentence per plan.
 
     Waits for a guardian that is at work (at most `HANDOVER_S`).
     """
-    told: list[str] = []
+    messages: list[str] = []
     deadline = time.monotonic() + HANDOVER_S
     while any(not plan.owner_lives and plan.guarded for plan in plans(state)) and time.monotonic() < deadline:
         time.sleep(0.02)
     if not (state / "host").is_dir():
-        return told
+        return messages
     with locked(state):
-        remove_halves(state)
+        remove_partial_files(state)
         for plan in leftovers(state):
             if plan.boot != boot_id():
                 plan_path(state, plan.ident).unlink(missing_ok=True)
-                told.append(f"{plan.place}: the host was restarted since, so nothing was left to undo")
+                messages.append(f"{plan.place}: the host was restarted since, so there was nothing to undo")
             elif plan.namespace != own_namespace():
-                told.append(f"{plan.place}: was left in another network namespace ({plan.namespace})")
+                messages.append(f"{plan.place}: its changes are in another network namespace ({plan.namespace})")
             elif faults := undo(state, plan):
-                told.append(f"{plan.place}: could not be undone: {'; '.join(faults)}")
+                messages.append(f"{plan.place}: could not be undone: {'; '.join(faults)}")
             else:
-                told.append(f"{plan.place}: what an earlier run had left was undone ({describe(plan)})")
-    return told
+                messages.append(f"{plan.place}: undid the changes of an earlier run ({describe(plan)})")
+    return messages
 
 
 def leftovers(state: Path) -> list[Plan]:
-    """Plans that nobody takes care of any more."""
+    """Plans without a living owner or guardian."""
     return [plan for plan in plans(state) if not plan.guarded]
 
 
@@ -283,7 +283,7 @@ def stop_programs(ident: str, namespaces: Iterable[int]) -> None:
         environment = (entry / "environ").read_bytes()
         if environment:
             return mark in environment.split(b"\0")
-        # In the middle of exec there is none yet (fs/proc/base.c, environ_read). A kernel thread has no program.
+        # During exec it is still empty (fs/proc/base.c, environ_read). A kernel thread has no program.
         (entry / "exe").readlink()
         return None
 
@@ -308,7 +308,7 @@ def _link(path: Path) -> str | None:
 
 
 def _stop_all(wanted: Callable[[Path], bool | None]) -> None:
-    """Kills every process whose /proc folder is wanted (None: look again), until two looks in a row find none."""
+    """Kills every process whose /proc folder is wanted (None: check again), until two passes in a row find none."""
     clean = 0
     deadline = time.monotonic() + UNDECIDED_S
     while clean < 2:
@@ -316,7 +316,7 @@ def _stop_all(wanted: Callable[[Path], bool | None]) -> None:
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
-            with suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
+            with suppress(OSError):  # it has ended, or belongs to another user
                 started = start_time_ticks(int(entry.name))
                 verdict = wanted(entry) if started is not None else False
                 if started is not None and verdict:
@@ -357,7 +357,7 @@ def main(arguments: list[str]) -> int:
     """The guardian's program: `python -m vantage.host.guardian STATE IDENT OWNER-PID OWNER-TICKS`."""
     state, ident = Path(arguments[0]), arguments[1]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # who stops the campaign must not stop its repair
+        signal.signal(number, signal.SIG_IGN)  # a signal that stops the campaign must not stop the guardian
     hold: list[int] = []
     with suppress(ProcessLookupError):
         owner = os.pidfd_open(int(arguments[2]))
@@ -367,7 +367,7 @@ def main(arguments: list[str]) -> int:
             _serve(owner, hold)
     stop_programs(ident, hold)
     with locked(state):
-        remove_halves(state, ident)  # the owner may have been killed before its first plan was whole
+        remove_partial_files(state, ident)  # the owner may have been killed before its first plan was whole
         plan = read_plan(plan_path(state, ident))
         faults = undo(state, plan) if plan is not None else ()
     return 1 if faults else 0

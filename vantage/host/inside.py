@@ -1,7 +1,8 @@
-"""A program that runs inside a campaign's namespace once, to set it up: `python -m vantage.host.inside`.
+"""Runs once inside a campaign's namespace to set it up: `python -m vantage.host.inside`.
 
-Reads one JSON document on standard input, `{"sysctls": {name: value}, "interface": name}`: gives the namespace those
-settings, and makes the interface show captures what the wire carries. Prints `{"refused": {name: reason}}`.
+Reads one JSON document on standard input, `{"sysctls": {name: value}, "interface": name}`: applies those settings
+and turns off the interface's offloads, so that captures show the packets on the wire. Prints
+`{"refused": {name: reason}}`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from vantage.linux.offloads import features, set_features, wire_features
 
 
 def set_up(wanted: dict[str, str], interface: str) -> dict[str, str]:
-    """Applies the settings that differ; returns those that this namespace does not take, with the reason."""
+    """Applies the settings that differ; returns those that could not be applied, with the reason."""
     refused: dict[str, str] = {}
     for name, value in wanted.items():
         present = sysctls.read(name)
         if present is None or present == value:
-            continue  # not a setting of a namespace, or as wanted already
+            continue  # not per namespace, or already set
         try:
             sysctls.write(name, value)
         except (PlaceError, OSError) as error:
             refused[name] = str(error)
     for name in set_features(interface, wire_features(features(interface))):
-        refused[f"{interface} {name}"] = "the driver keeps it on"
+        refused[f"{interface} {name}"] = "the driver does not switch it off"
     return refused
 
 

@@ -26,7 +26,7 @@ from upshift.system.process import PARENT_DEATH, Completed
 from vantage.host import rules
 from vantage.host.guardian import Step
 from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, used_prefixes
-from vantage.host.ward import Ward, module_environment
+from vantage.host.undo_log import UndoLog, module_environment
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
 
@@ -35,7 +35,7 @@ INTERFACE = "upshift0"
 
 
 class CampaignNamespace:
-    """The namespace and its way out. Everything it does to the host is noted with the ward first.
+    """The namespace and its link to the host. Each change to the host is recorded in the undo log first.
 
     Attributes:
         refused: settings of the host that the namespace did not take over, with the reason.
@@ -44,16 +44,16 @@ class CampaignNamespace:
     """
 
     def __init__(
-        self, ward: Ward, *, uplink: Uplink, ipv6: bool, allowed: Sequence[IPNetwork], nameservers: Sequence[str]
+        self, undo_log: UndoLog, *, uplink: Uplink, ipv6: bool, allowed: Sequence[IPNetwork], nameservers: Sequence[str]
     ) -> None:
-        self._ward = ward
+        self._undo_log = undo_log
         self._uplink = uplink
         self.ipv6 = ipv6
         self.notes: list[str] = []
         self.refused: dict[str, str] = {}
-        self._outer = f"ups{ward.ident}"
+        self._outer = f"ups{undo_log.ident}"
         self._descriptor = -1
-        link = choose_link(used_prefixes(), ipv6=ipv6, dice=random.SystemRandom())
+        link = choose_link(used_prefixes(), ipv6=ipv6, rng=random.SystemRandom())
         try:
             self._join_host(link)
             self._set_up_inside(link, allowed, nameservers)
@@ -63,43 +63,43 @@ class CampaignNamespace:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """How to enter the namespace: to be written before a program's arguments."""
+        """Command prefix that enters the namespace."""
         return ("nsenter", f"--net={self.path}", "--")
 
     @property
     def path(self) -> str:
-        """The namespace as a file that our children can open: by our descriptor, so that no number is used again."""
+        """The namespace as a file that our children can open: through our descriptor, since PIDs are reused."""
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
         """Runs a program in the namespace; it dies with us."""
         return process.run(
-            (*self.prefix, *PARENT_DEATH, *argv), timeout_s=timeout_s, stdin=stdin, env=self._ward.environment
+            (*self.prefix, *PARENT_DEATH, *argv), timeout_s=timeout_s, stdin=stdin, env=self._undo_log.environment
         )
 
     def close(self) -> None:
-        """Lets go of the namespace; the ward's release removes the rest. May be called twice."""
+        """Closes the namespace; releasing the undo log removes the rest. May be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _join_host(self, link: Link) -> None:
         """Makes the namespace, the pair of interfaces, the translation and the forwarding."""
-        table = f"upshift_{self._ward.ident}"
+        table = f"upshift_{self._undo_log.ident}"
         name = self._uplink.name
-        flags = self._ward.share(forwarding_flags(name, ipv6=self.ipv6), name)
+        flags = self._undo_log.share(forwarding_flags(name, ipv6=self.ipv6), name)
         steps = [Step(kind="link", name=self._outer), Step(kind="table", name=f"inet {table}")]
         with contextlib.suppress(PlaceError):  # a driver without features has no LRO
             if flags and features(name).get("rx-lro"):
                 steps.insert(0, Step(kind="feature", name=name, value="rx-lro", shared=True))
-        self._ward.add(steps)
+        self._undo_log.add(steps)
 
-        # The table first: there must be no moment in which the host forwards for others.
+        # The table first: the host must never forward for others.
         text = rules.host_table(table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags))
-        self._ward.run(("nft", "-f", "-"), stdin=text).check(
+        self._undo_log.run(("nft", "-f", "-"), stdin=text).check(
             doing="setting up address translation (see upshift doctor)"
         )
-        mark = self._ward.environment
+        mark = self._undo_log.environment
         with process.start(("cat",), prefix=("unshare", "--net"), stdin=True, stdout=True, env=mark) as holder:
             self._adopt(holder)
             mtu = str(self._uplink.mtu)
@@ -112,7 +112,7 @@ class CampaignNamespace:
         self._ip("link", "set", self._outer, "up")
         for flag in (*flags, *forwarding_flags(self._outer, ipv6=self.ipv6)):
             sysctls.write(flag, "1")
-        self._look_for_blockers()
+        self._find_forward_blockers()
 
     def _adopt(self, holder: process.Child) -> None:
         """Opens the namespace of a program that `unshare` started, and lets the guardian open it too."""
@@ -124,15 +124,17 @@ class CampaignNamespace:
         except BrokenPipeError:
             answered = ""
         if not answered:
-            raise PlaceError("this host lets us make no network namespace", remedy="run as root; see upshift doctor")
+            raise PlaceError(
+                "network namespaces cannot be created on this host", remedy="run as root; see upshift doctor"
+            )
         self._descriptor = os.open(f"/proc/{holder.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        self._ward.hold(self.path)
+        self._undo_log.hold(self.path)
 
     def _set_up_inside(self, link: Link, allowed: Sequence[IPNetwork], nameservers: Sequence[str]) -> None:
-        """The namespace's own side: rules before the interface is up, so that nothing can slip out."""
+        """The namespace's own side: rules before the interface is up, so that no packet leaves unchecked."""
         text = rules.inner_table(allowed, nameservers)
-        self.run(("nft", "-f", "-"), stdin=text).check(doing="limiting what may leave the namespace")
-        # No download may learn from an earlier one, also where a flush of the TCP metrics is refused (user namespace).
+        self.run(("nft", "-f", "-"), stdin=text).check(doing="setting up the namespace's firewall")
+        # TCP metrics must not carry over between downloads, even where flushing them is refused (user namespace).
         wanted = {**sysctls.inherited(), "net/ipv4/tcp_no_metrics_save": "1"}
         wanted |= {"net/ipv6/conf/all/accept_ra": "0", "net/ipv6/conf/default/accept_ra": "0"}
         if not self.ipv6:
@@ -141,7 +143,7 @@ class CampaignNamespace:
         done = process.run(
             (*self.prefix, *PARENT_DEATH, sys.executable, "-m", "vantage.host.inside"),
             stdin=asked,
-            env={**module_environment(), **self._ward.environment},
+            env={**module_environment(), **self._undo_log.environment},
         ).check(doing="setting up the namespace")
         self.refused = json.loads(done.stdout)["refused"]
         commands = [("link", "set", "lo", "up"), ("address", "add", str(link.inner4), "dev", INTERFACE)]
@@ -155,13 +157,13 @@ class CampaignNamespace:
             self.run(("ip", *command)).check(doing=f"setting up the namespace (ip {' '.join(command)})")
 
     def _ip(self, *arguments: str) -> None:
-        self._ward.run(("ip", *arguments)).check(doing=f"running ip {' '.join(arguments)}")
+        self._undo_log.run(("ip", *arguments)).check(doing=f"running ip {' '.join(arguments)}")
 
-    def _look_for_blockers(self) -> None:
+    def _find_forward_blockers(self) -> None:
         done = process.run(("nft", "-json", "list", "ruleset"))
         with contextlib.suppress(ValueError):
             self.notes += [
-                f"the firewall chain {chain} drops forwarded packets by its policy; unless a rule of it accepts "
+                f"the firewall chain {chain} drops forwarded packets by policy; unless one of its rules accepts "
                 f"iifname and oifname {self._outer[:3]}*, every download from the campaign's namespace fails"
                 for chain in forward_blockers(json.loads(done.stdout))
             ]
@@ -176,5 +178,5 @@ def forwarding_flags(interface: str, *, ipv6: bool) -> tuple[str, ...]:
 
 
 def wants_ipv6(uplink: Uplink) -> bool:
-    """Whether the namespace gets IPv6: the uplink has it, and the host need not change its nature for it."""
+    """Whether the namespace gets IPv6: the uplink has it, and forwarding it needs no host-wide change."""
     return uplink.ipv6 and can_forward_ipv6() and Path("/proc/net/if_inet6").exists()

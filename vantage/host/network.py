@@ -1,6 +1,6 @@
-"""What the host's network is like: its uplink, which addresses are free for a campaign's namespace, its DNS servers.
+"""The host's network: its uplink, free addresses for a campaign's namespace, its DNS servers.
 
-Everything here reads; nothing changes the host. `ip -json` is iproute2's machine form (ip(8)).
+This module only reads. `ip -json` is iproute2's machine form (ip(8)).
 """
 
 from __future__ import annotations
@@ -59,16 +59,14 @@ def read_json(argv: Sequence[str]) -> Any:
 def find_uplink(wanted: str | None) -> Uplink:
     """The interface of that name, or the one of the default route with the lowest metric.
 
-    Raises PlaceError where there is none, or it has no IPv4 address.
+    Raises PlaceError if it does not exist or has no IPv4 address.
     """
     name = wanted or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
     if name is None:
-        raise PlaceError(
-            "this host has no default route, so the interface to the Internet is unknown", remedy="name the uplink"
-        )
+        raise PlaceError("this host has no default route, so the uplink is unknown", remedy="name the uplink")
     done = run(("ip", "-json", "address", "show", "dev", name))
     if done.returncode != 0:
-        raise PlaceError(f"there is no network interface {name!r}", remedy="`ip link` lists those of this host")
+        raise PlaceError(f"no network interface named {name!r}", remedy="see: ip link")
     uplink = parse_uplink(json.loads(done.stdout)[0])
     if not uplink.ipv4:
         raise PlaceError(f"the interface {name} has no IPv4 address", remedy="name another uplink")
@@ -97,12 +95,12 @@ def used_prefixes() -> list[IPNetwork]:
     return found
 
 
-def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, dice: random.Random) -> Link:
-    """Addresses that overlap no route of the host. Raises PlaceError where all draws are taken."""
+def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, rng: random.Random) -> Link:
+    """Addresses that overlap no route of the host. Raises PlaceError if no free prefix is found."""
     taken = [prefix for prefix in used if prefix.prefixlen > 0]
     for draw in range(_DRAWS):
         pool = ipaddress.ip_network(POOLS[draw % len(POOLS)])
-        offset = dice.randrange(0, pool.num_addresses, 4)
+        offset = rng.randrange(0, pool.num_addresses, 4)
         prefix = ipaddress.ip_network((int(pool.network_address) + offset, 30))
         if any(prefix.version == other.version and prefix.overlaps(other) for other in taken):
             continue
@@ -110,7 +108,7 @@ def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, dice: random.Random) -
         host6 = inner6 = None
         if ipv6:
             # RFC 4193, section 3.2: fd00::/8 and 40 random bits.
-            base = (0xFD << 120) | (dice.getrandbits(40) << 80)
+            base = (0xFD << 120) | (rng.getrandbits(40) << 80)
             host6, inner6 = (ipaddress.IPv6Interface((base + number, 64)) for number in (1, 2))
         return Link(
             host4=ipaddress.IPv4Interface((first, 30)),
@@ -119,7 +117,8 @@ def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, dice: random.Random) -
             inner6=inner6,
         )
     raise PlaceError(
-        f"no free prefix was found in {', '.join(POOLS)}", remedy='this host routes them all; use isolation = "host"'
+        f"no free prefix was found in {', '.join(POOLS)}",
+        remedy='the host has routes for all of them; use isolation = "host"',
     )
 
 
@@ -139,7 +138,7 @@ def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREA
     """DNS servers of the host that a namespace can reach, by resolv.conf(5).
 
     A server on the host's loopback cannot be reached from the namespace: the one of systemd-resolved is replaced by
-    the servers behind it. Raises PlaceError where none is left.
+    the servers behind it. Raises PlaceError if none is usable.
     """
     listed = parse_resolv_conf(text_of(resolv))
     if any(ipaddress.ip_address(server).is_loopback for server in listed):
@@ -151,9 +150,9 @@ def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREA
     ]
     if not usable:
         raise PlaceError(
-            f"no DNS server that a network namespace can reach is named in {resolv}"
+            f"{resolv} lists no DNS server that a network namespace can reach"
             + (f" ({', '.join(listed)})" if listed else ""),
-            remedy='name some: nameservers = ["192.0.2.53"]',
+            remedy='set nameservers = ["192.0.2.53"]',
         )
     return tuple(usable)
 
@@ -183,9 +182,9 @@ def text_of(path: Path) -> str:
 
 
 def forward_blockers(ruleset: Any) -> list[str]:
-    """Chains of other people's firewalls that drop forwarded packets by policy, from `nft -json list ruleset`.
+    """Chains of the host's firewall that drop forwarded packets by policy, from `nft -json list ruleset`.
 
-    A packet must pass every chain at a hook, so that no rule of ours can let it through (nft(8), section CHAINS).
+    A packet must pass every chain at a hook, so our rules cannot let it through (nft(8), section CHAINS).
     """
     return [
         f"{chain['family']} {chain['table']} {chain['name']}"

@@ -35,7 +35,7 @@ from vantage.host.network import (
     read_json,
     text_of,
 )
-from vantage.host.ward import Ward
+from vantage.host.undo_log import UndoLog
 from vantage.host.watch import HostWatch
 from vantage.lab.network.pathem import find_pathem
 from vantage.lab.state import state_directory
@@ -55,18 +55,18 @@ class HostPlace:
     Args:
         name: the vantage point's name.
         isolation: `netns` or `host`, as above.
-        allowed_prefixes: what may be contacted; it must be said, as ANYWHERE if need be. In `netns` the kernel enforces
+        allowed_prefixes: what may be contacted; required; ANYWHERE for no limit. In `netns` the kernel enforces
             it for every program of the place; `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
         nameservers: DNS servers to ask; empty for the host's own.
         uplink: interface to the Internet; None for that of the default route.
         let_cpus_sleep: do not keep the CPUs awake during measurement runs.
-        state: folder for what has to be undone; None for the user's (see `vantage.lab.state.state_directory`).
+        state: folder for the undo log; None for the user's (see `vantage.lab.state.state_directory`).
 
     Attributes:
-        notes: sentences that a user should read before the campaign starts.
+        notes: sentences for the user, to print before the campaign starts.
 
     Raises:
-        PlaceError: no permission, a program is missing, the host cannot do it. Nothing is left changed then.
+        PlaceError: no permission, a missing program, or an unsupported host. All changes are undone.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class HostPlace:
         let_cpus_sleep: bool = False,
     ) -> None:
         if isolation not in ("netns", "host"):
-            raise UsageError(f"there is no isolation {isolation!r}", remedy="known are: netns, host")
+            raise UsageError(f"unknown isolation {isolation!r}", remedy="use netns or host")
         require_capabilities()
         for program, package in (("nsenter", "util-linux"), ("ip", "iproute2"), ("sysctl", "procps")):
             process.require(program, package=package)
@@ -104,8 +104,8 @@ class HostPlace:
         else:
             route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
             self._interface = route or "any"
-            self._ward = Ward(name, isolation=isolation, state=folder)
-            self.notes = list(self._ward.recovered)
+            self._undo_log = UndoLog(name, isolation=isolation, state=folder)
+            self.notes = list(self._undo_log.recovered)
 
     def _open_namespace(self, uplink: str | None, folder: Path) -> None:
         found = find_uplink(uplink)
@@ -114,16 +114,16 @@ class HostPlace:
             self._nameservers = host_nameservers(ipv6=ipv6)
             for server in self._nameservers:
                 check_address(server)
-        self._ward = Ward(self._name, isolation="netns", state=folder)
+        self._undo_log = UndoLog(self._name, isolation="netns", state=folder)
         try:
             self._namespace = CampaignNamespace(
-                self._ward, uplink=found, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
+                self._undo_log, uplink=found, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
             )
         except BaseException:
-            self._ward.release()
+            self._undo_log.release()
             raise
         self._interface = INTERFACE
-        self.notes = [*self._ward.recovered, *self._namespace.notes]
+        self.notes = [*self._undo_log.recovered, *self._namespace.notes]
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class HostPlace:
 
     @property
     def allowed_prefixes(self) -> tuple[IPNetwork, ...]:
-        """What was asked for, narrowed by `UPSHIFT_ALLOWED_PREFIXES` where that is set, and the DNS servers.
+        """The requested prefixes, narrowed by `UPSHIFT_ALLOWED_PREFIXES` where that is set, and the DNS servers.
 
         Of a DNS server that is only in the second group, the namespace's rules let out port 53 alone.
         """
@@ -160,15 +160,15 @@ class HostPlace:
     @property
     def _prefix(self) -> tuple[str, ...]:
         if self._closed:
-            raise PlaceError(f"the place {self._name} was given back already")
+            raise PlaceError(f"the place {self._name} is already closed")
         return self._namespace.prefix if self._namespace else ()
 
     def _environment(self) -> dict[str, str]:
-        """What programs of the place see: its mark, and the limits of their reach unless anything may be contacted."""
+        """Environment of the place's programs: its mark, and the allowed prefixes unless everything is allowed."""
         reach = self.allowed_prefixes
         if reach == ANYWHERE:
-            return self._ward.environment
-        return {**self._ward.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, reach))}
+            return self._undo_log.environment
+        return {**self._undo_log.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, reach))}
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
         """Runs a program in the place to its end; it dies with us."""
@@ -196,15 +196,15 @@ class HostPlace:
         )
 
     def apply(self, settings: Sequence[Setting]) -> None:
-        """Makes the kernel have these settings (see `vantage.linux.namespace.Namespace`; route attributes go to
+        """Applies these settings (see `vantage.linux.namespace.Namespace`; route attributes go to
         the default routes).
 
-        On the host itself, the present values are noted with the guardian first.
+        On the host itself, the present values are recorded in the undo log first.
         """
         with self._lock:
             if self._namespace is None:
-                routes_noted = any(step.kind == "route" for step in self._ward.steps)
-                self._ward.add(undo_steps(settings, routes=not routes_noted))
+                routes_recorded = any(step.kind == "route" for step in self._undo_log.steps)
+                self._undo_log.add(undo_steps(settings, routes=not routes_recorded))
             self._settings.apply(settings)
 
     @contextlib.contextmanager
@@ -219,15 +219,15 @@ class HostPlace:
         return cpu.keep_cpus_awake(find_pathem)
 
     def watch(self, server_ip: str) -> Watch:
-        """Starts to watch the path to this server. Raises ReachError where it may not be contacted."""
+        """Starts to watch the path to this server. Raises ReachError if it may not be contacted."""
         check_address(server_ip, self._allowed)
         return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
 
     def check(self) -> None:
-        """A host does not go away while we run on it; what its network loses is part of the measurement."""
+        """Nothing to check: we run on this host, and its packet loss is part of the measurement."""
 
     def environment(self) -> Mapping[str, object]:
-        """What has to be stored with the data (see `vantage.linux.environment`)."""
+        """The record to store with the data (see `vantage.linux.environment`)."""
         found = host_environment.describe(self.run, self._interface)
         found["isolation"] = self._isolation
         with self._awake() as awake:
@@ -239,13 +239,13 @@ class HostPlace:
         return found
 
     def close(self) -> None:
-        """Gives the host back as it was. May be called twice. Raises PlaceError naming what could not be undone."""
+        """Restores the host. May be called twice. Raises PlaceError naming what could not be undone."""
         if self._closed:
             return
         self._closed = True
         if self._namespace:
             self._namespace.close()
-        self._ward.release()
+        self._undo_log.release()
 
     def __enter__(self) -> HostPlace:
         return self
@@ -257,7 +257,7 @@ class HostPlace:
 
 
 def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
-    """The prefixes that both the campaign and the environment allow. Raises ReachError where there is none."""
+    """The prefixes that both the campaign and the environment allow. Raises ReachError if there are none."""
     limits = environment_prefixes()
     found = rules.intersection(wanted, ANYWHERE if limits is None else limits)
     if found:
@@ -266,11 +266,11 @@ def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
         raise ReachError(
             "no address may be contacted",
             where="allowed_prefixes",
-            remedy='name prefixes, or everything by ["0.0.0.0/0", "::/0"]',
+            remedy='list prefixes, or ["0.0.0.0/0", "::/0"] for all',
         )
     raise ReachError(
-        f"nothing in {', '.join(map(str, wanted))} may be contacted while {ENVIRONMENT_VARIABLE} is set",
-        remedy="unset it, or stay within it",
+        f"{ENVIRONMENT_VARIABLE} allows no address in {', '.join(map(str, wanted))}",
+        remedy="unset it, or use prefixes within it",
     )
 
 
@@ -289,21 +289,21 @@ def require_capabilities() -> None:
         effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
     if not all(effective >> bit & 1 for bit in (_NET_ADMIN, _SYS_ADMIN)):
         raise PlaceError(
-            f"a campaign on this host needs root (user number {os.geteuid()} may not change the network)",
+            f"a campaign on this host needs root (user ID {os.geteuid()} may not change the network)",
             remedy="use sudo, or a lab, which needs no root",
         )
 
 
 def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[Step]:
-    """Steps that give this host's settings their present values back; `routes` is for the first time only.
+    """Steps that restore this host's settings to their present values; `routes` is for the first time only.
 
-    A second look at the routes would see what we made of them.
+    Reading the routes again would return our own changes.
     """
     steps = []
     for setting in settings:
         if isinstance(setting, Sysctl):
             value = sysctls.read(setting.name)
-            if value is not None:  # an unknown one is refused by the kernel in a moment
+            if value is not None:  # the kernel will refuse an unknown one
                 steps.append(Step(kind="sysctl", name=setting.name, value=value))
     if routes and any(isinstance(setting, RouteAttribute) for setting in settings):
         for family in ("-4", "-6"):

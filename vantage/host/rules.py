@@ -1,6 +1,6 @@
 """nftables rules as text: address translation for a campaign's namespace, and what may leave it (nft(8)).
 
-Both tables are our own, so that taking them away is one command and no rule of anybody else is touched.
+Both tables are our own: removing one is a single command and touches no other rule.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INNER_TABLE = "inet upshift"
 
 
 def host_table(table: str, *, link: Link, interface: str, uplink: str, only_ours: bool) -> str:
-    """Rules in the host: translate what comes from the namespace, forward it to the uplink and nowhere else.
+    """Rules in the host: translate packets from the namespace and forward them to the uplink only.
 
     A packet that connection tracking calls invalid is not translated; it would leave with a private address.
 
@@ -49,7 +49,7 @@ def host_table(table: str, *, link: Link, interface: str, uplink: str, only_ours
 def inner_table(allowed: Sequence[IPNetwork], nameservers: Iterable[str]) -> str:
     """Rules in the namespace: only allowed addresses, and port 53 of the DNS servers, get a packet from it.
 
-    Neighbour discovery stays on the pair of interfaces. What is refused is told to the program at once.
+    Neighbour discovery stays on the pair of interfaces. A rejected packet is reported to the program at once.
     """
     lines = [f"    {_family(prefix.version)} daddr {prefix} accept" for prefix in allowed]
     for server in nameservers:

@@ -1,4 +1,4 @@
-"""Watching a path of this host during one measurement run. Nobody can count packets on the real Internet's paths."""
+"""Watches a path of this host during one measurement run. Packets on real Internet paths cannot be counted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _OPEN_STATES = ("established", "syn-sent", "fin-wait-1", "fin-wait-2", "close-wa
 
 
 class HostWatch:
-    """Waits until the kernel holds no open TCP connection to the server any more, and counts packets that we lost.
+    """Waits until no TCP connection to the server is open, and counts packets that this host dropped.
 
     Args:
         run: runs a program in the place.
         server_ip: the server of this measurement run.
-        inner: the campaign's own interface, whose drop counter counts nothing but our packets; None for the host's
-            uplink, which also drops what nobody wants.
+        inner: the campaign's own interface, whose drop counter counts only our packets; None for the host's
+            uplink, which also drops unrelated packets.
     """
 
     def __init__(self, run: Callable[..., Completed], server_ip: str, *, inner: str | None) -> None:
@@ -38,8 +38,8 @@ class HostWatch:
     def settle(self) -> None:
         """Returns when every TCP connection to the server is closed (TIME-WAIT counts as closed), or after 2 s.
 
-        This asks the kernel (ss(8), sock_diag(7)) again and again; no fixed time is slept. QUIC sockets are closed
-        with their client, and a last datagram of the server's may still come after that.
+        This polls the kernel (ss(8), sock_diag(7)) instead of sleeping for a fixed time. QUIC sockets are closed
+        with their client, and a last datagram from the server may still arrive.
         """
         states = [word for state in _OPEN_STATES for word in ("state", state)]
         address = f"[{self._server}]" if self._server.version == 6 else str(self._server)
@@ -59,8 +59,8 @@ class HostWatch:
         dropped = self._read_dropped() - self._dropped
         disturbed = None
         if dropped > 0:
-            told = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
-            disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=told)
+            detail = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
+            disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
         return Verdict(disturbed=disturbed, lateness_p99_ms=None, flows={})
 
     def _read_dropped(self) -> int:

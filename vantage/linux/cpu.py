@@ -1,8 +1,8 @@
 """The host's CPUs as a clock: how late they wake, how they are kept awake, and priority over other programs.
 
-An idle CPU of some virtual machines wakes 0.1 to 0.5 ms after the timer or packet that it should serve. Sources: the
+On some virtual machines an idle CPU wakes 0.1 to 0.5 ms after the timer or packet that it should serve. Sources: the
 kernel's PM QoS (Documentation/power/pm_qos_interface.rst), sched(7), proc(5). The lab's own CPUs are kept awake by the
-path emulator (docs/design/pathem.md); here is the same for a campaign on a host.
+path emulator (docs/design/pathem.md); this module does the same for a campaign on a host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Method(StrEnum):
     CPU_DMA_LATENCY = "cpu_dma_latency"
     """`/dev/cpu_dma_latency` held open at 0 us."""
     SPINNERS = "spinners"
-    """A thread of class SCHED_IDLE on each CPU, which makes room for any other."""
+    """A thread of class SCHED_IDLE on each CPU, which yields to any other thread."""
     NONE = "none"
 
 
@@ -49,7 +49,7 @@ class CpusAwake:
 
     method: Method
     reason: str | None = None
-    """Why nothing better does; None for the device."""
+    """Why no better method is used; None for the device."""
 
     def sentence(self) -> str:
         """For a person."""
@@ -62,11 +62,11 @@ class CpusAwake:
 
 
 def parse_cpus_awake(found: Mapping[str, str | None]) -> CpusAwake:
-    """What the path emulator, or a record of ours, says."""
+    """From the path emulator's answer or a stored record."""
     return CpusAwake(method=Method(found["method"] or Method.NONE), reason=found["reason"])
 
 
-AS_ASKED = CpusAwake(method=Method.NONE, reason="they are let sleep as asked")
+AS_ASKED = CpusAwake(method=Method.NONE, reason="as requested")
 
 
 class Spinner(Protocol):
@@ -77,7 +77,7 @@ class Spinner(Protocol):
 
 @contextmanager
 def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
-    """Keeps all CPUs awake for the time of a block, as well as this host allows.
+    """Keeps all CPUs awake for the duration of a block, as well as this host allows.
 
     The kernel ends it with this process: it is an open file, or a program that ends with a pipe of ours.
     """
@@ -101,7 +101,7 @@ def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
 
 
 def open_latency_device(path: Path) -> int:
-    """The device, open and asked for 0 us. Raises OSError; nothing is written to anything else in its place."""
+    """Opens the device and requests 0 us. Raises OSError; writes to nothing but the kernel's device."""
     found = path.stat()
     if not stat.S_ISCHR(found.st_mode) or os.major(found.st_rdev) != MISC_MAJOR:
         raise OSError(0, "it is not the kernel's device")
@@ -122,7 +122,7 @@ def _start_spinners(program: str) -> process.Child:
         return child
     said = child.stderr.read().strip() if child.stderr else ""
     child.stop()
-    raise PlaceError(said.removeprefix("pathem: ") or f"{program} --spin ended without a word")
+    raise PlaceError(said.removeprefix("pathem: ") or f"{program} --spin ended without an error message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +149,10 @@ def summarise(late_us: Sequence[float]) -> Wakeups:
 
 
 def measure_wakeups(seconds: float = 1.0) -> Wakeups:
-    """Sleeps for 1 to 9 ms, again and again, and tells how late the sleeps ended.
+    """Sleeps for 1 to 9 ms, repeatedly, and measures how late the sleeps ended.
 
-    With real-time priority where that is allowed, and without timer slack (prctl(2)), as the path emulator sleeps: what
-    is left is the host's own latency. It is done in a thread of its own, whose priority ends with it.
+    Uses real-time priority where allowed and no timer slack (prctl(2)), as the path emulator does: what is left is the
+    host's own latency. Runs in a separate thread, so that the priority ends with it.
     """
     late_us: list[float] = []
 
@@ -177,10 +177,10 @@ def measure_wakeups(seconds: float = 1.0) -> Wakeups:
 
 
 def raise_priority(nice: int) -> int:
-    """Lowers the nice value of this process, and what it starts, where that is allowed; the value that holds then.
+    """Lowers the nice value of this process and its children where allowed; returns the value in effect.
 
-    Where the kernel shares CPU time between sessions (sched(7), autogroup), that of our session, too: call it in a
-    session of one's own.
+    Where the kernel shares CPU time between sessions (sched(7), autogroup), that of our session too: call
+    it in a session of its own.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, min(nice, os.getpriority(os.PRIO_PROCESS, 0)))

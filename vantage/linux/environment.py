@@ -1,4 +1,4 @@
-"""What a host is like, for the record that is stored with the data (`environment.json`) and for `upshift doctor`.
+"""Describes a host, for the record that is stored with the data (`environment.json`) and for `upshift doctor`.
 
 Reads /proc and /sys (proc(5), sysfs(5)) and asks programs for their versions; changes nothing. Per-namespace settings
 are read by a program inside the place.
@@ -59,7 +59,7 @@ Run = linux.Run
 
 
 def read(path: Path | str) -> str | None:
-    """The text of a small kernel file without spaces at its ends, None where it cannot be read."""
+    """The stripped text of a small kernel file; None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -141,7 +141,7 @@ def link_record(name: str) -> dict[str, Any]:
 
 
 def host_sysctls() -> dict[str, str]:
-    """Settings that the kernel has once, by their dotted names; those that it hides from us are left out."""
+    """Host-wide settings by their dotted names; unreadable ones are left out."""
     found = {name.replace("/", "."): read(f"/proc/sys/{name}") for name in HOST_SYSCTLS}
     return {name: " ".join(value.split()) for name, value in found.items() if value is not None}
 
@@ -160,7 +160,7 @@ def module_parameters(folder: Path) -> dict[str, str]:
 
 
 def version_of(name: str) -> str | None:
-    """First line that the program prints about its version, None where it cannot be run."""
+    """First line of the program's version output; None if it cannot be run."""
     path = process.find_program(name)
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""Kernel settings of one network namespace: read, change, put back, describe.
+"""Kernel settings of one network namespace: read, change, restore, describe.
 
 `apply_settings` is handed a function that runs programs in a place (`upshift.system.place.Place.run`), so the same code
 serves a lab node and anything else that has a network namespace of its own. Each step is one program start for
@@ -22,7 +22,7 @@ Route = tuple[str, ...]
 """A route as `ip route show` prints it and `ip route change` reads it, word by word."""
 
 _NOT_INPUT = frozenset({"linkdown", "dead", "offload", "trap", "rt_offload", "rt_trap"})
-"""Words of `ip route show` that describe a route and are no part of it."""
+"""Words of `ip route show` that describe a route but are not part of it."""
 
 
 class Run(Protocol):
@@ -33,14 +33,14 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was there before settings were applied: sysctls by name, routes by family (`-4`, `-6`) and destination."""
+    """The values before settings were applied: sysctls by name, routes by family (`-4`, `-6`) and destination."""
 
     sysctls: Mapping[str, str]
     routes: Mapping[tuple[str, str], Route]
 
 
 def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Sequence[str] = ("default",)) -> Before:
-    """Makes the kernel have these settings, forgets cached TCP metrics, and tells what was there before.
+    """Applies these settings, flushes cached TCP metrics, and returns the previous values.
 
     Args:
         run: runs programs in the network namespace concerned.
@@ -61,7 +61,7 @@ def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Seque
 
 
 class Namespace:
-    """Applies settings in a network namespace of ours, and puts back what was there at first.
+    """Applies settings in a network namespace and restores the original values.
 
     Arguments as for `apply_settings`.
     """
@@ -80,7 +80,7 @@ class Namespace:
         )
 
     def restore(self) -> None:
-        """Puts back what the first `apply` found. May be called twice."""
+        """Restores the values that the first `apply` found. May be called twice."""
         write_sysctls(self._run, self._first.sysctls)
         if self._first.routes:
             change_routes(self._run, self._first.routes)
@@ -104,7 +104,7 @@ def write_sysctls(run: Run, values: Mapping[str, str], *, present: Mapping[str, 
 
 
 def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], Route]:
-    """The routes to these destinations. Raises PlaceError where there is none at all."""
+    """The routes to these destinations. Raises PlaceError if none exists."""
     found: dict[tuple[str, str], Route] = {}
     for destination in destinations:
         families = ("-4", "-6") if destination == "default" else ("-6",) if ":" in destination else ("-4",)
@@ -113,21 +113,20 @@ def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], 
             if listed:
                 found[family, destination] = parse_route(listed[0])
     if not found:
-        raise PlaceError(f"there is no route to {' or '.join(destinations)}", remedy="see: ip route")
+        raise PlaceError(f"no route to {' or '.join(destinations)}", remedy="see: ip route")
     return found
 
 
 def change_routes(run: Run, routes: Mapping[tuple[str, str], Route]) -> None:
-    """Gives routes these attributes, and forgets cached TCP metrics."""
+    """Sets the attributes of routes, and flushes cached TCP metrics."""
     words = []
     for (family, _), route in routes.items():
-        # `default` alone does not tell its family, which one batch for both must know.
+        # `default` alone does not say its family, which one batch for both must know.
         first = {"-4": "0.0.0.0/0", "-6": "::/0"}[family] if route[0] == "default" else route[0]
         words.append(" ".join(("route", "change", first, *route[1:])))
     lines = [*words, "tcp_metrics flush"]
     done = run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
-    # The flush, the last line, is for the host's administrator only: a user namespace may not. There, nothing to flush
-    # is as good.
+    # The flush, the last line, is not permitted in a user namespace. Having nothing to flush is as good.
     if done.returncode and f"-:{len(lines)}" in done.stderr:
         saves = read_sysctls(run, {"net.ipv4.tcp_no_metrics_save"})
         if saves["net.ipv4.tcp_no_metrics_save"] == "1":

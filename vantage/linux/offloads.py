@@ -24,7 +24,7 @@ _MERGING_OR_SPLITTING = ("segmentation", "gro", "gso", "lro", "tx-checksum")
 
 
 def wire_features(names: Mapping[str, bool]) -> dict[str, bool]:
-    """Those features, all off, that let a capture see other packets than the wire carries.
+    """The features, all off, that would make a capture differ from the packets on the wire.
 
     Segmentation and receive offloads (one super-packet instead of many), and checksums that are filled in later.
     """
@@ -32,7 +32,7 @@ def wire_features(names: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def features(interface: str) -> dict[str, bool]:
-    """Feature -> whether it is active. Raises PlaceError where there is no such interface."""
+    """Feature -> whether it is active. Raises PlaceError if the interface does not exist."""
     names = _names(interface)
     blocks = _read_blocks(interface, len(names))
     return {name: bool(blocks[i // 32][2] >> (i % 32) & 1) for i, name in enumerate(names) if name}
@@ -57,7 +57,7 @@ def set_features(interface: str, wanted: Mapping[str, bool]) -> list[str]:
 
 
 def driver(interface: str) -> dict[str, str]:
-    """Driver, its version and the firmware's, as the driver tells them; empty strings where it does not."""
+    """Driver, its version and the firmware's, as the driver reports them; empty strings where it does not."""
     answer = _ask(interface, struct.pack("=I", _GDRVINFO) + bytes(192))
     texts = [answer[start : start + 32].partition(b"\0")[0].decode(errors="replace") for start in (4, 36, 68)]
     return dict(zip(("driver", "version", "firmware"), texts, strict=True))

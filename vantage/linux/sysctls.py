@@ -10,10 +10,10 @@ ROOT = Path("/proc/sys")
 
 INHERITED = ("net/ipv4/tcp_*", "net/ipv4/udp_*", "net/ipv4/ip_local_port_range", "net/ipv4/ip_no_pmtu_disc")
 """Settings that the campaign's namespace gets from the host: a new namespace has the kernel's defaults for some of
-them (net/ipv4/tcp_ipv4.c, tcp_sk_init) and the host's for others, and the vantage point is to be as the host is."""
+them (net/ipv4/tcp_ipv4.c, tcp_sk_init) and the host's for others, and the vantage point should behave like the host."""
 
 NOT_INHERITED = frozenset({"tcp_fastopen_key", "tcp_mem", "udp_mem", "tcp_available_congestion_control"})
-"""Secrets, and what the kernel has once for all namespaces."""
+"""Secrets, and settings that are host-wide."""
 
 
 def path_of(name: str) -> Path:

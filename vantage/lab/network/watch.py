@@ -104,15 +104,15 @@ def judge(
     for old, new in zip(before["pairs"], after["pairs"], strict=True):
         for what in ("overflow", "write_errors"):
             if lost := new[what] - old[what]:
-                told = f"the path emulator lost {lost} packets from {new['from']} to {new['to']} ({what})"
-                return Disturbance(reason=VoidReason.EMULATOR_LOST, detail=told)
+                detail = f"the path emulator lost {lost} packets from {new['from']} to {new['to']} ({what})"
+                return Disturbance(reason=VoidReason.EMULATOR_LOST, detail=detail)
     known = {node["name"]: node["device_counters"] for node in before["nodes"]}
     for node in after["nodes"]:
         new, old = node["device_counters"], known[node["name"]]
         for what in ("tx_dropped", "rx_dropped"):
             if new is not None and old is not None and (lost := new.get(what, 0) - old.get(what, 0)):
-                told = f"the device of {node['name']} dropped {lost} packets outside the emulator ({what})"
-                return Disturbance(reason=VoidReason.HOST_DROPPED, detail=told)
+                detail = f"the device of {node['name']} dropped {lost} packets outside the emulator ({what})"
+                return Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
     return None
 
 

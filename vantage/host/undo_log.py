@@ -1,4 +1,4 @@
-"""The owner's side of the guardian: start it, note each change before it is made, and hand everything back."""
+"""The owner's side of the guardian: starts it, records each change before it is made, and has all changes undone."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def module_environment() -> dict[str, str]:
     return {"PYTHONPATH": root + (os.pathsep + present if present else "")}
 
 
-class Ward:
-    """One place under a guardian's care.
+class UndoLog:
+    """The changes that one place makes to the host, recorded so that the guardian can undo them.
 
     Attributes:
         ident: names the place's state file, interfaces and tables.
-        recovered: what dead campaigns had left and was undone first, as sentences.
+        recovered: leftovers of dead campaigns that were undone first, as sentences.
 
     Raises:
-        PlaceError: the guardian cannot be started, or another campaign changes this host's settings.
+        PlaceError: the guardian cannot be started, or another campaign is changing this host's settings.
     """
 
     def __init__(self, place: str, *, isolation: str, state: Path) -> None:
@@ -44,7 +44,7 @@ class Ward:
         self.ident = secrets.token_hex(4)
         self.recovered = guardian.recover(state)
         owner = (os.getpid(), start_time_ticks(os.getpid()) or 0)
-        # The guardian first: from here on, whatever is written in the state file is undone.
+        # The guardian first: from here on, everything in the state file is undone.
         self._guardian: Child | None = start(
             (sys.executable, "-m", "vantage.host.guardian", str(state), self.ident, *map(str, owner)),
             stdin=True,
@@ -64,7 +64,7 @@ class Ward:
         )
         try:
             with guardian.locked(state):
-                self._refuse_a_second_one()
+                self._refuse_second_campaign()
                 guardian.write_plan(state, self._plan)
         except BaseException:
             self.release()
@@ -77,24 +77,24 @@ class Ward:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every program of the place must have in its environment, so that the guardian finds it."""
+        """Environment that every program of the place needs, so that the guardian finds it."""
         return {guardian.MARK: self.ident}
 
     def run(self, argv: Sequence[str], *, stdin: str | None = None) -> Completed:
-        """Runs a program on the host that changes something which was noted before."""
+        """Runs a program on the host that makes a recorded change."""
         return run((*PARENT_DEATH, *argv), stdin=stdin, env=self.environment)
 
     def add(self, steps: Iterable[Step]) -> None:
-        """Notes changes before they are made; a thing that is noted already keeps its first value."""
+        """Records changes before they are made; a setting that is already recorded keeps its first value."""
         self._check_alive()
         with guardian.locked(self._state):
-            self._note(steps)
+            self._record(steps)
 
     def share(self, flags: Sequence[str], interface: str) -> tuple[str, ...]:
-        """Notes that these settings will be 1, which other places may want too; the last of them puts them back.
+        """Records that these settings will be 1. Other places may set them too; the last one restores them.
 
-        Returns those that were not 1 before any place came. Offloads of the interface that another place's change of
-        them switched off are noted as well.
+        Returns those that were not 1 originally. Offloads of the interface that another place's change switched off are
+        recorded as well.
         """
         self._check_alive()
         with guardian.locked(self._state):
@@ -106,10 +106,10 @@ class Ward:
                 if value is not None and value != "1":
                     steps.append(Step(kind="sysctl", name=flag, value=value, shared=True))
             features = [step for step in theirs.values() if step.kind == "feature" and step.name == interface]
-            self._note((*steps, *features))
+            self._record((*steps, *features))
         return tuple(step.name for step in steps)
 
-    def _note(self, steps: Iterable[Step]) -> None:
+    def _record(self, steps: Iterable[Step]) -> None:
         def key(step: Step) -> tuple[str, ...]:
             return (step.kind, step.name, step.value if step.kind in {"route", "feature"} else "")
 
@@ -120,7 +120,7 @@ class Ward:
             guardian.write_plan(self._state, self._plan)
 
     def hold(self, namespace: str) -> None:
-        """Lets the guardian hold this network namespace (a path), whose programs it kills at the end."""
+        """Makes the guardian open this network namespace (a path); it kills the programs in it at the end."""
         self._tell(f"hold {namespace}")
         self._expect("held")
 
@@ -141,29 +141,29 @@ class Ward:
         with guardian.locked(self._state):
             path = guardian.plan_path(self._state, self.ident)
             plan = guardian.read_plan(path)
-            # It is still there where somebody killed the guardian, or a step failed: try here.
+            # It still exists if the guardian was killed or a step failed: try here.
             faults = guardian.undo(self._state, plan) if plan is not None else ()
         if faults:
             raise PlaceError(
-                f"what was changed on this host could not be undone: {'; '.join(faults)}",
+                f"changes to this host could not be undone: {'; '.join(faults)}",
                 where=str(path),
-                remedy="mend it by hand; upshift doctor shows it until then",
+                remedy="fix it by hand; upshift doctor lists it until then",
             )
 
-    def _refuse_a_second_one(self) -> None:
+    def _refuse_second_campaign(self) -> None:
         if self._plan.isolation != "host":
             return
         for other in guardian.plans(self._state):
             if other.owner_lives and other.isolation == "host" and other.namespace == self._plan.namespace:
                 raise PlaceError(
-                    f"the campaign of process {other.owner[0]} changes this host's settings now",
-                    remedy='wait for its end, or use isolation = "netns"',
+                    f"the campaign of process {other.owner[0]} is changing this host's settings",
+                    remedy='wait until it ends, or use isolation = "netns"',
                 )
 
     def _check_alive(self) -> None:
         if self._guardian is None or self._guardian.returncode is not None:
             raise PlaceError(
-                "the guardian that would restore this host is gone, so nothing more is changed",
+                "the guardian that restores this host has ended, so nothing more is changed",
                 remedy="start the campaign again",
             )
 
@@ -175,4 +175,4 @@ class Ward:
 
     def _expect(self, word: str) -> None:
         if self._guardian is None or self._guardian.stdout is None or self._guardian.stdout.readline().strip() != word:
-            raise PlaceError("the guardian that would restore this host did not start", remedy="upshift doctor")
+            raise PlaceError("the guardian that restores this host did not start", remedy="upshift doctor")
