@@ -254,7 +254,7 @@ def test_a_folder_of_another_name_is_refused(campaign: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.unit.test_inspect_folder import inspected
+from tests.contract.test_inspect_folder import inspected
 replace = Path.replace
 for when, folder in enumerate(sys.argv[1:]):
     if (child := os.fork()) == 0:
