@@ -118,8 +118,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_wrong_name_or_algorithm_is_told_with_the_new_kind(copy: Path) -> None:
     for old, new, said in (
-        ('"python"', '"perl"', "there is no QUIC server 'perl'; known are: caddy, python, quiche"),
-        ('"cubic"', '"bbr"', "python has no algorithm 'bbr'; python knows reno and cubic"),
+        ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, python, quiche"),
+        ('"cubic"', '"bbr"', "python does not support 'bbr'; python has reno and cubic"),
     ):
         (copy / "wrong.toml").write_text(TOPOLOGY.replace(old, new))
         done = upshift(copy, "lab", "files", "./wrong.toml", "-o", "files")

@@ -55,7 +55,7 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "unknown lab": (
         'name = "c"\nlab = "tiny"\ntargets = "lab"\n',
-        r"c\.toml: field lab: there is no topology 'tiny'; known are: anrw, small; or give the path",
+        r"c\.toml: field lab: unknown topology 'tiny'; use one of: anrw, small; or the path",
     ),
     "missing topology": (
         'name = "c"\nlab = "./none.toml"\ntargets = "lab"\n',

@@ -144,7 +144,10 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     hit = Hit(world, strike)
     sentence = hit.done.sentence()
     # The kernel ends the emulator before the holder, which is process 1 there, is gone for good.
-    said = r"the lab parts (has gone; give|is unhealthy \(its path emulator has ended\); run: .* give) the same command"
+    said = (
+        r"the lab parts (no longer exists; run"
+        r"|is unhealthy \(its path emulator has ended\); run: .* run) the same command"
+    )
     if part == "pathem":
         said = (
             r"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); run: upshift lab down"

@@ -82,7 +82,7 @@ def test_up_exec_down_by_the_command_line(mini: Path) -> None:
     assert wrong.returncode == 2
     assert "no node 'W'" in wrong.stderr
     assert upshift("lab", "down", name).stdout == f"Removed: {name}.\n"
-    assert upshift("lab", "down", name).stdout == "There was no lab.\n"
+    assert upshift("lab", "down", name).stdout == "No lab to remove.\n"
     assert not remains(name)
 
 

@@ -266,9 +266,13 @@ def test_settings_change_while_the_lab_is_up(lab: Lab, here: LabPlace) -> None:
         node.apply([ServerSetting(name="congestion_control", value=name)])
         assert download(here, target)["body_sha256"] == lab.sha256(target.domain), name
     for name, value, sentence in (
-        ("congestion_control", "vegas", "quiche has no congestion_control 'vegas'; known are: cubic, reno, bbr2"),
+        (
+            "congestion_control",
+            "vegas",
+            "'vegas' is not a valid congestion_control for quiche; use one of: cubic, reno, bbr2",
+        ),
         ("initial_window_packets", "0", "use a whole number from 1 to 1000"),
-        ("colour", "red", "no server program here has the setting 'colour'; known are: congestion_control, hystart"),
+        ("colour", "red", "no server program here has the setting 'colour'; use one of: congestion_control, hystart"),
     ):
         with pytest.raises(LabError, match=re.escape(sentence)):
             node.apply([ServerSetting(name="hystart", value="off"), ServerSetting(name=name, value=value)])

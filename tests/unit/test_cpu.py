@@ -47,7 +47,9 @@ def test_where_nothing_keeps_them_awake_both_reasons_are_told(tmp_path: Path, mo
         )
         assert awake.sentence().startswith("CPUs are not kept awake (")
     with cpu.keep_cpus_awake(lambda: "/bin/false") as awake:
-        assert awake.method is Method.NONE and "/bin/false --spin ended without a word" in (awake.reason or "")
+        assert awake.method is Method.NONE and "/bin/false --spin ended without an error message" in (
+            awake.reason or ""
+        )
 
 
 def test_the_emulators_words_are_understood() -> None:

@@ -87,28 +87,28 @@ def test_shipped_topologies_have_the_default(name: str) -> None:
         (
             "",
             'quic_server = "msquic"',
-            r"field server\.s\.quic_server: there is no QUIC server 'msquic'; known are: .*qui",
+            r"field server\.s\.quic_server: unknown QUIC server 'msquic'; use one of: .*qui",
         ),
-        ('quic_server = "nginx"', "", r"field quic_server: there is no QUIC server 'nginx'; known are: caddy, "),
+        ('quic_server = "nginx"', "", r"field quic_server: unknown QUIC server 'nginx'; use one of: caddy, "),
         (
             "",
             'quic_server = "caddy"\nquic_congestion_control = "bbr2"',
-            r"field server\.s\.quic_congestion_control: caddy has no algorithm 'bbr2'; caddy knows reno only",
+            r"field server\.s\.quic_congestion_control: caddy does not support 'bbr2'; caddy has reno only",
         ),
         (
             'quic_server = "quiche"\nquic_congestion_control = "vegas"',
             "",
-            r"field quic_congestion_control: quiche has no algorithm 'vegas'; quiche knows cubic, reno and bbr2",
+            r"field quic_congestion_control: quiche does not support 'vegas'; quiche has cubic, reno and bbr2",
         ),
         (
             'quic_server = "quiche"',
             'quic_congestion_control = "vegas"',
-            r"field server\.s\.quic_congestion_control: quiche has no algorithm 'vegas'",
+            r"field server\.s\.quic_congestion_control: quiche does not support 'vegas'",
         ),
         (
             "",
             'quic = false\nquic_server = "quiche"',
-            r"field server\.s\.quic_server: the server has no QUIC; leave out this field",
+            r"field server\.s\.quic_server: the server has no QUIC; remove this field",
         ),
         ("", 'fault = "reset"\nquic_server = "quiche"', r"field server\.s\.quic_server: the server has no QUIC"),
     ],
@@ -175,7 +175,9 @@ def test_settings_are_checked_before_any_is_changed(tmp_path: Path) -> None:
     file.write_text('{"congestion_control": "cubic", "hystart": "on"}')
     program = ProgramPlan(name="s-quic", node="s", argv=("x",), kind="quiche", settings_file=file)
     settings = ServerSettings("s", [program])
-    with pytest.raises(LabError, match=r"^s: quiche has no congestion_control 'x'; known are: cubic, reno, bbr2$"):
+    with pytest.raises(
+        LabError, match=r"^s: 'x' is not a valid congestion_control for quiche; use one of: cubic, reno, bbr2$"
+    ):
         settings.apply(
             [ServerSetting(name="hystart", value="off"), ServerSetting(name="congestion_control", value="x")]
         )

@@ -113,32 +113,40 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
         ("rtt_ms = 2", "rtt_ms = 2, rtt = 2", r"field server\.0\.paths\.V\.rtt: there is no such field"),
         ("rtt_ms = 2, ", "", r"field server\.0\.paths\.V\.rtt_ms: it is missing"),
         ("rate_mbit = 50", "rate_mbit = 0", r"field server\.s\.paths\.V\.rate_mbit: 0 is out of range; use 0\.01 to"),
-        ("rate_mbit = 50", 'rate_mbit = 50, queue = "many"', r"server\.s\.paths\.V\.queue: 'many' is no size; use"),
+        (
+            "rate_mbit = 50",
+            'rate_mbit = 50, queue = "many"',
+            r"server\.s\.paths\.V\.queue: 'many' is not a valid size; use",
+        ),
         ("rate_mbit = 50", "rate_mbit = 50, loss_percent = 101", r"loss_percent: 101 is out of range"),
-        ("paths = { V", "paths = { W", r"field server\.s\.paths\.W: there is no such vantage point; use V"),
-        ('organisation = "o"', 'organisation = "p"', r"there is no organisation 'p'; known are: o"),
+        ("paths = { V", "paths = { W", r"field server\.s\.paths\.W: unknown vantage point; use V"),
+        ('organisation = "o"', 'organisation = "p"', r"unknown organisation 'p'; use one of: o"),
         ('name = "V"', 'name = "s"', r"two nodes are named 's'"),
         ('name = "V"', 'name = "dns"', r"two nodes are named 'dns'"),
-        ('name = "V"', 'name = "../x"', r"'\.\./x' is no name of a node"),
-        ('name = "mini"', 'name = "a/b"', r"field name: 'a/b' is no name"),
-        ('"/a.bin"', '"/../a.bin"', r"'/\.\./a\.bin' is no path"),
-        ('"10 kB"', '"ten"', r"field server\.s\.files\.size: 'ten' is no size"),
-        ('["www.mini.example"]', '["www.mini.example", "www.mini.example"]', r"stands twice"),
-        ('["www.mini.example"]', '["$(reboot)"]', r"is no domain"),
-        ("files =", 'congestion_control = "a b"\nfiles =', r"congestion_control: 'a b' is no algorithm"),
+        ('name = "V"', 'name = "../x"', r"'\.\./x' is not a valid node name"),
+        ('name = "mini"', 'name = "a/b"', r"field name: 'a/b' is not a valid name"),
+        ('"/a.bin"', '"/../a.bin"', r"'/\.\./a\.bin' is not a valid path"),
+        ('"10 kB"', '"ten"', r"field server\.s\.files\.size: 'ten' is not a valid size"),
+        ('["www.mini.example"]', '["www.mini.example", "www.mini.example"]', r"appears twice"),
+        ('["www.mini.example"]', '["$(reboot)"]', r"is not a valid domain"),
+        ("files =", 'congestion_control = "a b"\nfiles =', r"congestion_control: 'a b' is not a valid algorithm"),
         ("files =", 'fault = "explode"\nfiles =', r"field server\.0\.fault: input should be 'status_404'"),
         ("schema = 1", "schema = 2", r"field schema: input should be 1"),
         ("[[vantage]]", "[[vantage]", r"not valid TOML"),
-        ("asn = 3000001", "asn = 64496", r"field organisation\.o\.asn: 64496 is no AS number .*; use 3000001 and on"),
-        ("asn = 3000001", "asn = 3000001\nsiblings = [3000001]", r"o\.asn: 3000001 stands twice"),
+        (
+            "asn = 3000001",
+            "asn = 64496",
+            r"field organisation\.o\.asn: 64496 is a reserved AS number .*; use 3000001 or higher",
+        ),
+        ("asn = 3000001", "asn = 3000001\nsiblings = [3000001]", r"o\.asn: 3000001 appears twice"),
         ("files =", 'without = ["mptcp"]\nfiles =', r"field server\.0\.without\.0: input should be 'ecn', 'sack'"),
         (
             "files =",
             "pretends_quic = true\nfiles =",
             r"server\.s\.pretends_quic: the server has QUIC; add quic = false",
         ),
-        ('domains = ["www.mini.example"]\n', "", r"server\.s\.domains: there is none; name one, .* or add a \[\[site"),
-        ('files = [{ path = "/a.bin", size = "10 kB" }]\n', "", r"server\.s\.files: there is none; add one"),
+        ('domains = ["www.mini.example"]\n', "", r"server\.s\.domains: missing; add one, .* or add a \[\[site"),
+        ('files = [{ path = "/a.bin", size = "10 kB" }]\n', "", r"server\.s\.files: missing; add one"),
     ],
 )
 def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str) -> None:
@@ -148,7 +156,7 @@ def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str)
 
 
 def test_unknown_names_list_what_is_shipped() -> None:
-    with pytest.raises(UsageError, match=r"no topology 'nope'; known are: anrw, small; or give the path"):
+    with pytest.raises(UsageError, match=r"unknown topology 'nope'; use one of: anrw, small; or the path"):
         find_topology("nope")
 
 

@@ -4,7 +4,7 @@
     198.18.V.2     fd00:198:18:V::2          vantage point number V, from 1
     198.19.P.0/24  fd00:198:18:(256+P)::/64  organisation number P, from 0; its servers and origins from .16 on
 
-The numbers follow the order in the file, so appending to a topology moves no address.
+The numbers follow the order in the file, so appending to a topology changes no address.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _addresses(block: int, number: int, host: int) -> Addresses:
 
 
 def address_plan(topology: Topology) -> Mapping[str, Addresses]:
-    """Node name -> addresses. Raises UsageError where there are too many."""
+    """Node name -> addresses. Raises UsageError if there are too many nodes."""
     if len(topology.vantage) > MOST or len(topology.organisation) > MOST:
         raise UsageError(
             f"a lab has at most {MOST} vantage points and organisations", where=topology.name, remedy="use fewer"
@@ -55,7 +55,7 @@ def address_plan(topology: Topology) -> Mapping[str, Addresses]:
                 names += [server.name, server.origin_name] if server.edge else [server.name]
         if len(names) > MOST:
             raise UsageError(
-                f"organisation {organisation.name} has {len(names)} nodes, the most is {MOST}",
+                f"organisation {organisation.name} has {len(names)} nodes; the limit is {MOST}",
                 where=topology.name,
                 remedy="use several organisations",
             )
@@ -65,7 +65,7 @@ def address_plan(topology: Topology) -> Mapping[str, Addresses]:
 
 
 def prefixes(topology: Topology) -> Mapping[str, tuple[IPNetwork, IPNetwork]]:
-    """Organisation -> the IPv4 and IPv6 prefix that it would announce (what a routing table of the lab holds)."""
+    """Organisation -> the IPv4 and IPv6 prefix that it announces in the lab's routing table."""
     return {
         organisation.name: (
             ipaddress.IPv4Network((int(IPV4[65536 + number * 256]), 24)),

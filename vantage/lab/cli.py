@@ -28,7 +28,7 @@ LetCpusSleep = Annotated[
     bool,
     typer.Option(
         "--let-cpus-sleep",
-        help="Do not keep this host's CPUs awake while the lab is up, although packets may then be 0.1 to 0.5 ms late.",
+        help="Do not keep this host's CPUs awake while the lab is up; packets may then be 0.1 to 0.5 ms late.",
     ),
 ]
 
@@ -39,7 +39,7 @@ def up(
     let_cpus_sleep: LetCpusSleep = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build a lab; returns when every server in it answers."""
+    """Build a lab; returns when all its servers answer."""
     with show(as_json=as_json) as progress:
         folder = control.up(topology, let_cpus_sleep=let_cpus_sleep, progress=progress)
     if as_json:
@@ -59,21 +59,21 @@ def down(
     name: Annotated[str | None, typer.Argument(help="Name of a lab; without it, all labs.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All labs of this state folder (the default).")] = False,
 ) -> None:
-    """Remove labs and all that is theirs, also after a crash."""
+    """Remove labs and everything that belongs to them, even after a crash."""
     if name is not None and not everything:
         done = [name] if control.down(lab_folder(name)) else []
     else:
         done = control.down_all()
-    typer.echo(f"Removed: {', '.join(done)}." if done else "There was no lab.")
+    typer.echo(f"Removed: {', '.join(done)}." if done else "No lab to remove.")
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True})
 def execute(
     node: Annotated[str, typer.Argument(help="Node to run in: a vantage point or a server.")],
     command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.")],
-    lab: Annotated[str | None, typer.Option("--lab", help="Which lab, where several are up.")] = None,
+    lab: Annotated[str | None, typer.Option("--lab", help="Name of the lab, if several are up.")] = None,
 ) -> None:
-    """Run a program in a node of the lab; its exit code is ours."""
+    """Run a program in a node of the lab, and exit with its exit code."""
     folder = control.choose(lab)
     state = folder.read_state()
     known = read_plan(folder.plan).addresses
@@ -88,10 +88,10 @@ def execute(
 @app.command()
 def files(
     topology: Annotated[str, typer.Argument(help=f"Name ({', '.join(shipped())}) or path of a TOML file.")] = "anrw",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for them; made if missing.")] = Path(),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder; created if missing.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Write what a crawl and a mapping of a lab start from: top list, routing table, AS organisations.
+    """Write the input files for a crawl and a mapping of a lab: top list, routing table, AS organisations.
 
     Needs neither root nor the lab.
     """
@@ -105,7 +105,7 @@ def files(
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """List the labs and how they fare."""
+    """List the labs and their status."""
     found = [describe(folder) for folder in all_labs()]
     if as_json:
         typer.echo(json.dumps(found))
@@ -121,12 +121,12 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def calibrate(
-    topology: Annotated[str, typer.Argument(help="Name or path; the lab that is up, else one of its own.")] = "small",
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer paths and samples: under a minute.")] = False,
+    topology: Annotated[str, typer.Argument(help="Name or path. Uses the lab if it is up, else builds one.")] = "small",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer paths and samples; takes less than a minute.")] = False,
     let_cpus_sleep: LetCpusSleep = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a lab against its topology: right (exit 0), wrong (1), or the host is too noisy to tell (3)."""
+    """Measure a lab against its topology. Exit code 0: right, 1: wrong, 3: the host is too noisy for a verdict."""
     from vantage.lab.calibrate.calibrate import Calibration
 
     with (

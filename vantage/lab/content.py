@@ -31,11 +31,11 @@ MEDIA_TYPES = {
     "txt": "text/plain; charset=utf-8",
     "zip": "application/zip",
 }
-"""Ending of a file -> its Content-Type, whichever server serves it: their own tables differ, also from host to host."""
+"""File extension -> Content-Type, for all servers: their own tables differ, even from host to host."""
 
 
 def file_bytes(topology: Topology, server: Server, path: str, size: int) -> bytes:
-    """The content of a file: random bytes (nothing on the way could compress them), the same in every lab."""
+    """The content of a file: random bytes (not compressible), the same in every lab."""
     return random.Random(topology.seed_of("content", server.name, path)).randbytes(size)
 
 
@@ -61,7 +61,7 @@ def write_content(topology: Topology, folder: Path) -> Mapping[str, str]:
 
 
 def write_sites(hosts: Sequence[Host], folder: Path) -> None:
-    """Writes what sites serve as plain files: `folder`/HOST/PATH. Large files are holes, they take no disk."""
+    """Writes what sites serve as plain files: `folder`/HOST/PATH. Large files are sparse and take no disk space."""
     for host in hosts:
         for path, answer in host.answers.items():
             if answer.status != 200 or answer.location is not None:

@@ -1,4 +1,4 @@
-"""The lab's DNS: Knot with one zone, the root, so that every other name does not exist."""
+"""The lab's DNS: Knot with a single zone, the root, so that all other names are NXDOMAIN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
 
 
 def https_alpn(topology: Topology, server: Server) -> str:
-    """What the HTTPS record of the server's names lists; empty where they have no such record."""
+    """ALPN IDs in the HTTPS record of the server's names; empty: no such record."""
     filled = roles(topology, server)
     listed = filled[Role.WEB].https_alpn
     quic = Role.QUIC in filled or server.pretends_quic
@@ -93,5 +93,5 @@ zone:
 
 
 def resolv_conf(addresses: Addresses) -> str:
-    """What programs in the lab read as /etc/resolv.conf."""
+    """/etc/resolv.conf of programs in the lab."""
     return f"nameserver {addresses.ipv4}\noptions timeout:2 attempts:3\n"

@@ -1,9 +1,9 @@
-"""A web server that fails on purpose, one way for each download: TLS, HTTP/1.1, standard library only.
+"""A web server whose downloads fail in a given way: TLS, HTTP/1.1, standard library only.
 
     fault_server.py KIND --root DIR --certificate FILE --key FILE [--port 443]
 
-KIND: status_404, reset (in the middle of the body), stall (there), truncate (closes there, below Content-Length). A
-start page (`/`) is served well, so that a crawler can pass by.
+KIND: status_404; or in the middle of the body reset, stall, or truncate (closes before Content-Length is reached). The
+start page (`/`) is served correctly, so that crawlers can visit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
     server: FaultServer
 
     def setup(self) -> None:
-        # In the connection's own thread: a client that never finishes the handshake holds up nobody else.
+        # In the connection's own thread: a client that never finishes the handshake does not block others.
         self.request.settimeout(HANDSHAKE_TIMEOUT_S)
         self.request = self.server.context.wrap_socket(self.request, server_side=True)
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
             self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
         else:
-            # With TLS's own good-bye, so that only the missing bytes tell.
+            # With TLS close_notify, so that only the missing bytes show the fault.
             self.connection.settimeout(2.0)
             with contextlib.suppress(OSError):
                 self.request.unwrap()
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FaultServer(socketserver.ThreadingTCPServer):
-    """Listens on all addresses, IPv6 and IPv4 where the host has both."""
+    """Listens on all addresses: IPv4, and IPv6 if the host has it."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -102,7 +102,7 @@ class FaultServer(socketserver.ThreadingTCPServer):
         super().server_bind()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients go away when they like; that is no news."""
+        """Ignores clients that disconnect early."""
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
         with contextlib.suppress(OSError):

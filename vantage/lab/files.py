@@ -1,4 +1,4 @@
-"""The files that a crawl and a mapping of the lab start from; making them needs neither the lab nor root."""
+"""The input files for a crawl and a mapping of the lab; writing them needs neither the lab nor root."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from vantage.lab.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabFiles:
-    """Where `write_files` put them."""
+    """Paths of the files that `write_files` wrote."""
 
     top_list: Path
-    """Domains of the lab, in the form of Tranco."""
+    """Domains of the lab, in Tranco's format."""
     rib: Path
     """Routing table (MRT, gzip)."""
     as_organisations: Path
-    """Holders of AS numbers, in the form of CAIDA's as-org2info."""
+    """Holders of AS numbers, in the format of CAIDA's as-org2info."""
 
 
 def top_list(topology: Topology) -> list[str]:
-    """Domains, those that a crawl cannot find included, in a seeded order.
+    """Domains in a seeded order, including those where a crawl finds nothing.
 
-    The order is by a hash of each name: a domain that is added to a topology leaves the others in their order. Servers
-    whose downloads fail on purpose are left out, as in `Lab.targets`: a crawl, which sees good sizes, would find them.
+    The order is by a hash of each name, so a new domain does not change the order of the others. Servers with a fault
+    are left out, as in `Lab.targets`: their sizes look right, so a crawl would find them.
     """
     names = [domain for server in topology.server if server.fault is None for domain in server.domains]
     names += [domain for site in topology.site for domain in site.domains]

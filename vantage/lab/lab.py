@@ -1,4 +1,4 @@
-"""`open_lab`: a lab for the time of a block, the one that is up or one of its own."""
+"""`open_lab`: a lab for the duration of a block, either one that is already up or a new one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lab:
         if state["status"] != "ready":
             raise LabError(
                 f"the lab {folder.name} is {state['status']} ({state['detail']})",
-                remedy=f"run: upshift lab down {folder.name}, and bring it up again",
+                remedy=f"run: upshift lab down {folder.name}, then bring it up again",
             )
         self.folder = folder
         self.topology: Topology = load_topology(folder.topology)
@@ -55,7 +55,7 @@ class Lab:
         return self.folder.ca
 
     def place(self, name: str) -> LabPlace:
-        """A node as a place. Raises LabError that lists the nodes where there is none of that name."""
+        """A node as a place. Raises LabError listing the nodes if none has that name."""
         if name not in self.plan.addresses:
             known = ", ".join(self.plan.addresses)
             raise LabError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
@@ -81,7 +81,7 @@ class Lab:
         return Emulator(self.folder.socket)
 
     def targets(self, *, faults: bool = False) -> list[Target]:
-        """The first file of each domain, with its true size; of servers that fail on purpose only with `faults`."""
+        """The first file of each domain, with its true size; of servers with a fault only with `faults`."""
         found: list[Target] = []
         for server in self.topology.server:
             if server.fault is None or faults:
@@ -109,11 +109,11 @@ class Lab:
         return self.plan.sha256[server.name + server.files[0].path]
 
     def sites(self) -> list[Planted]:
-        """What a crawl should make of each site; sites are no targets."""
+        """What a crawl should find at each site; sites are not targets."""
         return planted(self.topology)
 
     def access(self) -> list[Access]:
-        """Requests to sites so far, by time of arrival. One that is still being answered is not yet there."""
+        """Requests to sites so far, by time of arrival. A request that is still being answered is not included."""
         found = [
             access
             for server in self.topology.server
@@ -122,7 +122,7 @@ class Lab:
         return sorted(found, key=lambda access: access.at)
 
     def truth(self) -> dict[str, Any]:
-        """The document `lab.json` of docs/design/house.md: what is programmed on every path."""
+        """The document `lab.json` of docs/design/house.md: the programmed properties of every path."""
         paths = []
         for vantage in self.vantage_points:
             for server in self.topology.server:
@@ -163,15 +163,15 @@ class Lab:
 
 @contextmanager
 def open_lab(topology: str | Path, *, progress: Progress | None = None, let_cpus_sleep: bool = False) -> Iterator[Lab]:
-    """A lab of this topology: the one that is up, else one that is brought up now and taken down at the end.
+    """A lab of this topology: the one that is up, else a new one that is taken down at the end.
 
-    A lab of one's own ends with this process, whatever kills it. `let_cpus_sleep` is for such a one; on a lab that is
-    up it has no effect, and a sentence says so.
+    A new lab ends with this process, however it ends. `let_cpus_sleep` applies to a new lab only; for a lab that is up,
+    a message says that it has no effect.
 
     Raises:
-        LabError: it could not be built, or one of the same name but another content is up.
-        PlaceError: a program is missing, or there is no permission.
-        UsageError: the topology is wrong.
+        LabError: it could not be built, or a different lab of the same name is up.
+        PlaceError: a program or permission is missing.
+        UsageError: the topology is not valid.
     """
     path = find_topology(topology)
     folder = control.lab_of(path)
@@ -179,7 +179,7 @@ def open_lab(topology: str | Path, *, progress: Progress | None = None, let_cpus
     if control.usable(folder):
         if folder.topology.read_bytes() != path.read_bytes():
             raise LabError(
-                f"the lab {folder.name} that is up was made from another version of this topology",
+                f"the lab {folder.name} is up, but was built from another version of this topology",
                 where=str(path),
                 remedy=f"run: upshift lab down {folder.name}",
             )

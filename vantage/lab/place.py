@@ -42,7 +42,7 @@ def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: 
         enter = [sys.executable, "-I", "-S", str(Path(__file__).parent / "life" / "join.py"), str(pid), node]
     else:
         enter = ["nsenter", f"--mount=/proc/{pid}/ns/mnt", f"--net=/proc/{pid}/root{NETNS}/{node}"]
-    # As the lab's own programs have it: a client that waits for a processor measures that.
+    # The same priority as the lab's own programs: else a client would measure its waiting for a CPU.
     lower = int(state.get("nice", 0)) - os.getpriority(os.PRIO_PROCESS, 0)
     return [
         *(("nice", "-n", str(lower)) if lower < 0 else ()),
@@ -86,9 +86,10 @@ class LabPlace:
         self._namespace = linux.Namespace(self.run, (str(IPV4), str(IPV6)) if plan.ipv6 else (str(IPV4),))
 
     def claim(self) -> None:
-        """Makes sure that nobody else changes settings or measures here until `close`, or until this process ends.
+        """Reserves this node for settings and measurements until `close`, or until this process ends.
 
-        Raises LabError where somebody does: two campaigns in one namespace would toggle each other's settings.
+        Raises LabError if another process has reserved it: two campaigns in one namespace would change each other's
+        settings.
         """
         handle = (self._folder.root / f"{self.name}.claim").open("a+")
         try:
@@ -107,13 +108,11 @@ class LabPlace:
         self._claim = handle
 
     def prefix(self) -> list[str]:
-        """How to start a program here (see `prefix_into`). Raises LabError where the lab has gone."""
+        """How to start a program here (see `prefix_into`). Raises LabError if the lab no longer exists."""
         pid, started = int(self._state["pid"]), int(self._state["started_ticks"])
-        # A number that is used again must never be entered.
+        # A PID that has been reused must never be entered.
         if process.start_time_ticks(pid) != started:
-            raise LabError(
-                f"the lab {self._folder.name} has gone", remedy="give the same command again, or bring it up"
-            )
+            raise LabError(f"the lab {self._folder.name} no longer exists", remedy="run the same command again")
         try:
             cwd = str(Path.cwd())
         except OSError:
@@ -138,9 +137,9 @@ class LabPlace:
         return process.start(argv, prefix=self.prefix(), stdin=stdin, stdout=stdout, stderr=stderr, binary=binary)
 
     def apply(self, settings: Sequence[Setting | ServerSetting]) -> None:
-        """Sets sysctls and route attributes of the node's namespace, and forgets cached TCP metrics.
+        """Sets sysctls and route attributes of the node's namespace, and flushes cached TCP metrics.
 
-        On a server's node it also sets what the server program takes up for each new connection (`ServerSetting`).
+        On a server's node it also sets what the server program reads for each new connection (`ServerSetting`).
         """
         self._programs.apply([setting for setting in settings if isinstance(setting, ServerSetting)])
         self._namespace.apply([setting for setting in settings if not isinstance(setting, ServerSetting)])
@@ -150,7 +149,7 @@ class LabPlace:
         return nullcontext()
 
     def watch(self, server_ip: str) -> LabWatch:
-        """Starts to watch the two directions of the path to this server. Raises LabError where there is no path."""
+        """Starts to watch both directions of the path to this server. Raises LabError if there is no path."""
         if self._emulator is None:
             self._emulator = Emulator(self._folder.socket)
         local = self._plan.addresses[self.name]
@@ -162,26 +161,26 @@ class LabPlace:
         raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
 
     def check(self) -> None:
-        """Raises LabError where the lab has gone, or a program of it has ended.
+        """Raises LabError if the lab no longer exists or one of its programs has ended.
 
-        Programs that joined the lab outlive it and keep its namespaces, without devices: all look-ups fail there.
+        Programs that joined the lab outlive it and keep its namespaces, without devices: all DNS look-ups fail there.
         """
         self.prefix()
         state = self._folder.read_state() or {}
         detail = str(state.get("detail", "")) if state.get("status") != "ready" else ""
         if not detail:
-            try:  # a connection of its own: the holder takes a moment until it notices
+            try:  # a new connection: the holder notices a moment later
                 Emulator(self._folder.socket).close()
                 return
             except LabError:
                 detail = "its path emulator has ended"
         raise LabError(
             f"the lab {self._folder.name} is unhealthy ({detail})",
-            remedy=f"run: upshift lab down {self._folder.name}, then give the same command again",
+            remedy=f"run: upshift lab down {self._folder.name}, then run the same command again",
         )
 
     def environment(self) -> Mapping[str, object]:
-        """What has to be stored with the data of this place."""
+        """The record to store with the data of this place."""
         with closing(Emulator(self._folder.socket)) as emulator:
             timing = emulator.timing(nice=int(self._state.get("nice", 0)))
         versions = {}
@@ -204,7 +203,7 @@ class LabPlace:
         }
 
     def close(self) -> None:
-        """Puts back the node's settings, closes the connection to the emulator and gives up the claim."""
+        """Restores the node's settings, closes the connection to the emulator and releases the claim."""
         try:
             if process.start_time_ticks(int(self._state["pid"])) == self._state["started_ticks"]:
                 self._programs.restore()
@@ -213,7 +212,7 @@ class LabPlace:
             try:
                 self.check()
             except LabError:
-                return  # in a broken lab nothing can be put back, and whoever worked here has been told why
+                return  # nothing can be restored in a broken lab; the error has already been reported
             raise
         finally:
             if self._emulator is not None:

@@ -1,4 +1,4 @@
-"""The plan of a lab: what its holder has to build, as values, and `plan.json`, which is all of it."""
+"""The plan of a lab: what its holder builds, as values and as `plan.json`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class NodePlan:
 
     name: str
     sysctls: Mapping[str, str]
-    """Set before the device appears."""
+    """Set before the device exists."""
     ip_batch: tuple[str, ...]
-    """Lines for `ip -batch`, once the device is there."""
+    """Lines for `ip -batch`, run once the device exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class ProgramPlan:
     """Ports that are bound once it is ready."""
     env: Mapping[str, str] = field(default_factory=dict)
     kind: str = ""
-    """The server kind that it belongs to (`vantage.lab.servers`); none for DNS."""
+    """Its server kind (`vantage.lab.servers`); empty for DNS."""
     settings_file: Path | None = None
     """JSON, name -> value: settings that the program reads for each new connection, so that they can be changed while
-    it runs. None where it has no such settings."""
+    it runs. None if it has no such settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class LabPlan:
     """Command line of the path emulator."""
     programs: tuple[ProgramPlan, ...]
     versions: Mapping[str, tuple[str, ...]]
-    """Program -> the command line that tells its version."""
+    """Program -> the command line that prints its version."""
     resolv_conf: Path
     addresses: Mapping[str, Addresses]
     """By node."""
@@ -70,7 +70,7 @@ def write_plan(plan: LabPlan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> LabPlan:
-    """Reads `plan.json`, which a process of ours wrote."""
+    """Reads `plan.json`."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return LabPlan(
         name=found["name"],

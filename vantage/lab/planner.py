@@ -1,7 +1,7 @@
-"""From a topology to a plan: all files of a lab, and the list of what its holder has to do.
+"""Turns a topology into a plan: all files of a lab, and the list of what its holder builds.
 
-The planning is done before the holder starts, by whoever runs `upshift lab up`: what can be wrong is found there, and
-the holder, which is process 1 of the lab, stays small.
+Planning runs in the process of `upshift lab up`, before the holder starts: errors are found there, and the holder,
+which is process 1 of the lab, stays small.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
     """Writes all files of the lab into its folder, the plan among them, and returns the plan.
 
     Args:
-        let_cpus_sleep: the emulator leaves the host's CPUs alone.
+        let_cpus_sleep: the emulator does not keep the host's CPUs awake.
 
-    Raises PlaceError where a server program is missing.
+    Raises PlaceError if a server program is missing.
     """
     ipv6 = Path("/proc/net/if_inet6").exists()
     addresses = address_plan(topology)
@@ -57,8 +57,8 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
     ]
     kinds = {kind.name: kind for kind, _ in setups}
     for kind in kinds.values():
-        if lacking := kind.missing():
-            raise PlaceError(lacking)
+        if missing := kind.missing():
+            raise PlaceError(missing)
     programs = [_dns_program(topology, addresses, folder, ipv6=ipv6)]
     for kind, setup in setups:
         programs += kind.programs(setup)
@@ -103,7 +103,7 @@ def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool
 
 
 def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
-    """Every setting that a measurement could depend on, so that the host's own defaults play no part."""
+    """Every setting that a measurement could depend on, so that the host's defaults do not matter."""
     settings = {
         "net.ipv4.tcp_no_metrics_save": "1",
         "net.ipv4.tcp_sack": "1",
@@ -127,14 +127,14 @@ def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
 
 
 def _ping_groups() -> str:
-    """Groups that may send echo requests without privilege: all, or the one that our user namespace knows."""
+    """Groups that may send echo requests without privilege: all, or the one that is mapped in our user namespace."""
     return "0 2147483647" if os.geteuid() == 0 else f"{os.getegid()} {os.getegid()}"
 
 
 def _ip_batch(own: Addresses, congestion_control: str, initcwnd: int, *, ipv6: bool) -> tuple[str, ...]:
-    """Addresses and the two lab routes; there is no default route, so nothing else can be sent anywhere.
+    """Addresses and the two lab routes; without a default route, no other address is reachable.
 
-    The congestion control is a route attribute because a host may not let the sysctl be set to what it restricts.
+    The congestion control is a route attribute because the host may not allow all algorithms for the sysctl.
     """
     attributes = f"congctl {congestion_control} initcwnd {initcwnd}"
     lines = [
@@ -166,7 +166,7 @@ def _dns_program(
 def server_setups(
     topology: Topology, server: Server, addresses: Mapping[str, Addresses], folder: LabFolder, *, ipv6: bool
 ) -> list[tuple[ServerKind, ServerSetup]]:
-    """The kinds that make up a server, each with all the roles that it fills."""
+    """The kinds of a server, each with all the roles that it fills."""
     filled = roles(topology, server)
     found = []
     for kind in {kind.name: kind for kind in filled.values()}.values():

@@ -13,11 +13,11 @@ WEB = "caddy"
 CACHE = "nginx"
 ORIGIN = "caddy"
 DEFAULT_QUIC_SERVER = "caddy"
-"""Speaks QUIC where the topology names no `quic_server`."""
+"""Provides QUIC if the topology names no `quic_server`."""
 
 
 def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
-    """Every role that the server has, and who fills it."""
+    """Role -> the kind that fills it, for every role of the server."""
     if claimant := _claimant(topology, server):
         return {Role.WEB: claimant}
     found = {Role.WEB: ALL[WEB]}
@@ -29,12 +29,12 @@ def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
 
 
 def _claimant(topology: Topology, server: Server) -> ServerKind | None:
-    """The kind that the server must be of; None where it is an ordinary one."""
+    """The kind that the server must be of; None for an ordinary server."""
     return next((kind for kind in ALL.values() if kind.claims(topology, server)), None)
 
 
 def speaks_quic(topology: Topology, server: Server) -> bool:
-    """Whether HTTP/3 is answered."""
+    """Whether the server provides HTTP/3."""
     return Role.QUIC in roles(topology, server)
 
 
@@ -44,15 +44,15 @@ def quic_server(topology: Topology, server: Server) -> str:
 
 
 def quic_traits(topology: Topology, server: Server) -> QuicTraits:
-    """What is known of the server's QUIC. Raises LookupError where it has none."""
+    """Properties of the server's QUIC. Raises LookupError if it has none."""
     traits = roles(topology, server)[Role.QUIC].quic
     if traits is None:
-        raise LookupError(f"{quic_server(topology, server)} fills the role QUIC and says nothing of its QUIC")
+        raise LookupError(f"{quic_server(topology, server)} fills the role QUIC but has no QuicTraits")
     return traits
 
 
 def quic_congestion_control(topology: Topology, server: Server) -> str:
-    """The algorithm of the server's QUIC; empty where it has no QUIC.
+    """The congestion control of the server's QUIC; empty if it has no QUIC.
 
     The topology's algorithm goes with the topology's `quic_server`: a server that names its own has that kind's
     default.
@@ -64,7 +64,7 @@ def quic_congestion_control(topology: Topology, server: Server) -> str:
 
 
 def check_quic_servers(topology: Topology, *, where: str) -> None:
-    """Raises UsageError for a QUIC server or algorithm that is not known, or that the server cannot have."""
+    """Raises UsageError for a QUIC server or algorithm that is unknown, or that the server cannot have."""
     _check_pair(topology.quic_server, topology.quic_congestion_control, at="", where=where)
     for server in topology.server:
         at = f"server.{server.name}."
@@ -75,7 +75,7 @@ def check_quic_servers(topology: Topology, *, where: str) -> None:
         ):
             if given and not has_quic:
                 what = f"field {at}{field}: the server has no QUIC"
-                raise UsageError(what, where=where, remedy="leave out this field")
+                raise UsageError(what, where=where, remedy="remove this field")
         name = quic_server(topology, server)
         _check_pair(server.quic_server, server.quic_congestion_control, at=at, where=where, default=name)
 
@@ -85,11 +85,11 @@ def _check_pair(
 ) -> None:
     known = {kind.name: kind.quic for kind in ALL.values() if kind.quic is not None}
     if name is not None and name not in known:
-        what = f"field {at}quic_server: there is no QUIC server {name!r}"
-        raise UsageError(what, where=where, remedy=f"known are: {', '.join(known)}")
+        what = f"field {at}quic_server: unknown QUIC server {name!r}"
+        raise UsageError(what, where=where, remedy=f"use one of: {', '.join(known)}")
     chosen = name or default
     if algorithm is not None and algorithm not in known[chosen].congestion_control:
         *others, last = known[chosen].congestion_control
-        remedy = f"{chosen} knows {', '.join(others)} and {last}" if others else f"{chosen} knows {last} only"
-        what = f"field {at}quic_congestion_control: {chosen} has no algorithm {algorithm!r}"
+        remedy = f"{chosen} has {', '.join(others)} and {last}" if others else f"{chosen} has {last} only"
+        what = f"field {at}quic_congestion_control: {chosen} does not support {algorithm!r}"
         raise UsageError(what, where=where, remedy=remedy)

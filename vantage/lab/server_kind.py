@@ -1,7 +1,7 @@
-"""The kind `ServerKind`: a make of server that the lab can start, and which parts of a server's work it can do.
+"""The type `ServerKind`: a server program that the lab can start, and the roles that it can fill.
 
 A `[[server]]` of a topology has roles (TCP port 443, UDP port 443, and at an edge the cache and its origin), and each
-role is filled by a kind; one kind may fill several by one program, as Caddy does. `roles` decides who fills which.
+role is filled by a kind; one kind may fill several with one program, as Caddy does. `roles` decides which fills which.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Role(StrEnum):
     CACHE = "cache"
     """The cache of an edge, on loopback."""
     ORIGIN = "origin"
-    """What is behind an edge, on a node of its own."""
+    """The origin behind an edge, on its own node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSetting:
-    """A setting that a server program takes up for each new connection: one of some words, or a whole number."""
+    """A setting that a server program reads for each new connection: one of several words, or a whole number."""
 
     choices: tuple[str, ...] = ()
     least: int = 1
@@ -49,32 +49,32 @@ class ProgramSetting:
     def fault(self, value: str) -> str | None:
         """Why the value is not valid, as the end of a sentence; None where it is."""
         if self.choices:
-            return None if value in self.choices else f"known are: {', '.join(self.choices)}"
+            return None if value in self.choices else f"use one of: {', '.join(self.choices)}"
         good = value.isdecimal() and self.least <= int(value) <= self.most
         return None if good else f"use a whole number from {self.least} to {self.most}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuicTraits:
-    """What is known of a QUIC server: `lab.json` has it, and the truth check reads it there."""
+    """Properties of a QUIC server: written to `lab.json`, where the truth check reads them."""
 
     congestion_control: tuple[str, ...]
     """The algorithms that it can use, the default first."""
     initial_window_packets: int
     packet_bytes: int
-    """A full packet of its on IPv4, with IP and UDP headers."""
+    """Size of its full packets on IPv4, with IP and UDP headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSetup:
-    """All that a kind needs to plan the programs of one `[[server]]`."""
+    """Everything that a kind needs to plan the programs of one `[[server]]`."""
 
     topology: Topology
     server: Server
     roles: frozenset[Role]
-    """Those that the kind has to fill here."""
+    """Those that the kind fills on this server."""
     advertises_quic: bool
-    """Answers over TCP say that there is HTTP/3 (Alt-Svc), whoever speaks it."""
+    """Responses over TCP advertise HTTP/3 (Alt-Svc), whichever program provides it."""
     congestion_control: str
     """Of QUIC."""
     addresses: Addresses
@@ -87,7 +87,7 @@ class ServerSetup:
     """Whether this machine has IPv6."""
 
     def data(self, program: str) -> Path:
-        """A folder for the files of one program, made where it is missing."""
+        """The folder for the files of one program; created if missing."""
         path = self.folder.root / "servers" / program
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -126,13 +126,13 @@ class ServerKind:
     programs: Callable[[ServerSetup], Sequence[ProgramPlan]]
     """Writes the files of the programs that fill `ServerSetup.roles`, and plans the programs."""
     missing: Callable[[], str | None] = _nothing_missing
-    """A sentence where what the programs need is not installed."""
+    """A sentence if something that the programs need is not installed."""
     version: Callable[[], tuple[str, ...]] | None = None
-    """The command line that tells the program's version; None where the program is ours and has Upshift's."""
+    """The command line that prints the program's version; None if the program is part of Upshift."""
     claims: Callable[[Topology, Server], bool] = _never
-    """Whether a server must be of this kind: it fills the role WEB then, and the server has no other roles."""
+    """Whether a server must be of this kind: then it fills the role WEB, and the server has no other roles."""
     https_alpn: tuple[str, ...] = ()
-    """What the HTTPS record of its names lists for TCP; empty: they have no such record."""
+    """ALPN IDs for TCP in the HTTPS record of its names; empty: no such record."""
     quic: QuicTraits | None = None
     """Needed for the role QUIC."""
     settings: Mapping[str, ProgramSetting] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Settings of the server programs of a node, which they take up for each new connection."""
+"""Settings of a node's server programs, which they read for each new connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ServerSetting:
 
 
 class ServerSettings:
-    """Changes settings of the programs of one node, and puts back what was there at first."""
+    """Changes settings of the programs of one node, and restores the original values."""
 
     def __init__(self, node: str, programs: Sequence[ProgramPlan]) -> None:
         self._node = node
@@ -30,9 +30,9 @@ class ServerSettings:
         self._first: dict[Path, dict[str, str]] = {}
 
     def apply(self, settings: Sequence[ServerSetting]) -> None:
-        """Connections that begin after this have these settings.
+        """Applies these settings to connections that start afterwards.
 
-        Raises LabError where no program of the node knows a setting or its value; nothing is changed then.
+        Raises LabError if no program of the node has the setting, or the value is not valid; then nothing is changed.
         """
         changes: dict[Path, dict[str, str]] = {}
         for setting in settings:
@@ -44,7 +44,7 @@ class ServerSettings:
             write_json(file, present | values)
 
     def restore(self) -> None:
-        """Puts back what the first `apply` found. May be called twice."""
+        """Restores the values that the first `apply` found. May be called twice."""
         for file, values in self._first.items():
             write_json(file, values)
         self._first.clear()
@@ -56,12 +56,14 @@ class ServerSettings:
                 continue
             if fault := known.fault(setting.value):
                 raise LabError(
-                    f"{program.kind} has no {setting.name} {setting.value!r}", where=self._node, remedy=fault
+                    f"{setting.value!r} is not a valid {setting.name} for {program.kind}",
+                    where=self._node,
+                    remedy=fault,
                 )
             return file
         names = sorted({name for program, _ in self._programs for name in ALL[program.kind].settings})
         raise LabError(
             f"no server program here has the setting {setting.name!r}",
             where=self._node,
-            remedy=f"known are: {', '.join(names)}" if names else None,
+            remedy=f"use one of: {', '.join(names)}" if names else None,
         )

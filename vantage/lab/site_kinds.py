@@ -1,7 +1,7 @@
-"""Kinds of web sites: a closed vocabulary. Each kind is a table, path -> answer, that a real server then serves.
+"""Kinds of web sites: a closed vocabulary. Each kind is a table, path -> answer, that a real server serves.
 
-In texts and locations `{domain}` stands for the site's own name, `{away}` for the URL that its `leads_to` gives.
-A path that a table lacks is answered by 404, robots.txt too (no rules).
+In texts and locations `{domain}` stands for the site's own name, `{away}` for the URL in its `leads_to`.
+A path that is not in the table is answered with 404, including robots.txt (no rules).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 MB = 1_000_000
 HUGE = 40 * MB
-"""Size of files that nobody should read to their end: the access logs tell how far a GET came."""
+"""Size of files that should not be downloaded in full: the access logs show how far a GET got."""
 
 SLOW_S = 0.8
 
@@ -27,21 +27,21 @@ class Answer:
     text: str = ""
     """The body: a page, or robots.txt."""
     size: int | None = None
-    """Instead of a text: a file of so many bytes (zeros, which take no disk)."""
+    """Instead of a text: a file of this many zero bytes (sparse, no disk space)."""
     location: str | None = None
     """Where a redirect leads: absolute, or a path."""
     head: bool = True
-    """False: HEAD is answered by 405."""
+    """False: HEAD is answered with 405."""
     length: bool = True
-    """False: there is no Content-Length, the body comes in chunks."""
+    """False: no Content-Length, the body is chunked."""
     delay_s: float = 0.0
     """Time until the answer begins [s]."""
     fault: Literal["reset", "nonsense", "hang"] | None = None
-    """Instead of an answer: a TCP reset, bytes that are no HTTP, nothing."""
+    """Instead of an answer: a TCP reset, bytes that are not HTTP, or no answer."""
 
     @property
     def needs_site_server(self) -> bool:
-        """Whether Caddy cannot give this answer, and our own program has to (`site_server.py`)."""
+        """Whether Caddy cannot give this answer, so that our own program must (`sites/server.py`)."""
         return not self.length or self.delay_s > 0 or self.fault is not None
 
 
@@ -54,9 +54,9 @@ class Kind:
         www: the same at `www.DOMAIN`, served by the same server.
         files: the same at `files.DOMAIN`, served by the site's `other_server`.
         inside: `inside.DOMAIN` exists and has a private address.
-        private: so has the domain itself.
+        private: the domain itself has a private address.
         certificate: False: the server's certificate is for another name.
-        finds: host (`www` or nothing) and path of the file that a crawl should find, None where it should find none.
+        finds: host (`www` or nothing) and path of the file that a crawl should find, None if it should find none.
     """
 
     pages: Mapping[str, Answer] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Kind:
 
     @property
     def needs_site_server(self) -> bool:
-        """Whether its server has to be our own program."""
+        """Whether it needs our own server program."""
         return any(answer.needs_site_server for answer in self.answers)
 
     @property

@@ -1,10 +1,10 @@
-"""Where labs keep their files, and which of them are alive.
+"""The files of labs, and which labs are alive.
 
-STATE/lab/NAME.lock     held (flock) by the lab's holder and by `unshare`, its parent: the kernel lets go of it
+STATE/lab/NAME.lock     held (flock) by the lab's holder and by `unshare`, its parent: the kernel releases it
                         when they end, however they end
 STATE/lab/NAME/         everything of one lab; removed by `down`, or by the next `up` when the lab is dead
-    owner.json          who brought it up, and whether it ends with them, written before the holder starts
-    state.json          who the holder is and how the lab fares, written by the holder
+    owner.json          the process that ran `up`, and whether the lab ends with it; written before the holder starts
+    state.json          the holder's process and the lab's status, written by the holder
     plan.json           what the holder builds
     lab.toml            the topology as it was read
     pathem.sock         control socket of the path emulator
@@ -35,9 +35,9 @@ SOCKET_NAME = "pathem.sock"
 
 
 def state_directory() -> Path:
-    """`$UPSHIFT_STATE_DIR`, else a folder for this user's runtime files; made with mode 0700 where it is missing.
+    """`$UPSHIFT_STATE_DIR`, else a folder for this user's runtime files; created with mode 0700 if missing.
 
-    Raises LabError where it belongs to somebody else.
+    Raises LabError if it belongs to another user.
     """
     if given := os.environ.get("UPSHIFT_STATE_DIR"):
         path = Path(given).absolute()
@@ -55,13 +55,13 @@ def state_directory() -> Path:
         raise LabError(
             f"the folder for the lab's state cannot be used ({error.strerror})",
             where=str(path),
-            remedy="set UPSHIFT_STATE_DIR to a folder of yours",
+            remedy="set UPSHIFT_STATE_DIR to a folder that you own",
         ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise LabError(
-            "the folder for the lab's state belongs to somebody else",
+            "the folder for the lab's state belongs to another user",
             where=str(path),
-            remedy="set UPSHIFT_STATE_DIR to a folder of yours",
+            remedy="set UPSHIFT_STATE_DIR to a folder that you own",
         )
     return path
 
@@ -127,13 +127,13 @@ class LabFolder:
         return self.logs / f"{server}.access.jsonl"
 
     def read_state(self) -> dict[str, Any] | None:
-        """The holder's last word, None where it has said nothing yet."""
+        """The state that the holder wrote last; None if there is none yet."""
         return _read(self.state)
 
     def abandoned(self) -> bool:
-        """Whether whoever brought the lab up has gone, and the lab is about to follow.
+        """Whether the process that brought the lab up has ended, so that the lab is about to end.
 
-        An attached lab follows its owner at any time, every lab while it comes up: both end within moments.
+        An attached lab ends with its owner at any time, any other lab only while it comes up: within moments.
         """
         owner, state = _read(self.owner), self.read_state()
         if owner is None or process.start_time_ticks(int(owner["pid"])) == owner["started_ticks"]:
@@ -153,16 +153,16 @@ class LabFolder:
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
-        """Takes the lab's lock without waiting: its file descriptor, or None where somebody has it.
+        """Takes the lab's lock without waiting: its file descriptor, or None if another process holds it.
 
-        The lock is let go at the end of the block unless a child has inherited the descriptor.
+        The lock is released at the end of the block unless a child has inherited the descriptor.
         """
         self.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # `remove` unlinks the file while it holds the lock: ours may be one that has no name any more.
+                # `remove` unlinks the file while it holds the lock: ours may no longer have a name.
                 named = False
                 with suppress(FileNotFoundError):
                     named = self.lock.stat().st_ino == os.fstat(descriptor).st_ino
@@ -188,7 +188,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def lab_folder(name: str) -> LabFolder:
-    """The folder of the lab of that name. Raises LabError where its path is too long for a socket."""
+    """The folder of the lab of that name. Raises LabError if its path is too long for a socket."""
     folder = LabFolder(state_directory() / "lab" / name)
     if len(os.fsencode(folder.socket)) > LONGEST_SOCKET_PATH:
         raise LabError(

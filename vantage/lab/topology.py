@@ -55,8 +55,8 @@ class Organisation:
     name: str
     title: str
     asn: int
-    """Origin of its prefixes. An invented organisation has an unallocated one, from 3000001: a routing table's reader
-    passes over what is reserved for documentation or private use, and the organisation would announce nothing."""
+    """Origin of its prefixes. An invented organisation uses an unallocated one, from 3000001: readers of routing
+    tables ignore numbers reserved for documentation or private use, so the organisation would announce nothing."""
     provider: Provider = Provider.OTHER
     siblings: list[int] = field(default_factory=list)
     """Its other AS numbers. One peer of the routing table sees the first of them as the origin, too."""
@@ -141,23 +141,23 @@ class Server:
     """Names that are measured; none where the server has sites only."""
     files: list[ServedFile] = field(default_factory=list)
     cnames: list[str] = field(default_factory=list)
-    """Each domain is an alias of the first of these names, that of the second, and so on; the last has the address."""
+    """Each domain is an alias of the first name, that of the second, and so on; the last has the addresses."""
     quic: bool = True
     quic_server: str | None = None
-    """Which server kind speaks QUIC (`vantage.lab.servers`); None: that of the topology."""
+    """Server kind that provides QUIC (`vantage.lab.servers`); None: that of the topology."""
     quic_congestion_control: str | None = None
-    """One that the QUIC server knows; None: that of the topology, or the QUIC server's default."""
+    """One that the QUIC server supports; None: that of the topology, or the QUIC server's default."""
     pretends_quic: bool = False
-    """It says by Alt-Svc and HTTPS record that it had HTTP/3, and has none."""
+    """It advertises HTTP/3 by Alt-Svc and HTTPS record, but has none."""
     without: list[TcpOption] = field(default_factory=list)
-    """TCP options that it does not know."""
+    """TCP options that it does not support."""
     ipv6: bool = True
     congestion_control: str = "cubic"
     initcwnd: int = 10
     """Initial congestion window [packets]."""
     edge: Edge | None = None
     fault: Fault | None = None
-    """What goes wrong with each download (for tests)."""
+    """How each download fails (for tests)."""
     note: str = ""
 
     @property
@@ -175,10 +175,10 @@ class Site:
     domain: str
     """With `{n}` in it where there are several: their number, from 1."""
     server: str | None = None
-    """Who serves it; none where the kind has no server."""
+    """Server of the site; None if the kind has no server."""
     count: int | None = None
     other_server: str | None = None
-    """Who serves `files.DOMAIN` (kinds `leaves_address`, `other_address`)."""
+    """Server of `files.DOMAIN` (kinds `leaves_address`, `other_address`)."""
     leads_to: str | None = None
     """URL of a file on another domain (kinds `leaves_domain`, `other_domain`)."""
 
@@ -205,9 +205,9 @@ class Topology:
     site: list[Site] = field(default_factory=list)
     description: str = ""
     quic_server: str | None = None
-    """For servers that name none; None: the lab's default."""
+    """For servers without one; None: the lab's default."""
     quic_congestion_control: str | None = None
-    """For servers that name neither a QUIC server nor an algorithm."""
+    """For servers with neither a QUIC server nor an algorithm."""
     seed: int = 1
     """Seeds contents and losses: the same topology gives the same bytes and the same loss patterns."""
 
@@ -215,7 +215,7 @@ class Topology:
         return next(org for org in self.organisation if org.name == server.organisation)
 
     def seed_of(self, *parts: str) -> int:
-        """A seed of its own for the thing named, the same in every run and on every machine."""
+        """A separate seed for each name, the same in every run and on every machine."""
         return zlib.crc32("/".join([str(self.seed), *parts]).encode())
 
     def node_names(self) -> Iterator[str]:
@@ -234,5 +234,5 @@ def parse_size(value: int | str) -> int:
         return value
     found = _SIZE.fullmatch(value)
     if not found:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a valid size")
     return round(float(found[1]) * _UNITS[found[2]])

@@ -1,6 +1,6 @@
-"""Files of topologies: finds, reads and checks them.
+"""Finds, reads and checks topology files.
 
-What cannot be built is refused with a sentence that names file and field.
+A topology that cannot be built is refused with a sentence that names file and field.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def find_topology(name: str | Path) -> Path:
     if isinstance(name, Path) or "/" in text or text.endswith(".toml"):
         return Path(name).absolute()
     raise UsageError(
-        f"there is no topology {text!r}",
-        remedy=f"known are: {', '.join(shipped())}; or give the path of a TOML file, such as ./{text}.toml",
+        f"unknown topology {text!r}",
+        remedy=f"use one of: {', '.join(shipped())}; or the path of a TOML file, such as ./{text}.toml",
     )
 
 
@@ -63,22 +63,22 @@ def _check(topology: Topology, where: str) -> None:
             raise UsageError(f"field {name}: {what}", where=where, remedy=remedy)
 
     rules = "letters, digits and hyphens, at most 40"
-    require(bool(_NAME.fullmatch(topology.name)), "name", f"{topology.name!r} is no name", f"use {rules}")
+    require(bool(_NAME.fullmatch(topology.name)), "name", f"{topology.name!r} is not a valid name", f"use {rules}")
     for kind in ("vantage", "organisation", "server"):
-        require(bool(getattr(topology, kind)), kind, "there is none", f"add a [[{kind}]] entry")
+        require(bool(getattr(topology, kind)), kind, "missing", f"add a [[{kind}]] entry")
     seen: set[str] = set()
     for name in topology.node_names():
-        require(bool(_NAME.fullmatch(name)), "name", f"{name!r} is no name of a node", f"use {rules}")
-        require(name not in seen, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is taken)")
+        require(bool(_NAME.fullmatch(name)), "name", f"{name!r} is not a valid node name", f"use {rules}")
+        require(name not in seen, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is reserved)")
         seen.add(name)
     titles = [org.name for org in topology.organisation]
-    require(len(set(titles)) == len(titles), "organisation.name", "two have the same name", "rename one")
+    require(len(set(titles)) == len(titles), "organisation.name", "duplicate name", "rename one")
     asns: set[int] = set()
     for org in topology.organisation:
         for asn in (org.asn, *org.siblings):
             at = f"organisation.{org.name}.asn"
-            require(not _is_reserved(asn), at, f"{asn} is no AS number of an organisation (IANA)", "use 3000001 and on")
-            require(asn not in asns, at, f"{asn} stands twice in the file", "use another number")
+            require(not _is_reserved(asn), at, f"{asn} is a reserved AS number (IANA)", "use 3000001 or higher")
+            require(asn not in asns, at, f"{asn} appears twice in the file", "use another number")
             asns.add(asn)
     for number, vantage in enumerate(topology.vantage):
         good = 0 < vantage.uplink_mbit <= 100_000
@@ -90,7 +90,7 @@ def _check(topology: Topology, where: str) -> None:
 
 
 def _is_reserved(asn: int) -> bool:
-    """Whether nobody can hold it (RFC 7607: 0, 6793: 23456, 5398, 6996, 7300), or it has more than 32 bits."""
+    """Whether it cannot be assigned (RFC 7607: 0, 6793: 23456, 5398, 6996, 7300), or has more than 32 bits."""
     return not 0 < asn < 4_200_000_000 or asn == 23456 or 64496 <= asn <= 65551
 
 
@@ -100,39 +100,46 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
     require(
         server.organisation in known,
         f"{at}.organisation",
-        f"there is no organisation {server.organisation!r}",
-        f"known are: {', '.join(known)}",
+        f"unknown organisation {server.organisation!r}",
+        f"use one of: {', '.join(known)}",
     )
     for kind, names in (("domains", server.domains), ("cnames", server.cnames)):
         for name in names:
-            require(bool(_DOMAIN.fullmatch(name)), f"{at}.{kind}", f"{name!r} is no domain", "use www.name.example")
-            require(name not in domains, f"{at}.{kind}", f"{name} stands twice in the file", "use another name")
+            require(
+                bool(_DOMAIN.fullmatch(name)), f"{at}.{kind}", f"{name!r} is not a valid domain", "use www.name.example"
+            )
+            require(name not in domains, f"{at}.{kind}", f"{name} appears twice in the file", "use another name")
             domains.add(name)
     sites_only = any(server.name in (site.server, site.other_server) for site in topology.site) and not server.files
     named = bool(server.domains) or sites_only
-    require(named, f"{at}.domains", "there is none", "name one, such as www.name.example, or add a [[site]]")
+    require(named, f"{at}.domains", "missing", "add one, such as www.name.example, or add a [[site]]")
     served = bool(server.files) or not server.domains
-    require(served, f"{at}.files", "there is none", 'add one, such as { path = "/a.bin", size = "2 MB" }')
+    require(served, f"{at}.files", "missing", 'add one, such as { path = "/a.bin", size = "2 MB" }')
     fair = not (server.pretends_quic and server.quic)
-    require(fair, f"{at}.pretends_quic", "the server has QUIC", "add quic = false, or leave it out")
+    require(fair, f"{at}.pretends_quic", "the server has QUIC", "add quic = false, or remove this field")
     for file in server.files:
-        require(bool(_FILE.fullmatch(file.path)), f"{at}.files", f"{file.path!r} is no path", "use /folder/name.bin")
+        require(
+            bool(_FILE.fullmatch(file.path)),
+            f"{at}.files",
+            f"{file.path!r} is not a valid path",
+            "use /folder/name.bin",
+        )
         _check_number(require, f"{at}.files.size", partial(parse_size, file.size), 1, 1_000_000_000)
     require(1 <= server.initcwnd <= 1000, f"{at}.initcwnd", f"{server.initcwnd} is out of range", "use 1 to 1000")
     require(
         bool(re.fullmatch(r"[a-z0-9_]{1,15}", server.congestion_control)),
         f"{at}.congestion_control",
-        f"{server.congestion_control!r} is no algorithm",
+        f"{server.congestion_control!r} is not a valid algorithm",
         "use cubic, reno or bbr",
     )
     vantages = [vantage.name for vantage in topology.vantage]
     for name in server.paths:
-        require(name in vantages, f"{at}.paths.{name}", "there is no such vantage point", f"use {', '.join(vantages)}")
+        require(name in vantages, f"{at}.paths.{name}", "unknown vantage point", f"use {', '.join(vantages)}")
     for name in vantages:
-        require(name in server.paths, f"{at}.paths.{name}", "it is missing", "say rtt_ms and rate_mbit of this path")
+        require(name in server.paths, f"{at}.paths.{name}", "missing", "give rtt_ms and rate_mbit of this path")
         _check_path(require, f"{at}.paths.{name}", server.paths[name])
     if server.edge:
-        require(server.fault is None, f"{at}.fault", "an edge cannot have a fault", "leave out edge or fault")
+        require(server.fault is None, f"{at}.fault", "an edge cannot have a fault", "remove edge or fault")
         _check_path(require, f"{at}.edge", server.edge.path)
 
 
@@ -145,7 +152,7 @@ def _check_path(require: _Require, at: str, path: PathSpec) -> None:
 
 
 def _check_number(require: _Require, at: str, number: _Number, low: float, high: float) -> None:
-    """Refuses a number outside [low, high], and a size that is not written as one."""
+    """Refuses a number outside [low, high], and a size that is not valid."""
     try:
         value = number()
     except ValueError as error:
@@ -155,30 +162,37 @@ def _check_number(require: _Require, at: str, number: _Number, low: float, high:
 
 
 def _check_sites(topology: Topology, domains: set[str], require: _Require) -> None:
-    """Refuses sites that cannot be. `domains` are the names that are taken; the sites' are added."""
+    """Refuses sites that are not valid. `domains` are the names in use; the sites' are added."""
     for number, site in enumerate(topology.site):
         at = f"site.{number}"
         _check_site_fields(topology, site, at, require)
         for name in site.domains:
-            require(bool(_DOMAIN.fullmatch(name)), f"{at}.domain", f"{name!r} is no domain", "use www.name.example")
-        # A name that does not resolve has no host, and is taken all the same.
+            require(
+                bool(_DOMAIN.fullmatch(name)), f"{at}.domain", f"{name!r} is not a valid domain", "use www.name.example"
+            )
+        # A name that does not resolve has no host, but is in use all the same.
         hosts = [host.name for domain in site.domains for host in sites.hosts_of_site(site, domain)]
         for name in dict.fromkeys([*site.domains, *hosts]):
-            require(name not in domains, f"{at}.domain", f"{name} stands twice in the file", "use another name")
+            require(name not in domains, f"{at}.domain", f"{name} appears twice in the file", "use another name")
             domains.add(name)
     for server in topology.server:
         good = not sites.need_site_server(topology, server) or (not server.domains and server.edge is None)
-        what = "it has sites that only our own program can serve (docs/design/lab.md), so it cannot be measured"
-        require(good, f"server.{server.name}.domains", what, "give these sites a server of their own")
+        what = "it has sites that need Upshift's own server program (docs/design/lab.md), so it cannot be measured"
+        require(good, f"server.{server.name}.domains", what, "put these sites on a separate server")
 
 
 def _check_site_fields(topology: Topology, site: Site, at: str, require: _Require) -> None:
-    """The fields that a site's kind needs are there, the others are not, and each makes sense."""
+    """Checks that a site has exactly the fields that its kind needs, with valid values."""
     servers = {server.name: server for server in topology.server}
     kind = site.table
-    what = f"{site.domain!r} and count do not fit"
+    what = f"{site.domain!r} does not match count"
     several = site.count is not None
-    require((SITE_NUMBER in site.domain) == several, f"{at}.domain", what, "several sites have {n} in it, and a count")
+    require(
+        (SITE_NUMBER in site.domain) == several,
+        f"{at}.domain",
+        what,
+        "several sites need both {n} in the domain and a count",
+    )
     good = site.count is None or 1 <= site.count <= MOST_SITES
     require(good, f"{at}.count", f"{site.count} is out of range", f"use 1 to {MOST_SITES}")
     for field, value, needed in (
@@ -187,14 +201,14 @@ def _check_site_fields(topology: Topology, site: Site, at: str, require: _Requir
         ("leads_to", site.leads_to, kind.leads_away),
     ):
         what = f"a site of the kind {site.kind} {'needs one' if needed else 'has none'}"
-        require((value is not None) == needed, f"{at}.{field}", what, "add it" if needed else "leave it out")
+        require((value is not None) == needed, f"{at}.{field}", what, "add it" if needed else "remove it")
     for field, name in (("server", site.server), ("other_server", site.other_server)):
         if name is not None:
-            known = f"known are: {', '.join(servers)}"
-            require(name in servers, f"{at}.{field}", f"there is no server {name!r}", known)
+            known = f"use one of: {', '.join(servers)}"
+            require(name in servers, f"{at}.{field}", f"unknown server {name!r}", known)
             good = servers[name].fault is None
-            require(good, f"{at}.{field}", f"{name} fails on purpose", "use a server without a fault")
+            require(good, f"{at}.{field}", f"{name} has a fault", "use a server without a fault")
     good = site.other_server is None or site.other_server != site.server
-    require(good, f"{at}.other_server", "it is the site's own server", "name another one")
+    require(good, f"{at}.other_server", "same as the site's server", "use another server")
     good = site.leads_to is None or bool(_URL.fullmatch(site.leads_to))
-    require(good, f"{at}.leads_to", f"{site.leads_to!r} is no URL", "use https://www.name.example/file.bin")
+    require(good, f"{at}.leads_to", f"{site.leads_to!r} is not a valid URL", "use https://www.name.example/file.bin")
