@@ -182,7 +182,7 @@ def test_no_permission_for_namespaces(world: Any, out: Path, who: str) -> None:
         prefix = ["unshare", "--user", "--map-root-user", "--", "sh", "-ec", DENIED, "sh"]
     before = Path("/proc/sys/user/max_user_namespaces").read_text()
     sentence = world.upshift("run", "c.toml", "--out", out, prefix=prefix).sentence()
-    assert "there is no permission to make namespaces (" in sentence and "run as root, or allow user" in sentence
+    assert "no permission to create namespaces (" in sentence and "run as root, or allow user" in sentence
     assert Path("/proc/sys/user/max_user_namespaces").read_text() == before
 
 

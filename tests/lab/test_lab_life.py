@@ -105,7 +105,7 @@ def test_kill_9_of_the_holder_takes_everything_with_it(mini: Path) -> None:
     os.kill(state["pid"], signal.SIGKILL)
     assert wait_until(lambda: not folder.alive())
     assert not [left for left in remains(mini.stem) if not left.startswith(str(folder.root))]
-    control.up(mini)  # what is left are files, and they are in nobody's way
+    control.up(mini)  # what is left are files, and they do no harm
     assert folder.alive()
 
 
@@ -233,5 +233,5 @@ def test_a_taken_port_is_a_sentence(mini: Path, monkeypatch: pytest.MonkeyPatch)
         return plan
 
     monkeypatch.setattr(control, "make_plan", crowded)
-    with pytest.raises(LabError, match=r"the lab's s ended with code 1; its last words .*address already in use"):
+    with pytest.raises(LabError, match=r"the lab's s ended with code 1; end of its log .*address already in use"):
         control.up(mini)

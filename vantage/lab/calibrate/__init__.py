@@ -1,1 +1,1 @@
-"""Whether a lab does what its topology says."""
+"""Checks that a lab behaves as its topology says."""

@@ -1,8 +1,7 @@
-"""Measures a lab against its own topology: round-trip times, rates, queues, losses, and drops that nobody programmed.
+"""Measures a lab against its own topology: round-trip times, rates, queues, losses, and unprogrammed drops.
 
-Every measurement runs in the lab's nodes and believes the kernel's clocks and counters, not the emulator's; only queue
-occupancy, which nobody else can see, is the emulator's word. A deviation on a host that was too busy to tell is no
-verdict.
+Every measurement runs in the lab's nodes and relies on the kernel's clocks and counters, not the emulator's. Only queue
+occupancy, which is not visible elsewhere, comes from the emulator. On a busy host a deviation is not a verdict.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Calibration:
     """Measures one lab. Close it, for instance by `contextlib.closing`.
 
     Args:
-        own: the lab is nobody else's, so that paths may be changed for a while.
+        own: the lab belongs to this process, so paths may be changed temporarily.
         quick: fewer paths and samples.
 
     Attributes:
@@ -86,7 +85,7 @@ class Calibration:
         self._emulator.close()
 
     def run(self, progress: Progress) -> list[Check]:
-        """All comparisons, one after the other: they would disturb each other."""
+        """All comparisons, one at a time, since they would disturb each other."""
         before = self._emulator.ask("snapshot")
         steps = list(self._steps())
         checks: list[Check] = []
@@ -160,7 +159,7 @@ class Calibration:
         )
 
     def rate(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
-        """UDP at 1.2 times the rate; the median of five windows with little steal, and the queue's fullest moment."""
+        """UDP at 1.2 times the rate; the median of five windows with little steal, and the queue's peak."""
         here, there = self._lab.place(vantage), self._lab.place(server.name)
         windows = WANTED_WINDOWS + (2 if self._quick else 6)
         pairs = [[server.name, vantage]]
@@ -201,7 +200,7 @@ class Calibration:
         return [rate, queue]
 
     def loss(self, vantage: str, server: Server) -> Check:
-        """The packets lost of one connection are those that the seed says (`pathem --selftest-loss`)."""
+        """The lost packets of one connection are those given by the seed (`pathem --selftest-loss`)."""
         path = server.paths[vantage]
         here, there = self._lab.place(vantage), self._lab.place(server.name)
         local, remote = (self._lab.plan.addresses[name].ipv4 for name in (vantage, server.name))
@@ -220,17 +219,17 @@ class Calibration:
             what="loss pattern",
             where=f"{server.name} - {vantage}",
             programmed=f"{len(wanted)} of {count}",
-            measured=f"{len(lost)}, {len(lost ^ wanted)} of them others",
+            measured=f"{len(lost)}, {len(lost ^ wanted)} differ",
             good=lost == wanted,
         )
 
     def sweep(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
-        """The rate check on a path that is given this rate for a while."""
+        """The rate check on a path that temporarily has this rate."""
         pair = {"from": server.name, "to": vantage, "delay_us": round(path.rtt_ms * 500)}
         law: dict[str, object] = {"loss": None, "ecn_threshold_bytes": None}
         law |= {"rate_bps": round(path.rate_mbit * 1e6), "queue_bytes": path.queue_bytes}
         self._emulator.ask("set_pair", **pair, **law)
-        # The peak of the queue is that of all times: on a path that had a longer queue it says nothing.
+        # The queue's peak is since the start, so it is meaningless on a path that had a longer queue before.
         return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
 
 
@@ -240,9 +239,9 @@ def round_trip_noise(
     """Why the host was too busy, or wakes too late, to measure a round trip.
 
     Args:
-        excess_ms: by how much the median missed what is tolerated; infinite where it was too short, which no delay of
-            the host can explain.
-        late_p50_ms, late_p99_ms: how late the emulator delivered meanwhile.
+        excess_ms: by how much the median exceeded the tolerance; infinite if it was too short, which no delay of the
+            host can explain.
+        late_p50_ms, late_p99_ms: how late the emulator delivered during the measurement.
         steal: share of the processors' time that went to other guests.
     """
     if late_p99_ms > LATENESS_LIMIT_MS:
@@ -252,7 +251,7 @@ def round_trip_noise(
     if excess_ms <= wake_ms + 2 * max(wake_ms, late_p50_ms):
         return f"this host wakes {max(wake_ms, late_p50_ms):.2f} ms late (median)"
     if steal > STEAL_LIMIT and excess_ms < float("inf"):
-        return f"other guests took {steal:.0%} of the processors' time"
+        return f"other guests took {steal:.0%} of the CPU time"
     return None
 
 
@@ -260,18 +259,18 @@ def rate_noise(windows: Sequence[dict[str, float]], calm: int, late_ms: float, s
     """Why the host was too busy to measure a rate; `sent` is the sender's rate over the path's."""
     idle = statistics.median(window["idle"] for window in windows)
     if calm < WANTED_WINDOWS:
-        return f"only {calm} of {len(windows)} seconds had little steal"
+        return f"only {calm} of {len(windows)} one-second windows had little steal"
     if idle < IDLE_LIMIT:
-        return f"the processors were busy {100 - 100 * idle:.0f} % of the time"
+        return f"the CPUs were busy {100 - 100 * idle:.0f} % of the time"
     if late_ms > LATENESS_LIMIT_MS:
         return f"the emulator was {late_ms:.1f} ms late (99th percentile)"
     if sent < LEAST_OVERLOAD:
-        return f"the sender reached {sent:.2f} times the rate only"
+        return f"the sender reached only {sent:.2f} times the rate"
     return None
 
 
 def unprogrammed(before: dict[str, Any], after: dict[str, Any]) -> Check:
-    """Whether any packet was lost that the topology did not want lost."""
+    """Whether any packet was lost that the topology did not program."""
     lost = sum(new[what] - old[what] for old, new in zip(before["pairs"], after["pairs"], strict=True)
                for what in ("overflow", "write_errors"))  # fmt: skip
     for old, new in zip(before["nodes"], after["nodes"], strict=True):
@@ -301,21 +300,21 @@ def probe(place: LabPlace, *arguments: str) -> dict[str, Any]:
 
 
 def start_probe(place: LabPlace, *arguments: str) -> process.Child:
-    """Starts a probe that says when it is ready."""
+    """Starts a probe that reports when it is ready."""
     return place.start(_argv(arguments), stdout=True, stderr=True)
 
 
 def wait_ready(child: process.Child) -> None:
-    """Waits for the word of a probe. Raises LabError where it ends instead."""
+    """Waits until a probe is ready. Raises LabError if it ends instead."""
     if child.stdout is None or child.stderr is None or child.stdout.readline() != "ready\n":
         said = child.stderr.read().strip().splitlines() if child.stderr else []
-        raise LabError(f"a measuring program failed ({said[-1] if said else 'without a word'})")
+        raise LabError(f"a measuring program failed ({said[-1] if said else 'no error message'})")
 
 
 def read_answer(child: process.Child) -> dict[str, Any]:
-    """The document of a probe."""
+    """The JSON document that a probe prints."""
     line = child.stdout.readline() if child.stdout else ""
     if not line:
-        raise LabError("a measuring program ended without an answer")
+        raise LabError("a measuring program ended without output")
     found: dict[str, Any] = json.loads(line)
     return found

@@ -3,8 +3,8 @@
     probe.py ping ADDRESS --count N --interval-ms N       round-trip times by ICMP echo [ms]
     probe.py blast ADDRESS PORT --rate-mbit R --seconds S --burst N [--count N]
                                                           numbered UDP packets of 1500 bytes (with IP header)
-    probe.py count PORT --windows N --device DEV          bytes that came in per one-second window, and steal
-    probe.py collect PORT --idle-s S                      which numbers came
+    probe.py count PORT --windows N --device DEV          bytes received per one-second window, and steal
+    probe.py collect PORT --idle-s S                      sequence numbers received
 
 Only addresses of the lab (or loopback) are accepted; all loops are bounded.
 """
@@ -37,15 +37,15 @@ READY = "ready\n"
 
 
 def check(address: str) -> str:
-    """The address, or the end of the program where it is not the lab's."""
+    """Returns the address; ends the program if it is not in the lab."""
     ip = ipaddress.ip_address(address)
     if not any(ip.version == network.version and ip in network for network in ALLOWED):
-        raise SystemExit(f"{address} is no address of the lab")
+        raise SystemExit(f"{address} is not an address of the lab")
     return address
 
 
 def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
-    """Round-trip times between the kernel's own time stamps, so that our system calls and our waking do not count."""
+    """Round-trip times between the kernel's own time stamps, so that system calls and wake-ups do not count."""
     times: list[float] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as echo:
         echo.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TIMESTAMPS)
@@ -64,7 +64,7 @@ def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
 
 
 def receive(echo: socket.socket, flags: int = 0) -> tuple[bytes, int]:
-    """A packet, or with MSG_ERRQUEUE word of one that left, and the kernel's time stamp of it [ns]."""
+    """A received packet, or with MSG_ERRQUEUE a report of a sent one, and the kernel's time stamp [ns]."""
     data, ancillary, _, _ = echo.recvmsg(2048, 512, flags)
     stamps = [value for level, kind, value in ancillary if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPING)]
     seconds, nanoseconds = struct.unpack("@ll", stamps[0][:16])
@@ -80,7 +80,7 @@ def blast(address: str, port: int, rate_mbit: float, seconds: float, burst: int,
         out.bind(("", FIRST_PORT))
         out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
         out.connect((check(address), port))
-        whole = cuts_bursts(out, size)
+        whole = can_segment(out, size)
         start = time.monotonic_ns()
         end = start + int(min(seconds, LONGEST_S) * 1e9)
         due = float(start)
@@ -88,7 +88,7 @@ def blast(address: str, port: int, rate_mbit: float, seconds: float, burst: int,
             if now < due:
                 time.sleep((due - now) / 1e9)
                 continue
-            # After a pause of the host, do not send all that was missed at once.
+            # After a pause of the host, do not send the whole backlog at once.
             due = max(due, now - 20e6) + gap_ns
             numbers = range(sent, sent + min(burst, count - sent))
             packets = [struct.pack("!I", number).ljust(size, b"\0") for number in numbers]
@@ -96,11 +96,11 @@ def blast(address: str, port: int, rate_mbit: float, seconds: float, burst: int,
                 for payload in [b"".join(packets)] if whole else packets:
                     out.send(payload)
             except ConnectionRefusedError:
-                continue  # nobody listens there any more; the rest of the time is short
+                continue  # the receiver has closed; the remaining time is short
             except OSError:
                 if not whole:
                     raise
-                # Some kernels cut only for devices that compute checksums (EIO otherwise).
+                # Some kernels segment only for devices that compute checksums (EIO otherwise).
                 out.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 0)
                 whole = False
                 continue
@@ -109,8 +109,8 @@ def blast(address: str, port: int, rate_mbit: float, seconds: float, burst: int,
     return {"sent": sent, "seconds": took, "rate_mbit": sent * PACKET_BYTES * 8 / took / 1e6}
 
 
-def cuts_bursts(out: socket.socket, size: int) -> bool:
-    """Whether the kernel cuts one send into packets of this size (udp(7), UDP_SEGMENT), which saves CPU time."""
+def can_segment(out: socket.socket, size: int) -> bool:
+    """Whether the kernel segments one send into packets of this size (udp(7), UDP_SEGMENT), which saves CPU time."""
     try:
         out.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
     except OSError:
@@ -123,7 +123,7 @@ def cuts_bursts(out: socket.socket, size: int) -> bool:
 def count_windows(port: int, windows: int, device: str) -> dict[str, object]:
     """Bytes that the device received in windows of one second, and the shares of CPU time that were stolen and idle.
 
-    The socket only keeps the kernel from answering that the port is closed; nobody has to read it.
+    The socket only prevents ICMP port unreachable; it need not be read.
     """
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
@@ -155,7 +155,7 @@ def reading(device: str) -> tuple[int, int, int, int, int]:
 
 
 def collect(port: int, idle_s: float) -> dict[str, object]:
-    """Numbers of the packets that came until none came for a while."""
+    """Sequence numbers of the packets received until none arrives for `idle_s`."""
     numbers: list[int] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_000_000)
@@ -168,7 +168,7 @@ def collect(port: int, idle_s: float) -> dict[str, object]:
 
 
 def announce() -> None:
-    """Says that packets may come now."""
+    """Reports that packets can be received now."""
     sys.stdout.write(READY)
     sys.stdout.flush()
 

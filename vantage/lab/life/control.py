@@ -30,24 +30,24 @@ LAB_VARIABLE = "UPSHIFT_LAB"
 
 NAMESPACE_REMEDY = (
     "run as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
-    "kernel.apparmor_restrict_unprivileged_userns); upshift doctor says more"
+    "kernel.apparmor_restrict_unprivileged_userns); see upshift doctor"
 )
-TUN_REMEDY = "load it (modprobe tun), and as an ordinary user also: sudo chmod 0666 /dev/net/tun"
+TUN_REMEDY = "load the module (modprobe tun); without root also: sudo chmod 0666 /dev/net/tun"
 
 
 def up(
     name: str | Path, *, attached: bool = False, let_cpus_sleep: bool = False, progress: Progress | None = None
 ) -> LabFolder:
-    """Builds a lab and returns its folder when every server answers.
+    """Builds a lab and returns its folder when all servers answer.
 
     Args:
         attached: the lab ends when this process ends, however it ends.
-        let_cpus_sleep: do not keep the host's CPUs awake, though packets may then be late.
+        let_cpus_sleep: do not keep the host's CPUs awake; packets may then be late.
 
     Raises:
-        LabError: a lab of that name is up already, or it could not be built; nothing is left of it then.
-        PlaceError: a program is missing, or there is no permission.
-        UsageError: the topology is wrong.
+        LabError: a lab of that name is up already, or it could not be built; then nothing is left of it.
+        PlaceError: a program or permission is missing.
+        UsageError: the topology is not valid.
     """
     path = find_topology(name)
     topology = load_topology(path)
@@ -56,18 +56,18 @@ def up(
     with folder.locked() as lock:
         if lock is None:
             raise LabError(
-                f"a lab named {topology.name} is up already, or just coming up",
+                f"a lab named {topology.name} is already up or coming up",
                 remedy=f"use it, or run: upshift lab down {topology.name}",
             )
         try:
-            _clear_remains(folder)
+            _remove_leftovers(folder)
             check_host()
             make_plan(topology, path.read_text(encoding="utf-8"), folder, let_cpus_sleep=let_cpus_sleep)
             own = {"pid": os.getpid(), "started_ticks": process.start_time_ticks(os.getpid()), "attached": attached}
             write_json(folder.owner, own)
             _start(folder, topology, lock, attached=attached, progress=progress)
         except BaseException:
-            # The lock is ours or the ended holder's: nobody else can be building here.
+            # The lock is ours or the ended holder's: no other process can be building here.
             _end_holder(folder)
             folder.remove()
             raise
@@ -81,14 +81,14 @@ def wait_abandoned(folder: LabFolder) -> None:
         time.sleep(0.02)
 
 
-def _clear_remains(folder: LabFolder) -> None:
-    """Clears what a dead lab of that name left. Call it with the lock held."""
+def _remove_leftovers(folder: LabFolder) -> None:
+    """Removes the processes and files of a dead lab of that name. Call it with the lock held."""
     end_joined(folder)
     shutil.rmtree(folder.root, ignore_errors=True)
 
 
 def check_host() -> None:
-    """Raises LabError where this host cannot hold a lab, with the remedy. Programs are checked where they are used."""
+    """Raises LabError, with the remedy, if this host cannot run a lab. Server programs are checked by the planner."""
     for program, package in (
         ("unshare", "util-linux"),
         ("nsenter", "util-linux"),
@@ -105,7 +105,7 @@ def check_host() -> None:
     tried = process.run([*_unshare(), "true"])
     if tried.returncode:
         said = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise LabError(f"there is no permission to make namespaces ({said})", remedy=NAMESPACE_REMEDY)
+        raise LabError(f"no permission to create namespaces ({said})", remedy=NAMESPACE_REMEDY)
 
 
 def _unshare() -> list[str]:
@@ -114,12 +114,12 @@ def _unshare() -> list[str]:
 
 
 _started: list[process.Child] = []
-"""Holders started by this process: a Popen that is forgotten while it runs would warn."""
+"""Holders started by this process: dropping the reference to a running Popen would warn."""
 
 
 def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, progress: Progress | None) -> None:
     owner = os.pidfd_open(os.getpid())
-    # A descriptor of its own, which `locked` does not close; the holder's copy keeps the lock.
+    # A duplicate, which `locked` does not close; the holder's copy keeps the lock.
     held = os.dup(lock)
     argv = [*_unshare(), sys.executable, "-m", "vantage.lab.life.holder", str(folder.root), "--owner-fd", str(owner)]
     # Our packages may be on this interpreter's path only (a checkout); the holder's folder may be another one.
@@ -143,7 +143,7 @@ def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, 
 
 
 def _follow(child: process.Child, folder: LabFolder, topology: Topology, progress: Progress | None) -> None:
-    """Reads the holder's reports until it is ready. Raises LabError with its sentence."""
+    """Reads the holder's reports until it is ready. Raises LabError with its error message."""
     reports = child.stdout
     if reports is None:
         raise LabError("the lab's holder has no output")
@@ -160,13 +160,13 @@ def _follow(child: process.Child, folder: LabFolder, topology: Topology, progres
                 progress.update(f"lab {topology.name}", done=report["done"], total=report["total"], note=note)
     log = folder.logs / "holder.log"
     tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] if log.exists() else []
-    raise LabError(f"the lab's holder ended while it built the lab ({tail[0] if tail else 'without a word'})")
+    raise LabError(f"the lab's holder ended while it built the lab ({tail[0] if tail else 'no error message'})")
 
 
 def down(folder: LabFolder) -> bool:
-    """Ends a lab and removes all that is its own, also after a crash; False where there was nothing.
+    """Ends a lab and removes everything that belongs to it, even after a crash; False if there was nothing to remove.
 
-    Raises LabError where something could not be removed.
+    Raises LabError if it does not end.
     """
     there = folder.root.exists() or folder.lock.exists()
     if not there:
@@ -182,9 +182,7 @@ def down(folder: LabFolder) -> bool:
                     folder.root.parent.rmdir()
                 return True
         if time.monotonic() > deadline:
-            raise LabError(
-                f"the lab {folder.name} does not end", where=str(folder.root), remedy="wait and try again, or see ps"
-            )
+            raise LabError(f"the lab {folder.name} does not end", where=str(folder.root), remedy="wait and try again")
         time.sleep(0.02)
 
 
@@ -194,7 +192,7 @@ def down_all() -> list[str]:
 
 
 def _end_holder(folder: LabFolder) -> None:
-    """Kills the holder; the kernel ends the rest of the lab with it. Works before state.json exists, too."""
+    """Kills the holder; the kernel ends the rest of the lab with it. Also works before state.json exists."""
     state = folder.read_state()
     if state is not None and isinstance(state.get("started_ticks"), int):
         process.kill_and_wait(int(state["pid"]), int(state["started_ticks"]))
@@ -205,9 +203,9 @@ def _end_holder(folder: LabFolder) -> None:
 
 
 def end_joined(folder: LabFolder) -> None:
-    """Ends programs that were started in the lab by `exec` or a campaign and are still there.
+    """Ends programs that `exec` or a campaign started in the lab and that are still running.
 
-    Only those that carry this lab's mark in their environment *and* are in another mount namespace than we are.
+    Only those with this lab's mark in their environment *and* in a mount namespace other than ours.
     """
     mark = f"{LAB_VARIABLE}={folder.root}".encode()
     own = Path("/proc/self/ns/mnt").stat().st_ino
@@ -235,7 +233,9 @@ def choose(name: str | None) -> LabFolder:
     for folder in alive:
         if folder.name == name:
             return folder
-    raise LabError(f"no lab named {name} is up", remedy=f"up are: {names}" if alive else f"run: upshift lab up {name}")
+    raise LabError(
+        f"no lab named {name} is up", remedy=f"labs that are up: {names}" if alive else f"run: upshift lab up {name}"
+    )
 
 
 def lab_of(name: str | Path) -> LabFolder:

@@ -4,11 +4,11 @@
 
 Started by `vantage.lab.life.control` inside `unshare`. It builds what FOLDER/plan.json says, reports each step as a
 JSON line on standard output (`{"step", "done", "total"}`, then `{"ready": true}` or `{"failed": SENTENCE}`), then
-watches the programs until it is told to stop. When it ends, however it ends, the kernel kills every process of the PID
-namespace, and with them go the TUN devices, the namespaces and the mounts: nothing can be left behind.
+watches the programs until it is stopped. When it ends, however it ends, the kernel kills every process of the PID
+namespace, and with them the TUN devices, namespaces and mounts disappear: nothing can be left behind.
 
-The owner is who started it, as a pidfd. While the lab comes up, and for all its life when it is attached, it ends when
-the owner ends.
+The owner is the process that started it, as a pidfd. The holder ends with its owner while the lab comes up, and later
+too if the lab is attached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vantage.lab.state import LabFolder
 from vantage.linux import cpu
 
 NICE = -10
-"""Of all programs of the lab, and of those that join it, where that is allowed."""
+"""For all programs of the lab, and those that join it, where permitted."""
 
 READY_TIMEOUT_S = 45.0
 LOG_TAIL_LINES = 5
@@ -73,15 +73,15 @@ class Holder:
         part.replace(self.folder.state)
 
     def step(self, what: str) -> None:
-        """Reports a finished step, and ends where the owner has ended."""
+        """Reports a finished step, and ends if the owner has ended."""
         self._done += 1
         say({"step": what, "done": self._done, "total": self._total})
         self.check_owner()
 
     def check_owner(self) -> None:
-        """Ends this process, and with it the lab, where the owner has ended."""
+        """Ends this process, and with it the lab, if the owner has ended."""
         if self._owner is not None and select.select([self._owner], [], [], 0)[0]:
-            self.save("failed", "whoever started this lab has ended")
+            self.save("failed", "the process that started this lab has ended")
             os._exit(0)
 
     def build(self) -> None:
@@ -90,7 +90,7 @@ class Holder:
         mounts.private_netns_folder()
         mounts.cover_resolv_conf(self.plan.resolv_conf)
         nodes = self.plan.nodes
-        _batch([f"netns add {node.name}" for node in nodes], "making the network namespaces")
+        _batch([f"netns add {node.name}" for node in nodes], "creating the network namespaces")
         self.step("namespaces")
         for node in nodes:
             settings = [f"{name}={value}" for name, value in node.sysctls.items()]
@@ -126,7 +126,7 @@ class Holder:
             self._check_child("pathem", deadline)
 
     def _check_child(self, name: str, deadline: float) -> None:
-        """Waits a little; raises where the program has ended or time is up."""
+        """Waits briefly; raises if the program has ended or time is up."""
         code = self.children[name].returncode
         if code is not None:
             raise LabError(
@@ -140,7 +140,7 @@ class Holder:
     def _tail(self, name: str) -> str:
         log = self.folder.logs / f"{name}.log"
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
-        return f"; its last words ({log}): " + " | ".join(lines) if lines else ""
+        return f"; end of its log ({log}): " + " | ".join(lines) if lines else ""
 
     def _await(self, program: ProgramPlan, deadline: float) -> None:
         for address, port in program.tcp:
@@ -149,11 +149,11 @@ class Holder:
         for port in program.udp:
             while not udp_bound(program.node, port):
                 self._check_child(program.name, deadline)
-        # What answered may be another program that has taken the port.
+        # Another program may have taken the port and answered.
         self._check_child(program.name, deadline)
 
     def supervise(self) -> NoReturn:
-        """Watches for ever; a signal ends it."""
+        """Watches the programs until a signal ends this process."""
         if not self._attached and self._owner is not None:
             os.close(self._owner)
             self._owner = None
@@ -168,7 +168,7 @@ class Holder:
             self._reap()
 
     def _reap(self) -> None:
-        """Orphans in the lab become our children: collect those that have ended, but not our own programs."""
+        """Orphans in the lab become our children: reap those that have ended, but not our own programs."""
         own = {child.pid for child in self.children.values()}
         for entry in _children_of_this_process():
             if entry not in own:
@@ -189,9 +189,9 @@ def _children_of_this_process() -> list[int]:
 
 def _remedy(tail: str) -> str | None:
     if "address already in use" in tail.lower():
-        return "another program of that node has taken the port; run: upshift lab down"
+        return "another program on that node uses the port; run: upshift lab down"
     if "/dev/net/tun" in tail:
-        return "make /dev/net/tun usable (modprobe tun; as an ordinary user also: sudo chmod 0666 /dev/net/tun)"
+        return "make /dev/net/tun usable (modprobe tun; without root also: sudo chmod 0666 /dev/net/tun)"
     return None
 
 
@@ -200,7 +200,7 @@ def _batch(lines: Sequence[str], doing: str, *options: str) -> None:
 
 
 def say(message: Mapping[str, object]) -> None:
-    """One line to whoever starts the lab; that it has gone is noticed elsewhere."""
+    """Writes one line to the process that starts the lab; `check_owner` notices if that has ended."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("--attached", action="store_true")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Process 1 ignores signals that it does not handle. The kernel clears up behind it, so it just goes.
+        # Process 1 ignores signals without a handler. The kernel cleans up after it, so it just exits.
         signal.signal(number, lambda *_: os._exit(0))
     # Programs of the lab may contact the lab only.
     os.environ[ENVIRONMENT_VARIABLE] = "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128"

@@ -1,9 +1,9 @@
-"""Enters a lab of an ordinary user and becomes a program there. Standard library only, started with `-I -S`.
+"""Enters a lab that runs without root, and executes a program there. Standard library only, started with `-I -S`.
 
     join.py PID NODE PROGRAM [ARGUMENT...]
 
-nsenter(1) would do, but it cannot keep capabilities across the start of the program when the user's number is not 0
-(`--keep-caps` came with util-linux 2.40): they have to be raised into the ambient set (capabilities(7)).
+nsenter(1) cannot keep capabilities across execve(2) for a user ID other than 0 before util-linux 2.40 (`--keep-caps`):
+they must be raised into the ambient set (capabilities(7)).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     """Joins user, mount and network namespace, then executes."""
     pid, node, *argv = sys.argv[1:]
     library = ctypes.CDLL(None, use_errno=True)
-    # All are opened before the first change of namespace: afterwards /proc and /run may be others.
+    # Open all before the first change of namespace: afterwards /proc and /run may differ.
     paths = (f"/proc/{pid}/ns/user", f"/proc/{pid}/ns/mnt", f"/proc/{pid}/root/run/netns/{node}")
     try:
         descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
@@ -31,7 +31,7 @@ def main() -> None:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
         keep_capabilities(library)
-        os.execvp(argv[0], argv)  # noqa: S606 - to become another program is its purpose
+        os.execvp(argv[0], argv)  # noqa: S606 - replacing this process is its purpose
     except OSError as error:
         sys.stderr.write(f"the lab's node {node} cannot be entered ({error})\n")
         raise SystemExit(125) from None

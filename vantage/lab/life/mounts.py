@@ -1,4 +1,4 @@
-"""The lab's private mount namespace: its own /run/netns and /etc/resolv.conf, all else as on the host."""
+"""The lab's private mount namespace: its own /run/netns and /etc/resolv.conf, everything else as on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NETNS = RUN / "netns"
 
 
 def private_netns_folder() -> None:
-    """Covers /run/netns, where iproute2 keeps namespaces, with an empty file system that nobody else sees."""
+    """Covers /run/netns, where iproute2 keeps namespaces, with an empty file system that is private to the lab."""
     try:
         NETNS.mkdir(mode=0o755, exist_ok=True)
     except PermissionError:
@@ -23,7 +23,7 @@ def private_netns_folder() -> None:
 
 
 def _private_run() -> None:
-    """An ordinary user cannot make /run/netns: covers /run with a folder that has all entries of the old one.
+    """Covers /run with a folder that has the same entries, since only root can create /run/netns.
 
     Everything stays reachable at its path (this lab's own folder may be below /run/user).
     """
@@ -41,13 +41,13 @@ def _private_run() -> None:
                 copy.touch()
                 _mount("--bind", str(entry), str(copy))
         except (OSError, LabError):
-            continue  # what cannot be bound is not ours to use either
+            continue  # if it cannot be bound, we may not use it either
     _mount("--move", str(staging), str(RUN))
     staging.rmdir()
 
 
 def cover_resolv_conf(replacement: Path) -> None:
-    """Makes programs in the lab ask the lab's DNS."""
+    """Makes programs in the lab use the lab's DNS server."""
     target = Path("/etc/resolv.conf")
     if target.exists():
         _mount("--bind", str(replacement), str(target.resolve()))

@@ -1,4 +1,4 @@
-"""Entering a network namespace in one thread of this process, for quick looks at a node."""
+"""Enters a network namespace in one thread of this process, for quick checks of a node."""
 
 from __future__ import annotations
 

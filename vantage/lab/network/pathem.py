@@ -24,16 +24,16 @@ UPLINK_QUEUE_BYTES = 2_000_000
 """Requests and acknowledgements never fill it."""
 
 COMPENSATION_US = 40
-"""What the emulator itself takes for a packet, each way (median of a quiet host): taken off every delay."""
+"""The emulator's own delay per packet, each way (median of a quiet host): subtracted from every delay."""
 TXQUEUELEN = 20_000
 LET_CPUS_SLEEP = "--let-cpus-sleep"
 """The emulator's option not to keep the host's CPUs awake."""
 
 
 def find_pathem() -> str:
-    """Path of the emulator: `$UPSHIFT_PATHEM`, beside our interpreter, where its wheel puts it, or on PATH.
+    """Path of the emulator: `$UPSHIFT_PATHEM`, next to our interpreter (where its wheel installs it), or on PATH.
 
-    Raises LabError where there is none.
+    Raises LabError if it is not found.
     """
     if given := os.environ.get("UPSHIFT_PATHEM"):
         return given
@@ -103,7 +103,7 @@ def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
 
 
 class Emulator:
-    """A client of the running emulator. One connection; threads take turns.
+    """A client of the running emulator. One connection, shared by threads.
 
     Raises:
         LabError: the emulator does not answer, or refuses.
@@ -140,15 +140,15 @@ class Emulator:
             raise LabError("the path emulator has ended", where=str(self._path), remedy="see: upshift lab status")
         answer = json.loads(line)
         if not isinstance(answer, dict) or "error" in answer:
-            said = answer.get("error") if isinstance(answer, dict) else "an answer of another kind"
+            said = answer.get("error") if isinstance(answer, dict) else "the answer is not an object"
             raise LabError(f"the path emulator refused {op!r}: {said}", where=str(self._path))
         return answer
 
     def timing(self, *, nice: int) -> dict[str, object]:
-        """How the lab keeps time: what keeps the CPUs awake, and the priority of the emulator and of the others.
+        """What the lab's timing depends on: what keeps the CPUs awake, and priorities.
 
         Args:
-            nice: of the lab's other programs.
+            nice: nice value of the lab's other programs.
         """
         scheduling = self.ask("snapshot", pairs=[])["global"]["scheduling"]
         return {

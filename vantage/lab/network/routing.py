@@ -1,11 +1,11 @@
 """The lab's routing table, as a route collector would have dumped it, and the organisations of its AS numbers.
 
 The RIB is TABLE_DUMP_V2 (RFC 6396, section 4.3) with three peers. Each organisation announces its IPv4 and IPv6 prefix;
-paths lead through invented transit networks, some with prepending. What real tables have, and a reader must survive, is
-in it, too: default routes, an aggregate whose path ends in an AS_SET, an origin that one peer sees otherwise (MOAS,
-where an organisation has two AS numbers), a customer's private AS number that leaks at the end of a path.
+paths lead through invented transit networks, some with prepending. It also has what occurs in real tables: default
+routes, an aggregate whose path ends in an AS_SET, a prefix with a different origin at one peer (MOAS, for organisations
+with two AS numbers), a customer's private AS number that leaks at the end of a path.
 
-The organisations have the form of CAIDA's as-org2info
+The organisations are in the format of CAIDA's as-org2info
 (https://publicdata.caida.org/datasets/as-organizations/README.txt).
 """
 
@@ -24,12 +24,12 @@ from vantage.lab.addresses import IPV4, IPV6, prefixes
 from vantage.lab.topology import Organisation, Topology
 
 TIMESTAMP = 1_767_225_600
-"""2026-01-01 00:00 UTC: a lab's table is the same whenever it is written."""
+"""2026-01-01 00:00 UTC: fixed, so that the table does not depend on when it is written."""
 
 TABLE_DUMP_V2, PEER_INDEX_TABLE, RIB_IPV4_UNICAST, RIB_IPV6_UNICAST = 13, 1, 2, 4
 AS_SET, AS_SEQUENCE = 1, 2
 PRIVATE_ASN = 64512
-"""RFC 6996; no vote counts for it."""
+"""RFC 6996; ignored when origins are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ PEERS = (
     Peer(asn=3_001_003, address="fd00:198:18::103"),
 )
 TRANSITS = tuple(range(3_001_101, 3_001_107))
-"""Invented, as the peers are: no registry has given out numbers of this range."""
+"""Invented, as the peers are: no registry has assigned numbers in this range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +64,13 @@ class Route:
 def routes(topology: Topology) -> Iterator[Route]:
     """All routes, in the order of a dump: IPv4 before IPv6, then by prefix."""
     announced = prefixes(topology)
-    everybody = tuple(sorted(organisation.asn for organisation in topology.organisation))
+    all_origins = tuple(sorted(organisation.asn for organisation in topology.organisation))
     found: list[Route] = []
     for whole in (IPV4, IPV6):
         default = ipaddress.ip_network((0, 0)) if whole.version == 4 else ipaddress.IPv6Network((0, 0))
         found.append(Route(prefix=default, peer=0, path=(PEERS[0].asn,)))
         found += [
-            Route(prefix=whole, peer=number, path=(peer.asn, TRANSITS[number]), origins=everybody)
+            Route(prefix=whole, peer=number, path=(peer.asn, TRANSITS[number]), origins=all_origins)
             for number, peer in enumerate(PEERS)
         ]
     for organisation in topology.organisation:
@@ -85,12 +85,12 @@ def routes(topology: Topology) -> Iterator[Route]:
 
 def _path(topology: Topology, organisation: Organisation, number: int) -> tuple[int, ...]:
     """From a peer through one to three transits to the origin, which in part prepends itself."""
-    chance = random.Random(topology.seed_of("path", organisation.name, str(number)))
-    transits = chance.sample(TRANSITS, chance.randint(1, 3))
+    rng = random.Random(topology.seed_of("path", organisation.name, str(number)))
+    transits = rng.sample(TRANSITS, rng.randint(1, 3))
     origin = organisation.asn
     if number == 2 and organisation.siblings:
-        origin = organisation.siblings[0]  # one peer of three: it has no majority
-    tail = (origin,) * chance.choice((1, 1, 2, 3))
+        origin = organisation.siblings[0]  # one peer of three: a minority
+    tail = (origin,) * rng.choice((1, 1, 2, 3))
     if number == 1 and organisation.provider is Provider.OTHER:
         tail = (*tail, PRIVATE_ASN)
     return (PEERS[number].asn, *transits, *tail)
@@ -153,7 +153,7 @@ def _attribute(flags: int, kind: int, value: bytes) -> bytes:
 
 
 def as_organisations(topology: Topology) -> str:
-    """Who holds the AS numbers of the table."""
+    """The holders of the table's AS numbers, in the format of as-org2info."""
     holders: list[tuple[str, str, tuple[int, ...]]] = [
         (f"{organisation.name}-LAB", organisation.title, (organisation.asn, *organisation.siblings))
         for organisation in topology.organisation

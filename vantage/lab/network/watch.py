@@ -1,4 +1,4 @@
-"""Watching one path of the lab during a measurement run: was the emulator on time, and where did the packets go?"""
+"""Watches one path of the lab during a measurement run: the emulator's lateness, and what became of the packets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LabWatch:
 
     Args:
         ends: the vantage point and the server.
-        rtt_ms: of the path; it sets how much lateness voids a run.
+        rtt_ms: of the path; it determines how much lateness voids a run.
     """
 
     def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float) -> None:
@@ -32,14 +32,14 @@ class LabWatch:
         (self._here, self._local), (self._there, self._remote) = ends
         self._pairs = [[self._here, self._there], [self._there, self._here]]
         self._limit_ms = max(LATENESS_LIMIT_MS, rtt_ms / 4)
-        # Ports are used again: what an earlier run counted must not be counted again.
+        # Ports are reused: an earlier run's counts must not be included.
         emulator.ask("forget_flows", a=self._local, b=self._remote)
         self._before = emulator.ask("snapshot", pairs=self._pairs)
 
     def settle(self) -> None:
         """Returns when the path has been empty and quiet for some milliseconds, or after three seconds.
 
-        A moment without packets is not enough: what was delivered last may be about to be answered.
+        A moment without packets is not enough: the last delivered packet may be about to be answered.
         """
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         seen = -1
@@ -53,7 +53,7 @@ class LabWatch:
             time.sleep(QUIET_S)
 
     def finish(self) -> Verdict:
-        """Ends the watch and judges."""
+        """Ends the watch and returns the verdict."""
         flows = self._flows()
         if any(flow.sent != flow.received + flow.dropped for flow in flows.values()):
             self.settle()  # a straggler, such as the last acknowledgement of a connection that ended in between
@@ -68,7 +68,7 @@ class LabWatch:
 
 
 def lateness_ms(before: Mapping[str, Any], after: Mapping[str, Any], share: float = 0.99) -> float | None:
-    """How late packets were delivered between two snapshots: a percentile, or None where there was no packet.
+    """How late packets were delivered between two snapshots: a percentile, or None if there was no packet.
 
     Histogram buckets are half-open; inside the one that holds the percentile the values are taken as evenly spread.
     """
@@ -97,7 +97,7 @@ def lateness_ms(before: Mapping[str, Any], after: Mapping[str, Any], share: floa
 def judge(
     before: Mapping[str, Any], after: Mapping[str, Any], lateness_ms: float | None, limit_ms: float
 ) -> Disturbance | None:
-    """Why a run between two snapshots is void, None where it can be believed."""
+    """Why a run between two snapshots is void, None if it is valid."""
     if lateness_ms is not None and lateness_ms > limit_ms:
         late = f"the path emulator was {lateness_ms:.1f} ms late (99th percentile; the limit is {limit_ms:.1f} ms)"
         return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=late)

@@ -1,4 +1,4 @@
-"""One file per server kind: what it can do, and how to start it. Adding a server kind is adding a file."""
+"""One file per server kind: its roles, and how to start it. To add a server kind, add a file."""
 
 from upshift.registry import Registry
 from vantage.lab.server_kind import ServerKind

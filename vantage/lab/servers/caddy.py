@@ -1,4 +1,4 @@
-"""`caddy`: the ordinary web server of the lab, from the distribution's packages; it speaks QUIC by quic-go."""
+"""`caddy`: the ordinary web server of the lab, from the distribution's packages; its QUIC is quic-go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALT_SVC = {"handle": [{"handler": "headers", "response": {"set": {"Alt-Svc": ['
 
 
 def _files(root: Path) -> dict[str, Any]:
-    """Files below `root`, with the lab's own types: Go's table is the host's, and lacks some."""
+    """Files below `root`, with the lab's own media types: Go's table depends on the host."""
     typed = [
         {
             "match": [{"path": [f"*.{ending}"], "file": {"root": str(root)}}],
@@ -32,7 +32,7 @@ def _files(root: Path) -> dict[str, Any]:
 
 
 def _caddy(apps: dict[str, Any], data: Path, logs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Admin interface off; nothing is kept, renewed or sent anywhere."""
+    """Admin interface off; nothing is stored, renewed or sent anywhere."""
     return {
         "admin": {"disabled": True, "config": {"persist": False}},
         "logging": {"logs": {"default": {"level": "WARN", "exclude": ["http.log.access"]}, **(logs or {})}},
@@ -52,7 +52,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     else:
         forward = _files(setup.content)
     own_quic = Role.QUIC in setup.roles
-    # Caddy says this by itself where it has HTTP/3.
+    # Caddy sends this itself if it provides HTTP/3.
     routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
     if server.domains:
         routes.append({"match": [{"host": server.domains}], "handle": [forward], "terminal": True})
@@ -83,7 +83,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     pairs = [setup.certificate(name) for name in setup.certificate_names]
     tls = {
         "certificates": {"load_files": [{"certificate": str(chain), "key": str(key)} for chain, key in pairs]},
-        # Tickets are worth nothing to measurements: connections are never resumed.
+        # Clients never resume connections, so tickets are useless.
         "session_tickets": {"disabled": True},
         "automation": {"policies": [{"disable_ocsp_stapling": True}]},
     }
@@ -91,7 +91,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
 
 
 def _host_route(host: Host, content: Path) -> dict[str, Any]:
-    """A site's host: files of its folder, and before them what is no plain file."""
+    """A site's host: answers that are not plain files first, then the files of its folder."""
     routes: list[dict[str, Any]] = []
     for path, answer in host.answers.items():
         match: dict[str, Any] = {"path": [path]}
@@ -115,7 +115,7 @@ def _access_log(path: Path) -> dict[str, Any]:
 
 
 def origin_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
-    """Caddy for an edge's origin: the files over plain HTTP, which only the edge can reach."""
+    """Caddy for an edge's origin: the files over plain HTTP; only the edge can reach it."""
     origin = {
         "listen": [f":{ORIGIN_PORT}"],
         "protocols": ["h1"],

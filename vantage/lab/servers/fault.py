@@ -1,4 +1,4 @@
-"""`fault`: a server whose downloads fail on purpose, by our program `vantage/lab/fault_server.py`."""
+"""`fault`: a server whose downloads fail, by our program `vantage/lab/fault_server.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 
 FAULT = ServerKind(
     name="fault",
-    help="Fails each download as the field fault says.",
+    help="Fails each download in the way given by the field fault.",
     roles=frozenset({Role.WEB}),
     programs=_programs,
     claims=_claims,

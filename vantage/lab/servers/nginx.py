@@ -27,8 +27,8 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 def cache_configuration(origin: str, folder: Path) -> str:
     """nginx as an edge's cache, in one process in the foreground.
 
-    Each client address has entries of its own: towards each vantage point the edge is another machine, as it would be
-    in a CDN, and the first download from each one has to fetch from the origin.
+    Each client address has its own entries: each vantage point sees a different cache, as in a CDN, and its first
+    download is fetched from the origin.
     """
     return f"""daemon off;
 master_process off;

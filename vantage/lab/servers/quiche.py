@@ -1,4 +1,4 @@
-"""`quiche`: HTTP/3 by our program h3serve (rust/h3serve), beside Caddy, which keeps TCP."""
+"""`quiche`: HTTP/3 by our program h3serve (rust/h3serve), beside Caddy, which serves TCP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 
 
 def hosts_document(setup: ServerSetup) -> dict[str, Any]:
-    """What h3serve reads by `--hosts`: the same hosts, files, cache and answers as Caddy's on this server."""
+    """The file for h3serve's `--hosts`: the same hosts, files, cache and answers as Caddy's on this server."""
     server = setup.server
     measured: dict[str, Any] = {"upstream": f"127.0.0.1:{CACHE_PORT}"} if server.edge else {"root": str(setup.content)}
     chain, key = setup.certificate(server.name)
@@ -72,7 +72,7 @@ def hosts_document(setup: ServerSetup) -> dict[str, Any]:
 
 
 def _host(host: Host, folder: Path) -> Mapping[str, Any]:
-    """A site's host: files of its folder, and before them what is no plain file."""
+    """A site's host: answers that are not plain files first, then the files of its folder."""
     answers: dict[str, Any] = {}
     for path, answer in host.answers.items():
         given = {"status": answer.status, "text": answer.text}
@@ -87,7 +87,7 @@ def _host(host: Host, folder: Path) -> Mapping[str, Any]:
 
 QUICHE = ServerKind(
     name="quiche",
-    help="HTTP/3 by quiche (our h3serve); TCP stays with Caddy.",
+    help="HTTP/3 by quiche (our h3serve); Caddy serves TCP.",
     roles=frozenset({Role.QUIC}),
     programs=_programs,
     missing=_missing,

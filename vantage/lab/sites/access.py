@@ -1,4 +1,4 @@
-"""What the servers of sites saw: their access logs, which both kinds of server write in Caddy's form."""
+"""Access logs of the sites' servers, which all kinds of server write in Caddy's format."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Access:
     at: float
     """When it arrived [s since the epoch]."""
     client: str
-    """Address that asked."""
+    """Address of the client."""
     method: str
     host: str
     path: str
     """With the query, as the client wrote it."""
     user_agent: str
     status: int
-    """0 where the connection ended without an answer."""
+    """0 if the connection ended without an answer."""
     sent_bytes: int
     """Of the body: written to the connection, of which the last few 100 kB may never have arrived."""
 
 
 def read_access(path: Path, *, server: str) -> Iterator[Access]:
-    """The requests in a server's log, in the order in which they ended; a last line that is cut is passed over."""
+    """The requests in a server's log, in the order in which they ended; an incomplete last line is ignored."""
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):

@@ -23,19 +23,19 @@ IDLE_S = 30.0
 HANG_S = 3600.0
 PIECE = 16_384
 SEND_BUFFER = 65_536
-"""Small, so that what was sent has nearly arrived: the log is to tell how far a client read."""
+"""Small, so that most of what was sent has arrived: the log should show how far a client read."""
 
 REASONS = {200: "OK", 301: "Moved Permanently", 302: "Found", 404: "Not Found", 405: "Method Not Allowed"}
 TYPES = {"html": "text/html; charset=utf-8", "txt": "text/plain", "": "text/html; charset=utf-8"}
 MISSING = {"status": 404, "text": "There is no such page.\n"}
 
 
-class BrokenOffError(Exception):
+class ConnectionEndedError(Exception):
     """The connection ends without an answer."""
 
 
 class Request:
-    """One request, and what its log line will say."""
+    """One request, and the values of its log line."""
 
     def __init__(self, head: bytes) -> None:
         lines = head.decode("latin-1").split("\r\n")
@@ -61,17 +61,17 @@ class Request:
 
 
 class Server:
-    """Answers connections out of the table of sites."""
+    """Answers connections from the table of sites."""
 
     def __init__(self, sites: dict[str, dict[str, Any]], log: TextIO) -> None:
         self._sites = sites
         self._log = log
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, with as many requests as come."""
+        """Serves one connection, with any number of requests."""
         client = str(writer.get_extra_info("peername")[0]).removeprefix("::ffff:")
         writer.transport.set_write_buffer_limits(high=PIECE)
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, BrokenOffError):
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, ConnectionEndedError):
             while True:
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), IDLE_S)
                 request = Request(head)
@@ -105,7 +105,7 @@ class Server:
                 writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 await writer.drain()
                 if reader.at_eof():
-                    raise BrokenOffError("the client has had enough")
+                    raise ConnectionEndedError("the client has closed")
                 request.sent += len(piece)
             if chunked:
                 writer.write(b"0\r\n\r\n")
@@ -122,11 +122,11 @@ class Server:
         else:
             # SO_LINGER of 0 s: close sends RST (tcp(7)).
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        raise BrokenOffError(fault)
+        raise ConnectionEndedError(fault)
 
 
 def context_for(hosts: list[str], certificates: Path) -> ssl.SSLContext:
-    """Certificates by the name that the client asks for; a context is made when its host is first asked for."""
+    """Certificates by SNI; a context is created when its host is first requested."""
     made: dict[str, ssl.SSLContext] = {}
 
     def own(host: str) -> ssl.SSLContext:

@@ -1,6 +1,6 @@
-"""Sites of a topology: which hosts they make, on which server, with which answers.
+"""Sites of a topology: their hosts, servers and answers.
 
-A site is a domain that a crawl visits; it is nothing that a campaign measures (those are a server's `domains`).
+A site is a domain that a crawl visits; campaigns do not measure it (they measure a server's `domains`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vantage.lab.site_kinds import Answer, SiteKind
 from vantage.lab.topology import Server, Site, Topology
 
 PRIVATE_ADDRESS = "10.18.0.1"
-"""What `inside.DOMAIN` and sites of the kind `private_address` resolve to (RFC 1918); nobody is there."""
+"""What `inside.DOMAIN` and sites of the kind `private_address` resolve to (RFC 1918); no host has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """What a crawl should make of a domain."""
+    """What a crawl should find at a domain."""
 
     domain: str
     kind: SiteKind
     url: str | None
-    """The file that is to be found, None where there is none by the rules."""
+    """The file that should be found; None if none qualifies."""
     size_bytes: int | None
 
 
@@ -44,7 +44,7 @@ def hosts(topology: Topology) -> list[Host]:
 
 
 def hosts_of(topology: Topology, server: Server) -> list[Host]:
-    """The hosts of sites that a server has."""
+    """The hosts of all sites on a server."""
     return [host for host in hosts(topology) if host.server == server.name]
 
 
@@ -75,12 +75,12 @@ def _filled(answer: Answer, domain: str, away: str | None) -> Answer:
 
 
 def need_site_server(topology: Topology, server: Server) -> bool:
-    """Whether the server has sites with answers that only our own program (`site_server.py`) gives."""
+    """Whether the server has sites that need our own server program (`sites/server.py`)."""
     return any(site.server == server.name and site.table.needs_site_server for site in topology.site)
 
 
 def planted(topology: Topology) -> list[Planted]:
-    """What a crawl should make of each site, in the order of the file."""
+    """What a crawl should find at each site, in the order of the file."""
     found = []
     for site in topology.site:
         for domain in site.domains:
