@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift.domain import Failure, Outcome, Transport
-from upshift.errors import PlaceError, UsageError
+from upshift.errors import PlaceError, UsageError, use_one_of
 from upshift.scrub import last_line, scrub
 from upshift.system.process import find_program
 
@@ -278,6 +278,6 @@ class Client:
                 raise UsageError(
                     f"the client {self.name} has no option {name!r}",
                     where=where,
-                    remedy=f"known are: {', '.join(known) or 'none'}",
+                    remedy=use_one_of(name, known) if known else "leave it out",
                 )
         return {name: known[name].parse(value, where=where) for name, value in options.items()}

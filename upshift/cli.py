@@ -8,14 +8,19 @@ from __future__ import annotations
 import errno
 import importlib
 import inspect
+import shlex
+import shutil
+import signal
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import upshift
-from upshift.errors import UpshiftError
+from upshift.errors import IncompleteError, UpshiftError, nearest
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
@@ -94,12 +99,18 @@ class LazyGroup(TyperGroup):
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-") and (meant := nearest(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         name, command, rest = super().resolve_command(ctx, args)
         return (name, load(name), rest) if name is not None and name in COMMANDS else (name, command, rest)
 
 
 app = typer.Typer(
-    cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -134,6 +145,29 @@ def _sentence(error: OSError) -> str:
     ).sentence()
 
 
+_RESUMED = (("run",), ("demo",), ("crawl",), ("survey", "options"), ("survey", "quic"), ("map", "fetch"))
+"""Commands that go on where they stopped when they are given again."""
+
+
+def resuming(program: str, arguments: Sequence[str]) -> str | None:
+    """The command line that goes on with what these arguments began, None where nothing goes on."""
+    if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
+        return None
+    if Path(program).name == "__main__.py":
+        said = [sys.executable, "-m", "upshift"]
+    else:
+        said = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
+    # What removes an earlier folder must not do so again.
+    return shlex.join([*said, *(argument for argument in arguments if argument != "--fresh")])
+
+
+def _say_how_to_go_on() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is impatient reads it, too
+    command = resuming(sys.argv[0], sys.argv[1:])
+    if command is not None:
+        print(f"upshift: to go on: {command}", file=sys.stderr)  # noqa: T201
+
+
 def main() -> None:
     """Runs the command line; turns our errors into one sentence and an exit code.
 
@@ -143,6 +177,8 @@ def main() -> None:
         app(prog_name="upshift")
     except UpshiftError as error:
         print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
+        if isinstance(error, IncompleteError):
+            _say_how_to_go_on()
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if error.errno not in _REMEDIES:
@@ -155,4 +191,9 @@ def main() -> None:
         print(f"upshift: {missing_extra(error, 'analysis').sentence()}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     except KeyboardInterrupt:
+        _say_how_to_go_on()
         raise SystemExit(130) from None
+    except SystemExit as end:
+        if end.code == 130:  # Typer makes it of Ctrl-C
+            _say_how_to_go_on()
+        raise

@@ -15,6 +15,8 @@ A failed download is none of these: it is a record with a cause (`upshift.domain
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class UpshiftError(Exception):
     """Base of all errors that Upshift raises on purpose.
@@ -78,3 +80,19 @@ class NoisyHostError(UpshiftError):
 def unreadable(error: OSError) -> str:
     """Why a file cannot be opened or read, as `what` of a UsageError."""
     return "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, None where none is near."""
+    import difflib  # only when somebody has mistyped
+
+    close = difflib.get_close_matches(wrong.lower(), known, n=1) or difflib.get_close_matches(wrong, known, n=1)
+    return close[0] if close else None
+
+
+def use_one_of(wrong: str, known: Iterable[str]) -> str:
+    """The remedy for a name that does not exist: the one that was probably meant, then all that there are."""
+    names = list(known)
+    meant = nearest(wrong, names)
+    listed = f"use one of: {', '.join(names)}"
+    return listed if meant is None else f"did you mean {meant}? {listed}"

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
+NAME_COLUMNS, BAR_COLUMNS, DONE_COLUMNS, FAILED_COLUMNS, SPEED_COLUMNS, LEFT_COLUMNS = 18, 16, 13, 9, 9, 5
+"""Widths of a bar's columns, the same for every command: bars stand below each other, and fit 80 columns. What is left
+of the line is the note's.
+"""
+
 
 class Progress(Protocol):
     """Receives how far each of several tasks is; tasks are made when they are first named."""
@@ -74,6 +79,7 @@ def show(*, as_json: bool = False, stream: TextIO | None = None) -> Iterator[Pro
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
+    from rich.table import Column
     from rich.text import Text
 
     class Speed(ProgressColumn):
@@ -82,15 +88,17 @@ def show(*, as_json: bool = False, stream: TextIO | None = None) -> Iterator[Pro
         def render(self, task: Task) -> Text:
             return Text("-/s" if task.speed is None else f"{task.speed:.2f}/s")
 
+    def fixed(width: int) -> Column:
+        return Column(width=width, no_wrap=True, overflow="ellipsis")
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        Speed(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        TextColumn("{task.description}", markup=False, table_column=fixed(NAME_COLUMNS)),
+        BarColumn(bar_width=BAR_COLUMNS),
+        MofNCompleteColumn(table_column=fixed(DONE_COLUMNS)),
+        TextColumn("{task.fields[failed]} failed", table_column=fixed(FAILED_COLUMNS)),
+        Speed(table_column=fixed(SPEED_COLUMNS)),
+        TimeRemainingColumn(compact=True, table_column=fixed(LEFT_COLUMNS)),
+        TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
     with RichProgress(*columns, console=Console(file=stream)) as progress:
         yield _Bars(progress)

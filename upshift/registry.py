@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, use_one_of
 
 
 class Named(Protocol):
@@ -62,10 +62,8 @@ class Registry(Generic[Variant], Mapping[str, Variant]):
         try:
             return self._variants[name]
         except KeyError:
-            known = ", ".join(self._variants)
-            raise UsageError(
-                f"there is no {self._kind.__name__.lower()} {name!r}", where=where, remedy=f"known are: {known}"
-            ) from None
+            what = f"there is no {self._kind.__name__.lower()} {name!r}"
+            raise UsageError(what, where=where, remedy=use_one_of(name, self._variants)) from None
 
     def __getitem__(self, name: str) -> Variant:
         return self._variants[name]

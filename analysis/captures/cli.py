@@ -58,8 +58,8 @@ def kpis(
 ) -> None:
     """KPIs of the TCP and QUIC connections in captures.
 
-    Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; docs/design/kpi-engine.md defines each KPI. A file that
-    is cut gives its rows and a warning; one that is no capture gives a sentence and exit code 2.
+    Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; what each KPI means is said below. A file that is cut
+    gives its rows and a warning; one that is no capture gives a sentence and exit code 2.
     """
     if out is not None and out.suffix != ".parquet":
         raise UsageError("-o writes a Parquet table", where=str(out), remedy="name FILE.parquet")
@@ -77,11 +77,17 @@ def kpis(
 
 
 def kpis_listing() -> dict[str, list[tuple[str, str]]]:
-    """The columns of `kpis.parquet`: for `upshift kpis --help`."""
+    """The columns of `kpis.parquet`, what each means and where that is defined: for `upshift kpis --help`."""
     from analysis.captures.kpis import ALL
 
     units = {"": "no unit", "1": "share, 0 to 1"}
-    return {"KPIs": [(kpi.name, f"[{units.get(kpi.unit, kpi.unit)}] {kpi.source}") for kpi in ALL.values()]}
+    said = "[{unit}] {meaning} Source: {source}."
+    return {
+        "KPIs": [
+            (kpi.name, said.format(unit=units.get(kpi.unit, kpi.unit), meaning=kpi.meaning, source=kpi.source))
+            for kpi in ALL.values()
+        ]
+    }
 
 
 def _warn(path: Path, sentence: str) -> None:

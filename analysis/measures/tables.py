@@ -20,7 +20,7 @@ from upshift.errors import UsageError
 THROUGHPUT_KPI = "mean_throughput"
 
 CPU_LIMIT = 0.7
-"""Share of a core above which the client itself may be what limits a download (design section 5, rule 7)."""
+"""Share of a core above which the client itself may be what limits a download."""
 
 
 class Grouping(StrEnum):

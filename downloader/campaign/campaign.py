@@ -107,7 +107,7 @@ class Campaign:
         return str(self.path.parent / self.lab)
 
     def budget_for(self, target: Target) -> float:
-        """Time budget [s] of every download of this target, the same for all configurations (design, rule 5).
+        """Time budget [s] of every download of this target, the same for all configurations.
 
         Twice what BL should need: three seconds of look-ups, handshakes and one lost SYN, then the file at
         `slowest_mbit`. A target whose size is not known counts as `max_bytes`.

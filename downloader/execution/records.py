@@ -130,7 +130,7 @@ def mark_void(downloads: Sequence[Download], why: Disturbance) -> list[Download]
 def same_object(downloads: Sequence[Download]) -> list[Download]:
     """The rows, with each `ok` one failed whose length or hash differs from what most of the run got.
 
-    Speed-ups compare times for the same bytes (design, section 5, rule 6). Where two objects are equally frequent, the
+    Speed-ups compare times for the same bytes. Where two objects are equally frequent, the
     one that came first in the run counts as the true one.
     """
     objects = Counter((d.body_bytes, d.body_sha256) for d in downloads if d.outcome == Outcome.OK)

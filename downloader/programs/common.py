@@ -239,7 +239,7 @@ class Document:
         return self.values[self._shaken] is not None
 
     def spent(self) -> None:
-        """The time budget is spent: says whether data was still arriving (design, section 5, rule 5)."""
+        """The time budget is spent: says whether data was still arriving."""
         budget_s = self.options.budget_s
         latest_s = self.values["last_byte_s"] or self.values["headers_s"]
         if not self.is_shaken:

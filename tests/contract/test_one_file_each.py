@@ -204,9 +204,9 @@ def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
         (CAMPAIGN.split("[[")[0].replace("permute", "# permute") + levels, "rack has no level 'sometimes'; accepted"),
         (
             CAMPAIGN.replace("quiche-narrow", "quiche-wide"),
-            "known are: aioquic, plain, quiche, quiche-narrow, requests",
+            "use one of: aioquic, plain, quiche, quiche-narrow, requests",
         ),
-        (CAMPAIGN.replace('["rack"]', '["rick"]'), "known are: ecn, rack, rmem, "),
+        (CAMPAIGN.replace('["rack"]', '["rick"]'), "use one of: ecn, rack, rmem, "),
     ):
         (copy / "wrong.toml").write_text(text)
         done = upshift(copy, "run", "wrong.toml", "--out", str(tmp_path / "out"))

@@ -33,11 +33,11 @@ GOOD_ROW = "domain,url,provider\na.example,https://a.example/x,other\n"
 FILES: dict[str, tuple[str, str]] = {
     "unknown factor": (
         HEAD + ONE + 'client = "requests"\nlevels = { pacing = "on" }\n',
-        r"c\.toml: configurations\[0\]: there is no factor 'pacing'; known are: ecn, .*window_scaling",
+        r"c\.toml: configurations\[0\]: there is no factor 'pacing'; use one of: ecn, .*window_scaling",
     ),
     "unknown factor to permute": (
         HEAD + 'permute = ["ecn", "pacing"]\n',
-        r"c\.toml: field permute: there is no factor 'pacing'; known are: ecn, ",
+        r"c\.toml: field permute: there is no factor 'pacing'; use one of: ecn, ",
     ),
     "unknown level": (
         HEAD + ONE + 'client = "requests"\nlevels = { ecn = "perhaps" }\n',
@@ -45,7 +45,7 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "unknown client": (
         HEAD + ONE + 'client = "wget"\n',
-        r"c\.toml: configurations\[0\]: there is no client 'wget'; known are: aioquic, ",
+        r"c\.toml: configurations\[0\]: there is no client 'wget'; use one of: aioquic, ",
     ),
     "wrong field": (HEAD + "iteration = 3\n", r"c\.toml: field iteration: there is no such field; mend"),
     "wrong type": (HEAD + 'iterations = "many"\n', r"c\.toml: field iterations: .*valid integer.*; mend that field"),

@@ -83,7 +83,7 @@ def test_ctrl_c_at_a_terminal(world: Any) -> None:
 
     hit = Hit(world, strike)
     assert hit.done.returncode == 130, (hit.done.returncode, hit.done.stderr)
-    assert not hit.done.sentences
+    assert hit.done.sentences == ["upshift: to go on: upshift run c.toml --out out"]
     assert not list(hit.out.glob("**/.*.part.pcap")), "the vantage point had not ended when the run did"
     assert faults.wait_until(lambda: not world.processes(), 3), "the lab was its own"
     rows = finish(world)
@@ -149,9 +149,8 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
         r"|is unhealthy \(its path emulator has ended\); run: .* run) the same command"
     )
     if part == "pathem":
-        said = (
-            r"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); run: upshift lab down"
-        )
+        remedy = "run: upshift lab down parts, then give the same command" if up else "give the same command"
+        said = rf"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); {remedy} again$"
     assert re.search(said, sentence), sentence
     assert all(row.outcome == "ok" for row in journaled(hit.out)), "what a dead lab does to downloads is no result"
     if up:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +42,81 @@ def test_every_command_answers_help(name: str) -> None:
     done = upshift(name, "--help")
     assert done.returncode == 0, done.stderr
     assert "Usage: upshift" in done.stdout
+
+
+@pytest.mark.parametrize("words", [[], ["kpis"], ["map"], ["map", "table"], ["survey", "quic"], ["lab", "up"]])
+def test_h_is_help(words: list[str]) -> None:
+    short, long = upshift(*words, "-h"), upshift(*words, "--help")
+    assert short.returncode == 0 and short.stdout == long.stdout and "-h, --help" in short.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ru"], "No such command 'ru'. Did you mean 'run'?"),
+        (["map", "tabel"], "No such command 'tabel'. Did you mean 'table'?"),
+        (["run", "--uot", "x"], "--out"),
+        (["lab", "up", "smal"], "unknown topology 'smal'; did you mean small? use one of: anrw, small"),
+    ],
+)
+def test_what_was_meant_is_named(words: list[str], said: str) -> None:
+    done = upshift(*words)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ma", "map"),
+        ("kpis --js", "--json"),
+        ("map ta", "table"),
+        ("survey q", "quic"),
+        ("lab calibrate --j", "--json"),
+    ],
+)
+def test_the_shell_completes(typed: str, offered: str) -> None:
+    words = f"upshift {typed}"
+    environment = {"_UPSHIFT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    argv = [sys.executable, "-m", "upshift"]
+    done = subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
+    assert offered in done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "my campaign.toml", "--out", "x"], "upshift run 'my campaign.toml' --out x"),
+        (["demo", "--fresh", "--out", "d"], "upshift demo --out d"),
+        (["survey", "quic", "list"], "upshift survey quic list"),
+        (["kpis", "x.pcap"], None),
+        (["map", "table", "x"], None),
+        ([], None),
+    ],
+)
+def test_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str | None) -> None:
+    monkeypatch.setattr(cli.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert cli.resuming("/usr/bin/upshift", arguments) == said
+    monkeypatch.setattr(cli.shutil, "which", lambda name: None)
+    here = None if said is None else said.replace("upshift", ".venv/bin/upshift", 1)
+    assert cli.resuming(".venv/bin/upshift", arguments) == here
+    module = None if said is None else said.replace("upshift", f"{sys.executable} -m upshift", 1)
+    assert cli.resuming("/x/upshift/__main__.py", arguments) == module
+
+
+def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path) -> None:
+    """A module that waits stands in for slow imports, so that the signal comes while one is imported."""
+    (tmp_path / "typer.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(30)\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    argv = [sys.executable, "-m", "upshift", "--help"]
+    with subprocess.Popen(argv, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as popen:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        popen.send_signal(signal.SIGINT)
+        _, said = popen.communicate(timeout=30)
+    assert (popen.returncode, said) == (130, "")
+    project = tomllib.loads((Path(cli.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["upshift"] == "upshift.__main__:main", "the installed program begins there, too"
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))

@@ -101,9 +101,9 @@ def comparison(**fields: Any) -> dict[str, Any]:
     [
         (
             comparison(config="scalded", vs="plain"),
-            "comparisons[1]: field config: there is no configuration 'scalded'; known are: warmup, plain, scaled",
+            "comparisons[1]: field config: there is no configuration 'scalded'; did you mean scaled? use one of: ",
         ),
-        (comparison(config="plain", vs="BL"), "comparisons[1]: field vs: there is no configuration 'BL'; known are"),
+        (comparison(config="plain", vs="BL"), "comparisons[1]: field vs: there is no configuration 'BL'; use one of"),
         (comparison(config="plain", vs="plain"), "comparisons[1]: field vs: plain is compared with itself; name two"),
         (comparison(config="scaled", vs="plain"), "comparisons[1]: field name: there are two named 'scaled vs plain'"),
         (comparison(config="scaled", vs="plain", name="x"), "field vs: 'scaled vs plain' compares these two already"),

@@ -87,7 +87,7 @@ def test_shipped_topologies_have_the_default(name: str) -> None:
         (
             "",
             'quic_server = "msquic"',
-            r"field server\.s\.quic_server: unknown QUIC server 'msquic'; use one of: .*qui",
+            r"field server\.s\.quic_server: unknown QUIC server 'msquic'; did you mean quiche\? use one of: .*qui",
         ),
         ('quic_server = "nginx"', "", r"field quic_server: unknown QUIC server 'nginx'; use one of: caddy, "),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
@@ -44,3 +45,29 @@ def test_plain_lines() -> None:
     with progress.show(stream=stream) as display:
         display.update("captures", done=3, total=3, failed=2)
     assert stream.getvalue().startswith("captures: 3/3, 2 failed")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bars_of_all_commands_have_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    places = set()
+    for task, total, note in (
+        ("MUC", 120, ""),
+        ("captures", 7, "x"),
+        ("reading rib.20260101.0000.bz2 [kB]", 123_456, "www.a-very-long-name.example ALL, and more of it"),
+        ("a [bold]name[/bold] of rich's", 1_000_000, ""),
+    ):
+        stream = Terminal()
+        with progress.show(stream=stream) as display:
+            display.update(task, done=1, total=total, failed=3, note=note)
+        shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+        line = [text for text in re.split(r"[\r\n]+", shown) if "failed" in text][-1]
+        assert len(line) <= 80
+        assert line.startswith(task[:3])
+        places.add((line.index("━"), line.rindex("━"), line.index("failed")))
+    assert len(places) == 1

@@ -64,7 +64,7 @@ def words_of(line: str) -> list[str]:
 def parse(words: Sequence[str]) -> None:
     """Lets the command that is named parse its arguments. Raises what the command line would refuse them with."""
     if not words or words[0].startswith("--"):
-        assert list(words) in ([], ["--help"], ["--version"]), words
+        assert list(words) in ([], ["--help"], ["--version"], ["--install-completion"]), words
         return
     assert words[0] in cli.COMMANDS, f"there is no command {words[0]}"
     command: Any = cli.load(words[0])

@@ -36,7 +36,7 @@ def test_every_module_is_a_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     registry = Registry("plugs_good", Knob)
     assert list(registry) == ["a", "b"]
     assert registry["a"] == Knob("a")
-    with pytest.raises(UsageError, match="known are: a, b"):
+    with pytest.raises(UsageError, match="use one of: a, b"):
         registry.pick("c", where="campaign.toml")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -75,6 +76,8 @@ def run(
         typer.echo(inspection.sentence())
     _require_whole(summary, out)
     _require_evidence([inspection])
+    if not json:
+        typer.echo(f"next: {shlex.join(['upshift', 'report', str(out)])}")
 
 
 def inspect(

@@ -14,7 +14,7 @@ from downloader.campaign.targets import load_targets
 from downloader.execution.run import RunSummary, check_clients, run_campaign
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
-from upshift.errors import UsageError
+from upshift.errors import UsageError, use_one_of
 from upshift.files import store
 from upshift.progress import Progress
 from upshift.system.place import Place
@@ -86,7 +86,7 @@ def _lab_places(
             raise UsageError(
                 f"the lab {lab.name} has no vantage point {name!r}",
                 where=str(campaign.path),
-                remedy=f"it has: {', '.join(lab.vantage_points)}",
+                remedy=use_one_of(name, lab.vantage_points),
             )
         place = lab.place(name)
         stack.callback(place.close)

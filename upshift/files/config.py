@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
+import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upshift.errors import UsageError, unreadable
+from upshift.errors import UsageError, nearest, unreadable
 
 Model = TypeVar("Model")
 
@@ -94,17 +96,37 @@ def build(data: object, model: type[Model], *, where: str) -> Model:
         faults = error.errors(include_url=False)
         first = faults[0]
         name = ".".join(str(part) for part in first["loc"]) or "the file"
+        remedy = "mend that field"
+        if first["type"] in _UNKNOWN and (meant := nearest(str(first["loc"][-1]), _field_names(model))) is not None:
+            remedy = f"did you mean {meant}?"
         raise UsageError(
             f"field {name}: {_clause(first['type'], first['msg'])}"
             + (f" ({len(faults)} faults in all)" if faults[1:] else ""),
             where=where,
-            remedy="mend that field",
+            remedy=remedy,
         ) from None
+
+
+_UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
+"""Pydantic's kinds of faults for a field that a model does not have."""
+
+
+def _field_names(model: type) -> list[str]:
+    """The fields of a dataclass, and those of the dataclasses in them."""
+    names: list[str] = []
+    waiting: list[Any] = [model]
+    while waiting:
+        hint = waiting.pop()
+        waiting += typing.get_args(hint)
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            names += [field.name for field in dataclasses.fields(hint)]
+            waiting += typing.get_type_hints(hint).values()
+    return names
 
 
 def _clause(kind: str, message: str) -> str:
     match kind:
-        case "unexpected_keyword_argument" | "extra_forbidden":
+        case _ if kind in _UNKNOWN:
             return "there is no such field"
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return "it is missing"

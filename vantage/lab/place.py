@@ -174,9 +174,12 @@ class LabPlace:
                 return
             except LabError:
                 detail = "its path emulator has ended"
+        # A lab that came up with the command goes with it.
+        again = "run the same command again"
+        stays = not self._state["attached"]
         raise LabError(
             f"the lab {self._folder.name} is unhealthy ({detail})",
-            remedy=f"run: upshift lab down {self._folder.name}, then run the same command again",
+            remedy=f"run: upshift lab down {self._folder.name}, then {again}" if stays else again,
         )
 
     def environment(self) -> Mapping[str, object]:

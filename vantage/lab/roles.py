@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, use_one_of
 from vantage.lab.server_kind import QuicTraits, Role, ServerKind
 from vantage.lab.servers import ALL
 from vantage.lab.topology import Server, Topology
@@ -86,7 +86,7 @@ def _check_pair(
     known = {kind.name: kind.quic for kind in ALL.values() if kind.quic is not None}
     if name is not None and name not in known:
         what = f"field {at}quic_server: unknown QUIC server {name!r}"
-        raise UsageError(what, where=where, remedy=f"use one of: {', '.join(known)}")
+        raise UsageError(what, where=where, remedy=use_one_of(name, known))
     chosen = name or default
     if algorithm is not None and algorithm not in known[chosen].congestion_control:
         *others, last = known[chosen].congestion_control

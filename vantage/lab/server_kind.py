@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from upshift.errors import PlaceError
+from upshift.errors import PlaceError, use_one_of
 from upshift.system.process import require
 from vantage.lab.addresses import Addresses
 from vantage.lab.plan import ProgramPlan
@@ -49,7 +49,7 @@ class ProgramSetting:
     def fault(self, value: str) -> str | None:
         """Why the value is not valid, as the end of a sentence; None where it is."""
         if self.choices:
-            return None if value in self.choices else f"use one of: {', '.join(self.choices)}"
+            return None if value in self.choices else use_one_of(value, self.choices)
         good = value.isdecimal() and self.least <= int(value) <= self.most
         return None if good else f"use a whole number from {self.least} to {self.most}"
 

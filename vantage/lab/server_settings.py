@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import LabError
+from upshift.errors import LabError, use_one_of
 from upshift.files.store import write_json
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.servers import ALL
@@ -65,5 +65,5 @@ class ServerSettings:
         raise LabError(
             f"no server program here has the setting {setting.name!r}",
             where=self._node,
-            remedy=f"use one of: {', '.join(names)}" if names else None,
+            remedy=use_one_of(setting.name, names) if names else None,
         )

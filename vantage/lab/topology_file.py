@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, use_one_of
 from upshift.files.config import load_toml
 from vantage.lab.roles import check_quic_servers
 from vantage.lab.sites import sites
@@ -42,7 +42,7 @@ def find_topology(name: str | Path) -> Path:
         return Path(name).absolute()
     raise UsageError(
         f"unknown topology {text!r}",
-        remedy=f"use one of: {', '.join(shipped())}; or the path of a TOML file, such as ./{text}.toml",
+        remedy=f"{use_one_of(text, shipped())}; or the path of a TOML file, such as ./{text}.toml",
     )
 
 
@@ -101,7 +101,7 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
         server.organisation in known,
         f"{at}.organisation",
         f"unknown organisation {server.organisation!r}",
-        f"use one of: {', '.join(known)}",
+        use_one_of(server.organisation, known),
     )
     for kind, names in (("domains", server.domains), ("cnames", server.cnames)):
         for name in names:
@@ -204,8 +204,7 @@ def _check_site_fields(topology: Topology, site: Site, at: str, require: _Requir
         require((value is not None) == needed, f"{at}.{field}", what, "add it" if needed else "remove it")
     for field, name in (("server", site.server), ("other_server", site.other_server)):
         if name is not None:
-            known = f"use one of: {', '.join(servers)}"
-            require(name in servers, f"{at}.{field}", f"unknown server {name!r}", known)
+            require(name in servers, f"{at}.{field}", f"unknown server {name!r}", use_one_of(name, servers))
             good = servers[name].fault is None
             require(good, f"{at}.{field}", f"{name} has a fault", "use a server without a fault")
     good = site.other_server is None or site.other_server != site.server

@@ -11,7 +11,7 @@ from upshift.domain import Download, Handshake, HostDisturbance, Outcome, Transp
 
 STORY_SLACK_S = 0.005
 STORY_SLACK_SHARE = 0.01
-"""Client and capture may differ by the larger of the two (design, measuring rule 6)."""
+"""Client and capture may differ by the larger of the two."""
 
 QUIC_V1 = "0x00000001"
 

@@ -102,6 +102,9 @@ def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
     }
 
 
+_REMEDY = "give the same command again; if upshift lab status shows the lab, bring it down before"
+
+
 class Emulator:
     """A client of the running emulator. One connection, shared by threads.
 
@@ -123,9 +126,7 @@ class Emulator:
 
     def _gone(self, error: OSError) -> LabError:
         said = error.strerror or type(error).__name__
-        return LabError(
-            f"the path emulator does not answer ({said})", where=str(self._path), remedy="see: upshift lab status"
-        )
+        return LabError(f"the path emulator does not answer ({said})", where=str(self._path), remedy=_REMEDY)
 
     def ask(self, op: str, **arguments: object) -> dict[str, Any]:
         """The answer to one request."""
@@ -137,7 +138,7 @@ class Emulator:
             except OSError as error:
                 raise self._gone(error) from None
         if not line:
-            raise LabError("the path emulator has ended", where=str(self._path), remedy="see: upshift lab status")
+            raise LabError("the path emulator has ended", where=str(self._path), remedy=_REMEDY)
         answer = json.loads(line)
         if not isinstance(answer, dict) or "error" in answer:
             said = answer.get("error") if isinstance(answer, dict) else "the answer is not an object"
