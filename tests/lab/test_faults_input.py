@@ -204,7 +204,7 @@ def test_a_taken_port(world: Any, out: Path) -> None:
     env = {**world.environment, "PATH": f"{world.folder}/bin:{os.environ['PATH']}"}
     sentence = world.upshift("run", "c.toml", "--out", out, env=env).sentence()
     assert re.search(r"the lab's s[12] ended with code 1; .*address already in use", sentence), sentence
-    assert sentence.endswith("another program of that node has taken the port; run: upshift lab down")
+    assert sentence.endswith("another program on that node uses the port; run: upshift lab down")
 
 
 def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:

@@ -73,7 +73,7 @@ def test_up_exec_down_by_the_command_line(mini: Path) -> None:
     assert json.loads(done.stdout)["status"] == "ready"
     again = upshift("lab", "up", str(mini))
     assert again.returncode == 2
-    assert again.stderr.startswith(f"upshift: a lab named {name} is up already")
+    assert again.stderr.startswith(f"upshift: a lab named {name} is already up")
     said = upshift("lab", "exec", "V", "--lab", name, "--", "sh", "-c", "curl -s https://www.mini.example; pwd; exit 7")
     assert said.returncode == 7
     assert "/a.bin" in said.stdout
