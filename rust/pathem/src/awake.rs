@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+use thiserror::Error;
 
 /// Where the kernel takes the largest wake-up latency that somebody can bear, 4 bytes, us.
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
@@ -40,42 +41,30 @@ pub enum Method {
 }
 
 /// Why a means is not used.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Refusal {
     /// The user wants the CPUs to sleep.
+    #[error("they are let sleep as asked")]
     NotWanted,
     /// The device is missing, or must not be opened or written.
+    #[error("{DEVICE} cannot be used: {0}")]
     Device(io::Error),
     /// Something else is in the device's place.
+    #[error("{DEVICE} is not the kernel's device")]
     NotTheDevice,
     /// The cgroup may use this many CPUs' time only: threads that spin would use it up.
+    #[error("spinning would use up the CPU time of this cgroup, which is limited to {0} CPUs")]
     Quota(f64),
     /// A thread could not be started, tied to its CPU, or given the class `SCHED_IDLE`.
+    #[error("an idle-priority thread was refused: {0}")]
     Thread(io::Error),
     /// The program that spins could not be started.
+    #[error("the spinning program cannot be started: {0}")]
     Start(io::Error),
     /// The program that spins ended with these words.
+    #[error("{0}")]
     Ended(String),
 }
-
-impl Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWanted => f.write_str("they are let sleep as asked"),
-            Self::Device(error) => write!(f, "{DEVICE} cannot be used: {error}"),
-            Self::NotTheDevice => write!(f, "{DEVICE} is not the kernel's device"),
-            Self::Quota(cpus) => write!(
-                f,
-                "spinning would use up the CPU time of this cgroup, which is limited to {cpus} CPUs"
-            ),
-            Self::Thread(error) => write!(f, "an idle-priority thread was refused: {error}"),
-            Self::Start(error) => write!(f, "the spinning program cannot be started: {error}"),
-            Self::Ended(words) => f.write_str(words),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// What became of it.
 #[derive(Debug, Clone, Serialize)]

@@ -1,31 +1,19 @@
 //! The configuration file, schema 1: reading it, and refusing what cannot be right.
 
+use crate::config_error::{ConfigError, Fault};
 use crate::loss::Loss;
 use crate::path::Params;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-const SCHEMA: u64 = 1;
-const MAX_NODES: usize = 512;
-const MAX_DELAY_US: u64 = 60_000_000;
-const MAX_RATE_BPS: u64 = 1_000_000_000_000;
-const MIN_QUEUE_BYTES: u64 = 1500;
-const MAX_DEVICE_NAME: usize = 15;
-
-/// One sentence: what is wrong, where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError(pub String);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
+pub(crate) const SCHEMA: u64 = 1;
+pub(crate) const MAX_NODES: usize = 512;
+pub(crate) const MAX_DELAY_US: u64 = 60_000_000;
+pub(crate) const MAX_RATE_BPS: u64 = 1_000_000_000_000;
+pub(crate) const MIN_QUEUE_BYTES: u64 = 1500;
+pub(crate) const MAX_DEVICE_NAME: usize = 15;
 
 /// A node: a network namespace that gets one TUN device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -117,13 +105,14 @@ fn default_memory_limit() -> u64 {
 /// # Errors
 /// A sentence that names the file and the field.
 pub fn load(file: &Path) -> Result<Config, ConfigError> {
-    let place = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        ConfigError(format!(
-            "{place}: cannot be read ({error}); give a readable JSON file"
-        ))
+    let text = std::fs::read_to_string(file).map_err(|error| ConfigError::Unreadable {
+        file: file.to_owned(),
+        error,
     })?;
-    parse(&text).map_err(|error| ConfigError(format!("{place}: {error}")))
+    parse(&text).map_err(|error| ConfigError::File {
+        file: file.to_owned(),
+        error: Box::new(error),
+    })
 }
 
 /// Checks the text of a configuration.
@@ -132,37 +121,24 @@ pub fn load(file: &Path) -> Result<Config, ConfigError> {
 /// A sentence that names the field.
 pub fn parse(text: &str) -> Result<Config, ConfigError> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let raw: RawConfig = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        ConfigError(format!(
-            "{}: {}; see docs/design/pathem.md",
-            error.path(),
-            error.inner()
-        ))
-    })?;
-    reader
-        .end()
-        .map_err(|error| ConfigError(format!("{error}; keep one JSON object in the file")))?;
+    let raw: RawConfig =
+        serde_path_to_error::deserialize(&mut reader).map_err(|error| ConfigError::Shape {
+            path: error.path().to_string(),
+            error: error.into_inner(),
+        })?;
+    reader.end().map_err(ConfigError::Trailing)?;
     check(raw)
 }
 
 fn check(raw: RawConfig) -> Result<Config, ConfigError> {
     if raw.schema != SCHEMA {
-        return fail(
-            "schema",
-            &format!(
-                "is {}, but this pathem reads {SCHEMA}; use the pathem of the same release",
-                raw.schema
-            ),
-        );
+        return Err(Fault::Schema(raw.schema).of("schema"));
     }
     if raw.nodes.is_empty() || raw.nodes.len() > MAX_NODES {
-        return fail(
-            "nodes",
-            &format!("has {} entries; give 1 to {MAX_NODES}", raw.nodes.len()),
-        );
+        return Err(Fault::NodeCount(raw.nodes.len()).of("nodes"));
     }
     if raw.txqueuelen == 0 {
-        return fail("txqueuelen", "is 0, which drops every packet; use 20000");
+        return Err(Fault::NoDeviceQueue.of("txqueuelen"));
     }
     let compensation_ns = micros("delay_compensation_us", raw.delay_compensation_us)?;
     let names = check_nodes(&raw.nodes)?;
@@ -171,27 +147,16 @@ fn check(raw: RawConfig) -> Result<Config, ConfigError> {
     for (number, pair) in raw.pairs.into_iter().enumerate() {
         let field = format!("pairs[{number}]");
         let find = |name: &str, end: &str| {
-            names.get(name).copied().ok_or_else(|| {
-                ConfigError(format!(
-                    "{field}.{end}: no node is called {name:?}; use a name from nodes"
-                ))
-            })
+            let known = names.get(name).copied();
+            known.ok_or_else(|| Fault::UnknownNode(name.to_owned()).of(format!("{field}.{end}")))
         };
         let (from, to) = (find(&pair.from, "from")?, find(&pair.to, "to")?);
         if from == to {
-            return fail(
-                &field,
-                &format!("leads from {:?} to itself; remove it", pair.from),
-            );
+            return Err(Fault::Loop(pair.from).of(field));
         }
         if !seen.insert((from, to)) {
-            return fail(
-                &field,
-                &format!(
-                    "repeats the pair {:?} to {:?}; keep one of them",
-                    pair.from, pair.to
-                ),
-            );
+            let (from, to) = (pair.from, pair.to);
+            return Err(Fault::RepeatedPair { from, to }.of(field));
         }
         let params = check_params(&field, pair, compensation_ns)?;
         pairs.push(Pair { from, to, params });
@@ -211,45 +176,26 @@ fn check_nodes(nodes: &[Node]) -> Result<HashMap<String, usize>, ConfigError> {
     for (number, node) in nodes.iter().enumerate() {
         let field = format!("nodes[{number}]");
         if node.name.is_empty() {
-            return fail(&field, "has an empty name; give each node a name");
+            return Err(Fault::EmptyName.of(field));
         }
         if names.insert(node.name.clone(), number).is_some() {
-            return fail(
-                &format!("{field}.name"),
-                &format!("repeats {:?}; give each node its own name", node.name),
-            );
+            return Err(Fault::RepeatedName(node.name.clone()).of(format!("{field}.name")));
         }
         if !node.netns.is_absolute() {
-            return fail(
-                &format!("{field}.netns"),
-                &format!(
-                    "is {:?}; give the absolute path of a network namespace file",
-                    node.netns.display().to_string()
-                ),
-            );
+            return Err(Fault::RelativeNamespace(node.netns.clone()).of(format!("{field}.netns")));
         }
         check_device(&format!("{field}.device"), &node.device)?;
         if node.addresses.is_empty() {
-            return fail(
-                &format!("{field}.addresses"),
-                "is empty; give at least one lab address",
-            );
+            return Err(Fault::NoAddress.of(format!("{field}.addresses")));
         }
         for (position, &address) in node.addresses.iter().enumerate() {
             let field = format!("{field}.addresses[{position}]");
             if !is_lab_address(address) {
-                return fail(
-                    &field,
-                    &format!(
-                        "is {address}, which is not a lab address; use 198.18.0.0/15 or fd00:198:18::/48"
-                    ),
-                );
+                return Err(Fault::ForeignAddress(address).of(field));
             }
-            if let Some(other) = owners.insert(address, &node.name) {
-                return fail(
-                    &field,
-                    &format!("{address} already belongs to {other:?}; use another address"),
-                );
+            if let Some(owner) = owners.insert(address, &node.name) {
+                let owner = owner.to_owned();
+                return Err(Fault::RepeatedAddress { address, owner }.of(field));
             }
         }
     }
@@ -261,10 +207,7 @@ fn check_device(field: &str, name: &str) -> Result<(), ConfigError> {
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if name.is_empty() || name.len() > MAX_DEVICE_NAME || !is_plain || name.starts_with('.') {
-        return fail(
-            field,
-            &format!("is {name:?}; use 1 to {MAX_DEVICE_NAME} letters, digits, '-', '_' or '.'"),
-        );
+        return Err(Fault::DeviceName(name.to_owned()).of(field));
     }
     Ok(())
 }
@@ -283,25 +226,13 @@ pub fn check_params(
         .rate_bps
         .is_some_and(|rate| !(1..=MAX_RATE_BPS).contains(&rate))
     {
-        return fail(
-            &format!("{field}.rate_bps"),
-            &format!("must be 1 to {MAX_RATE_BPS} bit/s, or null for unlimited"),
-        );
+        return Err(Fault::Rate.of(format!("{field}.rate_bps")));
     }
+    let queue = || format!("{field}.queue_bytes");
     let queue_bytes = match (pair.rate_bps, pair.queue_bytes) {
-        (Some(_), None) => {
-            return fail(
-                &format!("{field}.queue_bytes"),
-                "is missing, but the rate is limited; give the queue in bytes",
-            );
-        }
+        (Some(_), None) => return Err(Fault::NoQueue.of(queue())),
         (Some(_), Some(bytes)) if bytes < MIN_QUEUE_BYTES => {
-            return fail(
-                &format!("{field}.queue_bytes"),
-                &format!(
-                    "is {bytes}, so no full-sized packet would pass; use at least {MIN_QUEUE_BYTES}"
-                ),
-            );
+            return Err(Fault::ShortQueue(bytes).of(queue()));
         }
         (_, bytes) => bytes.unwrap_or(0),
     };
@@ -327,10 +258,7 @@ fn check_loss(field: &str, loss: RawLoss) -> Result<Loss, ConfigError> {
             pattern: None,
         } => {
             if !(0.0..=1.0).contains(&probability) {
-                return fail(
-                    &format!("{field}.probability"),
-                    &format!("is {probability}; use 0 to 1"),
-                );
+                return Err(Fault::Probability(probability).of(format!("{field}.probability")));
             }
             Ok(Loss::Random { probability, seed })
         }
@@ -342,10 +270,7 @@ fn check_loss(field: &str, loss: RawLoss) -> Result<Loss, ConfigError> {
             pattern.sort_unstable();
             Ok(Loss::Pattern(pattern))
         }
-        _ => fail(
-            field,
-            "must have either probability and seed, or pattern; or be null for no loss",
-        ),
+        _ => Err(Fault::LossForm.of(field)),
     }
 }
 
@@ -363,13 +288,9 @@ pub fn is_lab_address(address: IpAddr) -> bool {
 
 fn micros(field: &str, value: u64) -> Result<u64, ConfigError> {
     if value > MAX_DELAY_US {
-        return fail(field, &format!("is {value} us; use at most {MAX_DELAY_US}"));
+        return Err(Fault::Delay(value).of(field));
     }
     Ok(value * 1000)
-}
-
-fn fail<T>(field: &str, what: &str) -> Result<T, ConfigError> {
-    Err(ConfigError(format!("{field} {what}")))
 }
 
 #[cfg(test)]

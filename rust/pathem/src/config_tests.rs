@@ -11,7 +11,9 @@ const GOOD: &str = r#"{"schema":1,"nodes":[
 
 fn error(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
-    parse(&GOOD.replacen(from, to, 1)).expect_err("refused").0
+    parse(&GOOD.replacen(from, to, 1))
+        .expect_err("refused")
+        .to_string()
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn errors_name_the_field_and_the_remedy() {
 fn file_is_named() {
     let error = load(Path::new("/nonexistent/net.json"))
         .expect_err("no such file")
-        .0;
+        .to_string();
     assert!(error.starts_with("/nonexistent/net.json: "), "{error}");
 }
 

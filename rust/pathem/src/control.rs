@@ -166,7 +166,7 @@ impl Client {
             match jobs::start(&line, world) {
                 Ok(Started::Answer(answer)) => write_line(&mut self.output, &answer),
                 Ok(Started::Job(job)) => self.job = Some(job),
-                Err(error) => write_line(&mut self.output, &json!({"error": error})),
+                Err(error) => write_line(&mut self.output, &json!({"error": error.to_string()})),
             }
         } else if self.input.len() > MAX_LINE {
             let error = "the line is longer than 1 MiB; send shorter ones";

@@ -10,8 +10,29 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use thiserror::Error;
+
+/// What ended the event loop, or kept it from starting.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The kernel refuses epoll, the timer, or signals.
+    #[error("event loop: {0}")]
+    Loop(#[from] nix::Error),
+    /// There is no control socket.
+    #[error("control socket {}: {error}", .path.display())]
+    Control {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The packet log cannot be written.
+    #[error("packet log: {0}")]
+    PacketLog(io::Error),
+}
 
 const TIMER: u64 = 0;
 const SIGNAL: u64 = 1;
@@ -38,30 +59,28 @@ impl Engine {
     /// Sets up the loop: all devices, the timer, SIGTERM and SIGINT, and the control socket.
     ///
     /// # Errors
-    /// What failed, in words.
-    pub fn new(world: World, control: Option<&Path>) -> Result<Self, String> {
-        let describe = |error: nix::Error| format!("event loop: {error}");
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(describe)?;
+    /// The kernel refuses the loop, or the control socket.
+    pub fn new(world: World, control: Option<&Path>) -> Result<Self, EngineError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(describe)?;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGTERM);
         mask.add(Signal::SIGINT);
-        mask.thread_block().map_err(describe)?;
-        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-            .map_err(describe)?;
+        mask.thread_block()?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let read = |token| EpollEvent::new(EpollFlags::EPOLLIN, token);
-        epoll.add(&timer, read(TIMER)).map_err(describe)?;
-        epoll.add(&signals, read(SIGNAL)).map_err(describe)?;
+        epoll.add(&timer, read(TIMER))?;
+        epoll.add(&signals, read(SIGNAL))?;
         for (node, port) in world.ports.iter().enumerate() {
-            epoll
-                .add(&port.tun, read(FIRST_NODE + node as u64))
-                .map_err(describe)?;
+            epoll.add(&port.tun, read(FIRST_NODE + node as u64))?;
         }
         let control = control
             .map(|path| {
-                Control::listen(path, &epoll, LISTENER)
-                    .map_err(|error| format!("control socket {}: {error}", path.display()))
+                Control::listen(path, &epoll, LISTENER).map_err(|error| EngineError::Control {
+                    path: path.to_owned(),
+                    error,
+                })
             })
             .transpose()?;
         Ok(Self {
@@ -78,15 +97,14 @@ impl Engine {
     /// Runs until a signal or the control peer says stop, then flushes the packet log.
     ///
     /// # Errors
-    /// What failed, in words.
-    pub fn run(mut self) -> Result<(), String> {
+    /// The kernel refuses to wait, or the packet log cannot be written.
+    pub fn run(mut self) -> Result<(), EngineError> {
         let mut events = vec![EpollEvent::empty(); self.world.ports.len() + OTHER_EVENTS];
         while !self.should_stop {
-            self.turn(&mut events)
-                .map_err(|error| format!("event loop: {error}"))?;
+            self.turn(&mut events)?;
         }
         match &mut self.world.log {
-            Some(log) => log.flush().map_err(|error| format!("packet log: {error}")),
+            Some(log) => log.flush().map_err(EngineError::PacketLog),
             None => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::answer::{List, write_line};
 use crate::config::{RawPair, check_params};
+use crate::config_error::ConfigError;
 use crate::flows::Flow;
 use crate::host::monotonic_ns;
 use crate::packet_log::PacketLog;
@@ -9,8 +10,10 @@ use crate::snapshot::Snapshot;
 use crate::world::World;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use thiserror::Error;
 
 const FLOW_SLOTS_PER_STEP: usize = 64;
 const MAX_TIMEOUT_MS: u64 = 3_600_000;
@@ -41,6 +44,41 @@ enum Request {
         path: Option<PathBuf>,
     },
     Stop {},
+}
+
+/// Why a request is refused: one sentence for the peer.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// Not a request.
+    #[error(
+        "bad request: {0}; send one JSON object per line with op and its fields (docs/design/pathem.md)"
+    )]
+    Malformed(serde_json::Error),
+    /// A pair that the configuration does not have.
+    #[error("there is no pair {from:?} to {to:?}; use a pair of the configuration")]
+    UnknownPair {
+        /// The sending node.
+        from: String,
+        /// The receiving node.
+        to: String,
+    },
+    /// The properties of a pair are refused.
+    #[error(transparent)]
+    Pair(#[from] ConfigError),
+    /// The present packet log cannot be written.
+    #[error("packet log: {0}")]
+    Flush(io::Error),
+    /// A packet log without a file.
+    #[error("packet_log: path is missing; give the file to write")]
+    NoLogPath,
+    /// The packet log cannot be created.
+    #[error("packet log {}: {error}", .path.display())]
+    Log {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 /// What a request led to.
@@ -91,10 +129,8 @@ pub struct Idle {
 ///
 /// # Errors
 /// One sentence for the peer.
-pub fn start(line: &[u8], world: &mut World) -> Result<Started, String> {
-    let request: Request = serde_json::from_slice(line).map_err(|error| {
-        format!("bad request: {error}; send one JSON object per line with op and its fields (docs/design/pathem.md)")
-    })?;
+pub fn start(line: &[u8], world: &mut World) -> Result<Started, RequestError> {
+    let request: Request = serde_json::from_slice(line).map_err(RequestError::Malformed)?;
     match request {
         Request::Snapshot { pairs } => {
             let links = select(world, pairs)?;
@@ -123,7 +159,7 @@ pub fn start(line: &[u8], world: &mut World) -> Result<Started, String> {
     }
 }
 
-fn select(world: &World, pairs: Option<PairNames>) -> Result<Vec<usize>, String> {
+fn select(world: &World, pairs: Option<PairNames>) -> Result<Vec<usize>, RequestError> {
     let Some(pairs) = pairs else {
         return Ok((0..world.router.links.len()).collect());
     };
@@ -133,32 +169,36 @@ fn select(world: &World, pairs: Option<PairNames>) -> Result<Vec<usize>, String>
         .collect()
 }
 
-fn find(world: &World, from: &str, to: &str) -> Result<usize, String> {
-    world.router.find_link(from, to).ok_or_else(|| {
-        format!("there is no pair {from:?} to {to:?}; use a pair of the configuration")
+fn find(world: &World, from: &str, to: &str) -> Result<usize, RequestError> {
+    let link = world.router.find_link(from, to);
+    link.ok_or_else(|| RequestError::UnknownPair {
+        from: from.to_owned(),
+        to: to.to_owned(),
     })
 }
 
-fn set_pair(world: &mut World, pair: RawPair) -> Result<Started, String> {
+fn set_pair(world: &mut World, pair: RawPair) -> Result<Started, RequestError> {
     let link = find(world, &pair.from, &pair.to)?;
-    let params = check_params("set_pair", pair, world.compensation_ns).map_err(|error| error.0)?;
+    let params = check_params("set_pair", pair, world.compensation_ns)?;
     world.router.set_params(link, params);
     Ok(Started::Answer(
         json!({"set": true, "monotonic_ns": monotonic_ns()}),
     ))
 }
 
-fn packet_log(world: &mut World, enable: bool, path: Option<PathBuf>) -> Result<Started, String> {
+fn packet_log(
+    world: &mut World,
+    enable: bool,
+    path: Option<PathBuf>,
+) -> Result<Started, RequestError> {
     let mut stopped = Value::Null;
     if let Some(mut old) = world.log.take() {
-        old.flush()
-            .map_err(|error| format!("packet log: {error}"))?;
+        old.flush().map_err(RequestError::Flush)?;
         stopped = old.status();
     }
     if enable {
-        let path = path.ok_or("packet_log: path is missing; give the file to write")?;
-        let log = PacketLog::create(&path)
-            .map_err(|error| format!("packet log {}: {error}", path.display()))?;
+        let path = path.ok_or(RequestError::NoLogPath)?;
+        let log = PacketLog::create(&path).map_err(|error| RequestError::Log { path, error })?;
         world.log = Some(log);
     }
     Ok(Started::Answer(

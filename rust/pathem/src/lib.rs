@@ -4,7 +4,7 @@
 //! ordered pair of nodes has its own path: loss, a drop-tail bottleneck, one AQM law and a delay.
 //! `docs/design/pathem.md` states the laws, the configuration and the control protocol.
 //!
-//! The modules [`config`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
+//! The modules [`config`], [`config_error`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
 //! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
 //! clock. [`tun`], [`netlink`], [`host`], [`awake`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
 //! the kernel.
@@ -12,6 +12,7 @@
 pub mod answer;
 pub mod awake;
 pub mod config;
+pub mod config_error;
 pub mod control;
 pub mod engine;
 pub mod flows;

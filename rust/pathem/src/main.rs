@@ -2,16 +2,21 @@
 
 use clap::Parser;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use pathem::awake::{self, Awake};
-use pathem::engine::Engine;
+use pathem::awake::{self, Awake, Refusal};
+use pathem::config_error::ConfigError;
+use pathem::engine::{Engine, EngineError};
 use pathem::packet_log::PacketLog;
-use pathem::world::World;
+use pathem::world::{NodeError, World};
 use pathem::{config, host, loss};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, FromRawFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use thiserror::Error;
+
+/// Most indices that `--selftest-loss` computes.
+const MAX_SELFTEST: u64 = 100_000_000;
 
 /// Upshift path emulator: one process that is the network between lab namespaces.
 ///
@@ -46,54 +51,89 @@ struct Arguments {
     selftest_loss: Option<Vec<String>>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let outcome = match &arguments.selftest_loss {
-        Some(values) => selftest_loss(values).map_err(|error| (2, error)),
-        None if arguments.spin => awake::spin().map_err(|error| (1, error.to_string())),
-        None => run(&arguments),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err((code, error)) => {
-            eprintln!("pathem: {error}");
-            ExitCode::from(code)
+/// What ends the program early.
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(
+        "--ready-fd {number} is not an open descriptor ({error}); pass it on when starting pathem"
+    )]
+    NotOpen { number: RawFd, error: nix::Error },
+    #[error("SEED is {0:?}; use a whole number")]
+    Seed(String),
+    #[error("P is {0:?}; use 0 to 1")]
+    Probability(String),
+    #[error("N is {0:?}; use a whole number up to {MAX_SELFTEST}")]
+    Count(String),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error("packet log {}: {error}", .path.display())]
+    PacketLog { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("--ready-fd: {0}")]
+    Ready(io::Error),
+    #[error(transparent)]
+    Asleep(#[from] Refusal),
+}
+
+impl Failure {
+    /// 2 for wrong use or configuration, 1 for what the system refused.
+    fn code(&self) -> u8 {
+        match self {
+            Self::NotOpen { .. }
+            | Self::Seed(_)
+            | Self::Probability(_)
+            | Self::Count(_)
+            | Self::Config(_) => 2,
+            Self::Node(_)
+            | Self::PacketLog { .. }
+            | Self::Engine(_)
+            | Self::Ready(_)
+            | Self::Asleep(_) => 1,
         }
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), (u8, String)> {
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.selftest_loss {
+        Some(values) => selftest_loss(values),
+        None if arguments.spin => awake::spin().map_err(Failure::from),
+        None => run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("pathem: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
     // First, while the number cannot mean a descriptor of our own.
-    let ready = arguments
-        .ready_fd
-        .map(take_descriptor)
-        .transpose()
-        .map_err(|error| (2, error))?;
-    let file = arguments
-        .config
-        .as_deref()
-        .unwrap_or_else(|| std::path::Path::new(""));
-    let config = config::load(file).map_err(|error| (2, error.0))?;
-    let system = |error| (1, error);
+    let ready = arguments.ready_fd.map(take_descriptor).transpose()?;
+    let config = config::load(arguments.config.as_deref().unwrap_or_else(|| Path::new("")))?;
     let awake = if arguments.let_cpus_sleep {
         Awake::let_sleep()
     } else {
         Awake::keep()
     };
     let scheduling = host::ask(!arguments.no_realtime);
-    let mut world = World::open(&config, scheduling, awake).map_err(system)?;
+    let mut world = World::open(&config, scheduling, awake)?;
     if let Some(path) = &arguments.packet_log {
-        let log = PacketLog::create(path)
-            .map_err(|error| (1, format!("packet log {}: {error}", path.display())))?;
+        let log = PacketLog::create(path).map_err(|error| Failure::PacketLog {
+            path: path.clone(),
+            error,
+        })?;
         world.log = Some(log);
     }
-    let scheduling = world.scheduling;
     let awake = world.awake.status().to_string();
-    let engine = Engine::new(world, arguments.control.as_deref()).map_err(system)?;
+    let engine = Engine::new(world, arguments.control.as_deref())?;
     if let Some(mut ready) = ready {
-        ready
-            .write_all(b"ready\n")
-            .map_err(|error| (1, format!("--ready-fd: {error}")))?;
+        ready.write_all(b"ready\n").map_err(Failure::Ready)?;
     }
     eprintln!(
         "pathem: ready, {} nodes, {} pairs, {}, {awake}",
@@ -105,37 +145,36 @@ fn run(arguments: &Arguments) -> Result<(), (u8, String)> {
             (None, None) => "normal scheduling".to_owned(),
         },
     );
-    engine.run().map_err(system)
+    Ok(engine.run()?)
 }
 
-fn take_descriptor(number: RawFd) -> Result<File, String> {
+fn take_descriptor(number: RawFd) -> Result<File, Failure> {
     // SAFETY: only borrowed for a call that fails where it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     // Not for the program that spins: whoever waits for the descriptor's end would wait for that.
-    fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(|error| {
-        format!("--ready-fd {number} is not an open descriptor ({error}); pass it on when starting pathem")
-    })?;
+    fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
+        .map_err(|error| Failure::NotOpen { number, error })?;
     // SAFETY: it is open, the caller gave it to us, and nothing else here uses it.
     Ok(unsafe { File::from_raw_fd(number) })
 }
 
-fn selftest_loss(values: &[String]) -> Result<(), String> {
+fn selftest_loss(values: &[String]) -> Result<(), Failure> {
     let [seed, probability, count] = values else {
-        return Err("--selftest-loss needs SEED P N".to_owned());
+        unreachable!("clap takes three values");
     };
-    let seed: u64 = seed
-        .parse()
-        .map_err(|_| format!("SEED is {seed:?}; use a whole number"))?;
-    let probability: f64 = probability
-        .parse()
-        .ok()
-        .filter(|value| (0.0..=1.0).contains(value))
-        .ok_or_else(|| format!("P is {probability:?}; use 0 to 1"))?;
-    let count: u64 = count
-        .parse()
-        .ok()
-        .filter(|&value| value <= 100_000_000)
-        .ok_or_else(|| format!("N is {count:?}; use a whole number up to 100000000"))?;
-    println!("{:?}", loss::lost_indices(seed, probability, count));
+    let lost = loss::lost_indices(
+        seed.parse().map_err(|_| Failure::Seed(seed.clone()))?,
+        probability
+            .parse()
+            .ok()
+            .filter(|value| (0.0..=1.0).contains(value))
+            .ok_or_else(|| Failure::Probability(probability.clone()))?,
+        count
+            .parse()
+            .ok()
+            .filter(|&value| value <= MAX_SELFTEST)
+            .ok_or_else(|| Failure::Count(count.clone()))?,
+    );
+    println!("{lost:?}");
     Ok(())
 }

@@ -6,12 +6,73 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// MTU of every lab device, bytes.
 pub const MTU: u32 = 1500;
 
 const OWN_NETNS: &str = "/proc/thread-self/ns/net";
+
+/// Why a node has no device.
+#[derive(Debug, Error)]
+pub enum TunError {
+    /// Our own namespace cannot be named, so there would be no way back.
+    #[error("{OWN_NETNS}: {0}")]
+    Home(io::Error),
+    /// The file of the namespace cannot be opened.
+    #[error("network namespace {} cannot be opened ({error}); create it first", .netns.display())]
+    Missing {
+        /// The namespace.
+        netns: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is ours.
+    #[error("network namespace {} is pathem's own; give each node its own namespace", .0.display())]
+    Own(PathBuf),
+    /// It cannot be entered.
+    #[error("network namespace {} cannot be entered ({error}); it takes a namespace file and CAP_SYS_ADMIN", .netns.display())]
+    Enter {
+        /// The namespace.
+        netns: PathBuf,
+        /// What the kernel said.
+        error: nix::Error,
+    },
+    /// We are in the node's namespace and stay there.
+    #[error("cannot return to my own namespace: {0}")]
+    Return(nix::Error),
+    /// The device cannot be made.
+    #[error("node device {device} in {}: {fault}", .netns.display())]
+    Device {
+        /// Its name.
+        device: String,
+        /// Its namespace.
+        netns: PathBuf,
+        /// Why.
+        fault: DeviceFault,
+    },
+}
+
+/// Why a device cannot be made in a namespace that was entered.
+#[derive(Debug, Error)]
+pub enum DeviceFault {
+    /// The driver is missing, or not ours to use.
+    #[error("/dev/net/tun cannot be opened ({0}); load the tun module and allow its use")]
+    Driver(io::Error),
+    /// The kernel refuses the device.
+    #[error("cannot be created ({0}); is the name taken, or CAP_NET_ADMIN missing?")]
+    Create(nix::Error),
+    /// It has no index.
+    #[error("index: {0}")]
+    Index(nix::Error),
+    /// There is no netlink socket for it.
+    #[error("netlink: {0}")]
+    Netlink(nix::Error),
+    /// MTU, queue or state are refused.
+    #[error("cannot be set up ({0})")]
+    SetUp(nix::Error),
+}
 
 /// The other end of a node's TUN device.
 pub struct Tun {
@@ -25,39 +86,37 @@ impl Tun {
     /// The calling thread enters the namespace and comes back; the descriptor stays bound to the namespace.
     ///
     /// # Errors
-    /// What failed, in words.
-    pub fn open(netns: &Path, device: &str, txqueuelen: u32) -> Result<Self, String> {
-        let place = netns.display();
-        let home = File::open(OWN_NETNS).map_err(|error| format!("{OWN_NETNS}: {error}"))?;
-        let target = File::open(netns).map_err(|error| {
-            format!("network namespace {place} cannot be opened ({error}); create it first")
-        })?;
-        if is_same(&home, &target).map_err(|error| format!("network namespace {place}: {error}"))? {
-            return Err(format!(
-                "network namespace {place} is pathem's own; give each node its own namespace"
-            ));
+    /// The namespace or the device is refused.
+    pub fn open(netns: &Path, device: &str, txqueuelen: u32) -> Result<Self, TunError> {
+        let missing = |error| TunError::Missing {
+            netns: netns.to_owned(),
+            error,
+        };
+        let home = File::open(OWN_NETNS).map_err(TunError::Home)?;
+        let target = File::open(netns).map_err(missing)?;
+        if is_same(&home, &target).map_err(missing)? {
+            return Err(TunError::Own(netns.to_owned()));
         }
-        setns(&target, CloneFlags::CLONE_NEWNET).map_err(|error| {
-            format!("network namespace {place} cannot be entered ({error}); it takes a namespace file and CAP_SYS_ADMIN")
+        setns(&target, CloneFlags::CLONE_NEWNET).map_err(|error| TunError::Enter {
+            netns: netns.to_owned(),
+            error,
         })?;
-        let opened = Self::open_here(device, txqueuelen)
-            .map_err(|error| format!("node device {device} in {place}: {error}"));
-        setns(&home, CloneFlags::CLONE_NEWNET)
-            .map_err(|error| format!("cannot return to my own namespace: {error}"))?;
-        opened
+        let opened = Self::open_here(device, txqueuelen);
+        setns(&home, CloneFlags::CLONE_NEWNET).map_err(TunError::Return)?;
+        opened.map_err(|fault| TunError::Device {
+            device: device.to_owned(),
+            netns: netns.to_owned(),
+            fault,
+        })
     }
 
-    fn open_here(device: &str, txqueuelen: u32) -> Result<Self, String> {
+    fn open_here(device: &str, txqueuelen: u32) -> Result<Self, DeviceFault> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open("/dev/net/tun")
-            .map_err(|error| {
-                format!(
-                    "/dev/net/tun cannot be opened ({error}); load the tun module and allow its use"
-                )
-            })?;
+            .map_err(DeviceFault::Driver)?;
         let mut request = request_for(device);
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
         #[allow(clippy::cast_possible_truncation)]
@@ -65,14 +124,11 @@ impl Tun {
         {
             request.ifr_ifru.ifru_flags = flags as i16;
         }
-        interface_ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| {
-            format!("cannot be created ({error}); is the name taken, or CAP_NET_ADMIN missing?")
-        })?;
-        let index =
-            nix::net::if_::if_nametoindex(device).map_err(|error| format!("index: {error}"))?;
-        let link = Link::open(index).map_err(|error| format!("netlink: {error}"))?;
-        link.set_up(MTU, txqueuelen)
-            .map_err(|error| format!("cannot be set up ({error})"))?;
+        interface_ioctl(file.as_fd(), libc::TUNSETIFF, &mut request)
+            .map_err(DeviceFault::Create)?;
+        let index = nix::net::if_::if_nametoindex(device).map_err(DeviceFault::Index)?;
+        let link = Link::open(index).map_err(DeviceFault::Netlink)?;
+        link.set_up(MTU, txqueuelen).map_err(DeviceFault::SetUp)?;
         Ok(Self { file, link })
     }
 

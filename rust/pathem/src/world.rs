@@ -7,10 +7,21 @@ use crate::lead::Lead;
 use crate::packet_log::PacketLog;
 use crate::router::Router;
 use crate::stats::Stalls;
-use crate::tun::Tun;
+use crate::tun::{Tun, TunError};
+use thiserror::Error;
 
 /// Largest packet that a read can give, bytes. Lab devices have MTU 1500; a larger one would still be read whole.
 const MAX_PACKET: usize = 65_575;
+
+/// A node whose device is refused.
+#[derive(Debug, Error)]
+#[error("node {node}: {error}")]
+pub struct NodeError {
+    /// Its name.
+    pub node: String,
+    /// Why.
+    pub error: TunError,
+}
 
 /// Everything that the event loop works on and that the control peer may ask about.
 pub struct World {
@@ -55,13 +66,17 @@ impl World {
     /// Opens every device.
     ///
     /// # Errors
-    /// What failed, in words.
-    pub fn open(config: &Config, scheduling: Scheduling, awake: Awake) -> Result<Self, String> {
+    /// A node's device is refused.
+    pub fn open(config: &Config, scheduling: Scheduling, awake: Awake) -> Result<Self, NodeError> {
         let mut ports = Vec::with_capacity(config.nodes.len());
         for node in &config.nodes {
             ports.push(Port {
-                tun: Tun::open(&node.netns, &node.device, config.txqueuelen)
-                    .map_err(|error| format!("node {}: {error}", node.name))?,
+                tun: Tun::open(&node.netns, &node.device, config.txqueuelen).map_err(|error| {
+                    NodeError {
+                        node: node.name.clone(),
+                        error,
+                    }
+                })?,
                 device: node.device.clone(),
                 alive: true,
                 empty_at: 0,
