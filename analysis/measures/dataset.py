@@ -13,7 +13,7 @@ from analysis.measures.comparisons import Design, read_design
 from upshift.domain import Download, Superseded
 from upshift.errors import UsageError
 from upshift.files import store
-from upshift.files.config import read_json
+from upshift.files.config import parse_json, read_json
 
 Value = float | int | str | bool | None
 
@@ -155,6 +155,8 @@ def _downloads(path: Path) -> list[Download]:
             remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
         )
     downloads = store.read_rows(file, "downloads", Download)
+    for text in {download.levels for download in downloads}:
+        parse_json(text, where=f"{file}: column levels", remedy="export it again with `upshift run`")
     if not downloads:
         raise UsageError("there is no download in it", where=str(file), remedy="run the campaign first")
     return downloads

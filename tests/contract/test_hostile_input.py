@@ -18,6 +18,7 @@ from cdn_mapping.inflate import Inflated
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
 from tests.unit.analysis_factory import make_download, write_campaign
+from upshift.files import store
 
 NESTED = "[" * 100_000
 TOPOLOGY = 'name = "deep"\nservers = '
@@ -91,13 +92,26 @@ def test_a_plan_without_end(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["lab.json", "targets/composition.json"])
+@pytest.mark.parametrize("name", ["campaign.json", "lab.json", "targets/composition.json"])
 def test_nested_json_of_a_campaign(tmp_path: Path, name: str) -> None:
     folder = write_campaign(tmp_path / "c", [make_download()])
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(NESTED)
     assert_sentence(upshift("tables", folder), f"{name}: its lists or objects are nested too deeply")
     assert not (folder / "tables").exists()
+
+
+@pytest.mark.parametrize("text", ["fast", NESTED], ids=["a word", "brackets"])
+def test_text_in_the_columns_of_a_campaign(tmp_path: Path, text: str) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download()])
+    path = folder / "downloads.parquet"
+    good = store.read_table(path, "downloads")
+    for name, said in (
+        ("last_byte_s", "downloads.parquet: the column last_byte_s holds string, not double"),
+        ("levels", "downloads.parquet: column levels: "),
+    ):
+        store.write_table(path, "downloads", good.set_column(good.schema.get_field_index(name), name, [[text]]))
+        assert_sentence(upshift("tables", folder), said)
 
 
 ZEROS_BYTES = 608 << 20

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from upshift.domain import Target
@@ -112,3 +113,40 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("rank", ["first", "second"], "the column rank holds string, not int64"),
+        ("size_bytes", [1.5, 2.5], "the column size_bytes holds double, not int64"),
+        ("ecn", [1, 0], "the column ecn holds int64, not bool"),
+        ("url", [1, 2], "the column url holds int64, not string"),
+        ("provider", [[1], [2]], "the column provider holds list<element: int64>, not string"),
+        ("domain", ["a.example", None], "the column domain has empty cells"),
+    ],
+)
+def test_columns_of_another_type_are_told(tmp_path: Path, name: str, values: list[object], said: str) -> None:
+    path = tmp_path / "targets.parquet"
+    store.write_rows(path, "targets", TARGETS)
+    table = store.read_table(path, "targets")
+    at = table.schema.get_field_index(name)
+    store.write_table(path, "targets", table.set_column(at, name, pa.array(values)))
+    for read in (lambda: store.read_rows(path, "targets", Target), lambda: store.read_table(path, "targets")):
+        with pytest.raises(UsageError) as caught:
+            read()
+        assert said in caught.value.sentence() and str(path) in caught.value.sentence()
+
+
+def test_columns_of_a_narrower_type_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "targets.parquet"
+    store.write_rows(path, "targets", TARGETS)
+    table = store.read_table(path, "targets")
+    for name, kind in (
+        ("rank", pa.int32()),
+        ("domain", pa.large_string()),
+        ("provider", pa.dictionary(pa.int8(), pa.string())),
+    ):
+        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(kind))
+    store.write_table(path, "targets", table)
+    assert store.read_rows(path, "targets", Target) == TARGETS

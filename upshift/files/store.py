@@ -15,7 +15,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -193,6 +193,7 @@ def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
     """
     with _opened(path, kind) as (file, version):
         for batch in file.iter_batches(batch_size=ROWS_READ_AT_ONCE):
+            _check_values(batch, path, kind)
             yield from _newest(batch.to_pylist(), path, kind, version)
 
 
@@ -208,6 +209,7 @@ def read_table(path: Path, kind: str) -> pa.Table:
 
     with _opened(path, kind) as (file, version):
         table = file.read()
+    _check_values(table, path, kind)
     if version == SCHEMA_VERSIONS[kind] or kind not in _ROW_TYPES:
         return table
     schema = row_schema(kind)
@@ -229,7 +231,40 @@ def _newest(rows: Iterable[Mapping[str, Any]], path: Path, kind: str, version: i
 def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
     """A file of ours, open, and its version."""
     with parquet(path, kind) as file:
-        yield file, check_kind(file.schema_arrow, path, kind)
+        version = check_kind(file.schema_arrow, path, kind)
+        _check_types(file.schema_arrow, path, kind)
+        yield file, version
+
+
+def _check_types(found: pa.Schema, path: Path, kind: str) -> None:
+    """Raises UsageError for a column of a type that its dataclass does not have, such as text for numbers."""
+    import pyarrow.types as pt
+
+    if kind not in _ROW_TYPES:
+        return
+    good: Mapping[str, Callable[[pa.DataType], bool]] = {
+        "int64": pt.is_integer,
+        "double": lambda column: pt.is_floating(column) or pt.is_integer(column),
+        "string": lambda column: pt.is_string(column) or pt.is_large_string(column),
+        "bool": pt.is_boolean,
+    }
+    for field in row_schema(kind):
+        at = found.get_field_index(field.name)
+        if at < 0:
+            continue
+        column = found.field(at).type
+        if pt.is_dictionary(column):
+            column = column.value_type
+        if not pt.is_null(column) and not good[str(field.type)](column):
+            what = f"the column {field.name} holds {column}, not {field.type}"
+            raise UsageError(what, where=str(path), remedy="make it again")
+
+
+def _check_values(rows: pa.Table | pa.RecordBatch, path: Path, kind: str) -> None:
+    """Raises UsageError where a column that must have a value has none."""
+    for field in row_schema(kind) if kind in _ROW_TYPES else ():
+        if not field.nullable and field.name in rows.schema.names and rows.column(field.name).null_count:
+            raise UsageError(f"the column {field.name} has empty cells", where=str(path), remedy="make it again")
 
 
 @contextmanager
