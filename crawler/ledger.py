@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-import upshift.outreach.ledger
 from upshift.domain import Target
+from upshift.outreach import ledger
 from upshift.outreach.lists import Listed, in_shard
 
 
@@ -40,29 +40,16 @@ class Filled:
     """(line, domain) of the first ones."""
 
 
-class Ledger(upshift.outreach.ledger.Ledger):
+_OF_TARGET = (
+    "url", "size_bytes", "size_is_lower_bound", "server_ip", "depth", "crawled_at", "alt_svc", "cname_chain",
+)  # fmt: skip
+"""What a target has from a result."""
+
+
+class Ledger(ledger.Ledger):
     """An open ledger of a crawl."""
 
     WHAT = "crawl"
-    CREATE = """
-        CREATE TABLE domains (
-            id INTEGER PRIMARY KEY,
-            domain TEXT NOT NULL UNIQUE,
-            rank INTEGER,
-            outcome TEXT,           -- NULL until the domain is done
-            detail TEXT,
-            url TEXT,
-            size_bytes INTEGER,
-            size_is_lower_bound INTEGER NOT NULL DEFAULT 0,
-            server_ip TEXT,
-            depth INTEGER,
-            alt_svc TEXT,
-            cname_chain TEXT,
-            requests INTEGER NOT NULL DEFAULT 0,
-            received_bytes INTEGER NOT NULL DEFAULT 0,
-            crawled_at REAL
-        );
-        """
 
     def fill(self, rows: Iterable[Listed], *, shard: tuple[int, int] = (1, 1), limit: int | None = None) -> Filled:
         """Writes the list into the ledger, all of it or nothing.
@@ -83,10 +70,7 @@ class Ledger(upshift.outreach.ledger.Ledger):
                 if not in_shard(row.domain, *shard):
                     others += 1
                     continue
-                cursor = self._db.execute(
-                    "INSERT OR IGNORE INTO domains (domain, rank) VALUES (?, ?)", (row.domain, row.rank)
-                )
-                if cursor.rowcount:
+                if self._add([ledger.Entry(domain=row.domain, rank=row.rank)]):
                     added += 1
                 else:
                     duplicates += 1
@@ -95,50 +79,16 @@ class Ledger(upshift.outreach.ledger.Ledger):
         return Filled(added=added, duplicates=duplicates, other_shards=others, first_duplicates=tuple(first))
 
     def take(self) -> Iterator[tuple[str, int | None]]:
-        """Domains that are not done, in the order of the list, read lazily; each is given once per open ledger."""
-        yield from self._take(
-            "SELECT id, domain, rank FROM domains WHERE id > ? AND outcome IS NULL ORDER BY id LIMIT ?"
-        )
+        """Domains that are not done with their ranks, in the order of the list; each once per open ledger."""
+        return ((entry.domain, entry.rank) for entry in self.entries())
 
     def finish(self, result: Result) -> None:
         """Says that a domain is done, durably against a kill of the process."""
-        self._db.execute(
-            "UPDATE domains SET outcome = ?, detail = ?, url = ?, size_bytes = ?, size_is_lower_bound = ?,"
-            " server_ip = ?, depth = ?, alt_svc = ?, cname_chain = ?, requests = ?, received_bytes = ?, crawled_at = ?"
-            " WHERE domain = ? AND outcome IS NULL",
-            (
-                result.outcome,
-                result.detail,
-                result.url,
-                result.size_bytes,
-                result.size_is_lower_bound,
-                result.server_ip,
-                result.depth,
-                result.alt_svc,
-                result.cname_chain,
-                result.requests,
-                result.received_bytes,
-                time.time(),
-                result.domain,
-            ),
-        )
+        document = asdict(result) | {"crawled_at": time.time()}
+        self.record([(document.pop("domain"), document.pop("outcome"), document)])
 
     def found(self) -> Iterator[Target]:
         """Targets in the order of the list, read lazily."""
-        rows = self._db.execute(
-            "SELECT domain, url, rank, size_bytes, size_is_lower_bound, server_ip, depth, crawled_at, alt_svc,"
-            " cname_chain FROM domains WHERE outcome = 'found' ORDER BY id"
-        )
-        for domain, url, rank, size, lower, address, depth, crawled_at, alt_svc, chain in rows:
-            yield Target(
-                domain=domain,
-                url=url,
-                rank=rank,
-                size_bytes=size,
-                size_is_lower_bound=bool(lower),
-                server_ip=address,
-                depth=depth,
-                crawled_at=crawled_at,
-                alt_svc=alt_svc,
-                cname_chain=chain,
-            )
+        for entry, _, document in self.results("found"):
+            found = {name: document[name] for name in _OF_TARGET}
+            yield Target(domain=entry.domain, rank=entry.rank, **found)

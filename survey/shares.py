@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from upshift.terminal import print_line, print_table
 
@@ -17,8 +17,6 @@ Z95 = 1.959963984540054
 
 RANK_BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
 """Ranks at which lists are cut, inclusive: groups of a survey reach up to each, strata of a set lie in between."""
-
-Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +81,35 @@ def print_shares(to: Console, title: str, heading: Sequence[str], rows: Iterable
         to.print()
 
 
-def groups(
-    records: Sequence[Record], rank: Callable[[Record], int | None], provider: Callable[[Record], str | None]
-) -> Iterator[tuple[str, Sequence[Record]]]:
+class Ranked(Protocol):
+    """A record that has a place in groups."""
+
+    rank: int | None
+    provider: str | None
+
+
+Record = TypeVar("Record", bound=Ranked)
+
+
+def groups(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
     """Rank buckets, then providers, each with its records."""
-    worst = max((rank(record) or 0 for record in records), default=0)
+    worst = max((record.rank or 0 for record in records), default=0)
     for previous, end in zip((0, *RANK_BUCKETS), RANK_BUCKETS, strict=False):
         if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
-            yield f"rank <= {end:,}", [record for record in records if (rank(record) or math.inf) <= end]
-    for name in sorted({name for record in records if (name := provider(record)) is not None}):
-        yield name, [record for record in records if provider(record) == name]
+            yield f"rank <= {end:,}", [record for record in records if (record.rank or math.inf) <= end]
+    for name in sorted({record.provider for record in records if record.provider is not None}):
+        yield name, [record for record in records if record.provider == name]
+
+
+def shares_by_group(
+    records: Sequence[Record], everybody: str, counts: Mapping[str, Callable[[Record], bool]]
+) -> dict[str, dict[str, Share]]:
+    """Group -> share's name -> share: of all (under the name `everybody`), of rank buckets, of providers.
+
+    Args:
+        counts: share's name -> whether a record counts.
+    """
+    return {
+        name: {share: wilson(sum(map(holds, whole)), len(whole)) for share, holds in counts.items()}
+        for name, whole in ((everybody, records), *groups(records))
+    }

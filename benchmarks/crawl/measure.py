@@ -79,7 +79,7 @@ def finish(child: subprocess.Popen[str], folder: Path, count: int) -> dict[str, 
     assert child.returncode == 0, errors
     facts: dict[str, float] = json.loads(errors.strip().splitlines()[-1])
     summary = json.loads(said.strip().splitlines()[-1])
-    (requests, received) = ask_ledger(folder, "sum(requests), sum(received_bytes)")
+    (requests, received) = ask_ledger(folder, "sum(document ->> 'requests'), sum(document ->> 'received_bytes')")
     assert summary["found"] >= 0.99 * count, summary  # a loaded machine lets some time out
     return facts | {"requests": requests, "received_mb": received / 1e6}
 

@@ -19,7 +19,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from survey.options.probers import Probers
+from survey.options.visit import prober
+from survey.programs import Programs
 from upshift.system import process
 from upshift.system.process import PARENT_DEATH, Child
 
@@ -141,12 +142,12 @@ def probers_alone(world: World, probers: int, results: dict[str, dict[str, float
         return process.start(argv, prefix=world.client, stdin=True, stdout=True, binary=True)
 
     async def shake() -> None:
-        async with Probers(start, count=probers, timeout_s=5) as pool:
+        async with Programs(prober(5.0), start, count=probers) as pool:
             todo = iter(world.addresses)
 
             async def one() -> None:
                 for address in todo:
-                    assert (await pool.probe(address, 443)).info is not None
+                    assert (await pool.ask((address, 443))).info is not None
 
             await asyncio.gather(*(one() for _ in range(1_000)))
 

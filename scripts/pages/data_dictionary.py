@@ -20,8 +20,7 @@ from analysis.measures.speedup import BIN_NAMES
 from analysis.report import render
 from scripts.pages.attributes import attributes
 from scripts.pages.markdown import table
-from survey.options.record import OptionsRecord
-from survey.quic.record import QuicRecord
+from survey import surveys
 from upshift.compose.inspect.rows import kpi_schema
 from upshift.domain import Comparison, Download, Failure, HostDisturbance, Outcome, Superseded, Target, VoidReason
 from upshift.files import store
@@ -85,8 +84,8 @@ def text(_: Path) -> str:
 def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     """Title, introduction, columns."""
     yield "targets.parquet", summary(Target), of_class(Target)
-    yield "survey_options", summary(OptionsRecord), of_class(OptionsRecord)
-    yield "survey_quic", summary(QuicRecord), of_class(QuicRecord)
+    for survey in surveys.ALL.values():
+        yield survey.kind, summary(survey.record), of_class(survey.record)
     yield "downloads.parquet", summary(Download), of_class(Download)
     yield "kpis.parquet", "The key of the download, then one column per KPI.", of_schema(kpi_schema(), KPI_MEANINGS)
     yield "superseded.parquet", summary(Superseded), of_class(Superseded)

@@ -18,8 +18,8 @@ import struct
 import sys
 import time
 from collections import deque
-from pathlib import Path
 
+from survey.kernel import wrong_settings
 from survey.options.tcp_info import SIZE
 from upshift.errors import ReachError
 from upshift.reach import check_address
@@ -42,19 +42,6 @@ WANTED = {
 _LINGER = struct.pack("ii", 1, 0)
 _NOTHING = bytes(SIZE)
 _READ_BYTES = 1 << 16
-
-
-def wrong_settings() -> dict[str, str]:
-    """Settings of this network namespace that are not as they have to be: name -> value here."""
-    found = {}
-    for name, wanted in WANTED.items():
-        try:
-            value = Path("/proc/sys", name).read_text(encoding="ascii").strip()
-        except OSError as error:
-            value = str(error.strerror)
-        if value != wanted:
-            found[name.replace("/", ".")] = value
-    return found
 
 
 class Prober:
@@ -149,7 +136,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 def main() -> None:
     """Says whether the settings are right, then works."""
-    wrong = wrong_settings()
+    wrong = wrong_settings(WANTED)
     _write(1, json.dumps({"wrong": wrong}).encode() + b"\n")
     if wrong:
         raise SystemExit(3)

@@ -6,8 +6,6 @@ import errno
 from dataclasses import dataclass
 from enum import StrEnum
 
-KIND = "survey_options"
-
 
 class Failure(StrEnum):
     """Why no hands were shaken. The vocabulary is closed."""
@@ -61,7 +59,7 @@ class OptionsRecord:
     rank: int | None = None
     provider: str | None = None
     """As mapped before the survey."""
-    outcome: str
+    outcome: str = "failed"
     """`ok` (hands were shaken) or `failed`."""
     failure: str | None = None
     """One of `Failure`; of the first port where several were tried."""

@@ -1,95 +1,109 @@
-"""One domain's survey: resolve, choose an address, shake hands, and tell what was negotiated."""
+"""One domain's survey of TCP options: choose an address, shake hands, and tell what was negotiated."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import time
-from collections.abc import Sequence
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 
-from survey.options.probers import Handshake, Probers
-from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
-from survey.options.tcp_info import TcpInfo
+from survey.access import Access
+from survey.options.prober import REPLY, REQUEST
+from survey.options.record import LOCAL_FAULTS, SHAKEN, OptionsRecord, failure_of
+from survey.options.tcp_info import TcpInfo, parse
+from survey.programs import Program, Programs
 from survey.subjects import Subject
-from upshift.errors import BlockedError, PlaceError, ReachError
-from upshift.outreach.blocks import BlockLists
-from upshift.outreach.dns import Answer, ResolveError, Resolver
-from upshift.outreach.pace import Lanes, TokenBucket
-from upshift.reach import check_public
+from survey.survey import Context, NotAskedError, Visit
+from upshift.errors import PlaceError
+
+Endpoint = tuple[str, int]
+"""Address and TCP port."""
 
 
-class _NotAskedError(Exception):
-    """No packet left for the server."""
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """How one attempt ended."""
 
-    def __init__(self, failure: Failure, detail: str) -> None:
-        super().__init__(detail)
-        self.failure = failure
-        self.detail = detail
+    errno: int
+    """0: shaken hands; else an errno of connect(2)."""
+    info: TcpInfo | None
+    """None where there was no socket."""
 
 
-@dataclass(slots=True, kw_only=True)
+def prober(timeout_s: float) -> Program[Endpoint, Handshake]:
+    """The program that shakes hands, `survey.options.prober`."""
+    return Program(
+        # -P: whatever lies in the working folder is not ours.
+        argv=(sys.executable, "-P", "-m", "survey.options.prober", str(timeout_s)),
+        encode=_request,
+        reply_bytes=REPLY.size,
+        decode=_replies,
+        greeted=_greeted,
+    )
+
+
+def _request(number: int, endpoint: Endpoint) -> bytes:
+    address, port = endpoint
+    family, version = (socket.AF_INET6, 6) if ":" in address else (socket.AF_INET, 4)
+    return REQUEST.pack(number, version, socket.inet_pton(family, address), port)
+
+
+def _replies(data: bytes) -> Iterator[tuple[int, Handshake]]:
+    for number, code, info in REPLY.iter_unpack(data):
+        yield number, Handshake(code, parse(info) if any(info) else None)
+
+
+def _greeted(line: bytes) -> None:
+    try:
+        wrong = json.loads(line)["wrong"]
+    except (ValueError, KeyError):
+        raise PlaceError("the prober does not start", remedy="upshift doctor says what is missing") from None
+    if wrong:
+        said = ", ".join(f"{name} = {value}" for name, value in sorted(wrong.items()))
+        raise PlaceError(
+            f"the kernel would not ask for every option here ({said})",
+            remedy="leave --isolation at netns (as root), or set tcp_ecn = 1, tcp_ecn_fallback = 0 and "
+            "tcp_sack, tcp_window_scaling, tcp_timestamps = 1 in this network namespace",
+        )
+
+
+@asynccontextmanager
+async def visits(context: Context) -> AsyncIterator[Visit]:
+    """The visit, and the programs that shake hands for it."""
+    settings = context.settings
+    async with Programs(prober(context.options.timeout), context.start, count=settings.probers) as probers:
+        yield Visitor(
+            access=context.access, probers=probers, ports=settings.ports, again_after_s=settings.again_after
+        ).visit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
     """What all visits share."""
 
-    resolver: Resolver
-    probers: Probers
-    blocks: BlockLists
-    names: TokenBucket
-    """The rate of DNS questions."""
-    handshakes: TokenBucket
-    pace: Lanes
-    sockets: asyncio.Semaphore
+    access: Access
+    probers: Programs[Endpoint, Handshake]
     ports: Sequence[int] = (443, 80)
     """Tried in this order until hands are shaken."""
-    ipv6: bool = False
     again_after_s: float = 3.0
     """A server that negotiates no option at all is asked again after this time; 0: never."""
 
-    async def visit(self, subject: Subject) -> OptionsRecord:
-        """Surveys one domain. Raises PlaceError where this host, not the server, is at fault."""
-        record = OptionsRecord(
-            domain=subject.domain,
-            rank=subject.rank,
-            provider=subject.provider,
-            outcome="failed",
-            surveyed_at=time.time(),
-        )
-        try:
-            self._admit(subject.domain, None)
-            await self.names.turn()
-            answer = await self.resolver.addresses(subject.domain, ipv6=self.ipv6)
-            record.cname_chain = " ".join(answer.chain) or None
-            record.server_ip = address = self._choose(subject, answer)
-            await self._shake(record, address)
-        except _NotAskedError as error:
-            record.failure, record.failure_detail = error.failure, error.detail
-        except ResolveError as error:
-            record.failure, record.failure_detail = str(error.cause), error.detail
+    async def visit(self, subject: Subject, record: OptionsRecord) -> OptionsRecord:
+        """Surveys one domain.
+
+        Raises:
+            NotAskedError: no packet left.
+            PlaceError: this host, not the server, is at fault.
+        """
+        address, chain = await self.access.address(subject)
+        record.server_ip = address
+        record.cname_chain = " ".join(chain) or None
+        await self._shake(record, address)
         return record
-
-    def _admit(self, domain: str, address: str | None) -> None:
-        """Raises _NotAskedError where the domain or the address is to be left alone."""
-        try:
-            self.blocks.check(domain, address)
-        except BlockedError as error:
-            raise _NotAskedError(Failure.BLOCKED, error.what) from None
-        refusal = None if address is None else _refusal(address)
-        if refusal is not None:
-            raise _NotAskedError(Failure.ADDRESS_REFUSED, refusal)
-
-    def _choose(self, subject: Subject, answer: Answer) -> str:
-        """The crawl's address while DNS still names it, else the first that may be contacted."""
-        refused: _NotAskedError | None = None
-        for address in sorted(answer.addresses, key=lambda found: found != subject.server_ip):
-            try:
-                self._admit(subject.domain, address)
-            except _NotAskedError as error:
-                refused = refused or error
-            else:
-                return address
-        raise refused or _NotAskedError(Failure.NO_ADDRESS, "no address")
 
     async def _shake(self, record: OptionsRecord, address: str) -> None:
         faults: list[tuple[int, int]] = []
@@ -115,34 +129,22 @@ class Visitor:
         first = _negotiated(record)
         try:
             handshake = await self._handshake(record, address, port)
-        except _NotAskedError:
+        except NotAskedError:
             return  # they opted out meanwhile; what was seen before, stays
         if handshake.errno in SHAKEN and handshake.info is not None:
             _note(record, handshake.info)
             record.varied = _negotiated(record) != first
 
     async def _handshake(self, record: OptionsRecord, address: str, port: int) -> Handshake:
-        async with self.pace.turn(address), self.sockets:
-            await self.handshakes.turn()
-            self._admit(record.domain, address)  # the last moment: waiting takes time, and they may have opted out
+        async with self.access.turn(record.domain, address):
             record.attempts += 1
-            handshake = await self.probers.probe(address, port)
+            handshake = await self.probers.ask((address, port))
         if handshake.errno in LOCAL_FAULTS:
             raise PlaceError(
                 f"this host cannot open so many connections ({os.strerror(handshake.errno)})",
                 remedy="lower --concurrency or --rate, then give the same command again: it goes on",
             )
         return handshake
-
-
-@lru_cache(maxsize=1 << 16)
-def _refusal(address: str) -> str | None:
-    """Why an address may not be contacted, None where it may. One address of a CDN serves thousands of domains."""
-    try:
-        check_public(address)
-    except ReachError as error:
-        return error.what
-    return None
 
 
 def _negotiated(record: OptionsRecord) -> tuple[bool, bool, bool, bool]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping, Sequence
 
+from survey.figures import Breakdown, Figures
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Kind
 from survey.quic.record import QuicRecord
-from survey.shares import Share, cell, groups, plain, print_shares, wilson
-from upshift.terminal import console, print_line
+from survey.shares import Share, cell, shares_by_group, wilson
 
 
 def _offers(record: QuicRecord) -> bool:
@@ -41,99 +39,54 @@ NAMED_VERSIONS = {
 """RFC 9000, RFC 9369, and what servers still list."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """All figures of a survey."""
-
-    domains: int
-    asked: int
-    """Domains that could be asked: they have an address that may be contacted."""
-    shares: dict[str, dict[str, Share]]
-    """Group -> share's name -> share. Groups: `all`, rank buckets, providers."""
-    usable_of_offered: Share
-    """Of those that offer h3, how many serve it: the others only pretend."""
-    causes: dict[str, Share]
-    """Of all domains, most frequent first."""
-    versions: dict[str, Share]
-    """Version (8 hexadecimal digits) -> domains whose server lists it, of those that answered the negotiation."""
-    greased: Share
-    """Servers that list a reserved version, too."""
-    unpadded: Share
-    """Servers that answer a probe that is too small, of those that were asked by one."""
-    flaws: dict[str, int]
-    """What was wrong with answers to the negotiation."""
-    handshake_median_s: float | None
-
-
 def figures(records: Sequence[QuicRecord]) -> Figures:
     """Counts records. A domain that is in several files counts as often as it is there."""
     asked = [record for record in records if record.cause not in NOT_ASKED]
     offered = [record for record in asked if _offers(record)]
     answered = [record for record in asked if record.negotiation == Kind.VERSIONS]
     listed = Counter(version for record in answered for version in (record.versions or "").split(","))
+    causes = Counter(record.cause for record in records)
     small = [record for record in asked if record.answers_unpadded is not None]
     times = [record.handshake_s for record in asked if record.handshake_s is not None]
+    flaws = dict(Counter(r.negotiation_flaw for r in asked if r.negotiation_flaw is not None).most_common())
+    singles = {
+        "usable_of_offered": wilson(sum(map(_serves, offered)), len(offered)),
+        "greased": wilson(sum(bool(record.versions_greased) for record in answered), len(answered)),
+        "answers_unpadded": wilson(sum(bool(record.answers_unpadded) for record in small), len(small)),
+    }
+    median_s = statistics.median(times) if times else None
     return Figures(
-        domains=len(records),
-        asked=len(asked),
-        shares={
-            name: {share: wilson(sum(map(counts, group)), len(group)) for share, counts in SHARES.items()}
-            for name, group in _groups(asked)
+        title=f"{len(asked):,} of {len(records):,} domains could be asked. Shares of these in %, 95 % intervals:",
+        counts={"domains": len(records), "asked": len(asked)},
+        shares=shares_by_group(asked, "all", SHARES),
+        breakdowns={
+            "causes": Breakdown(
+                title="All domains, by cause:",
+                heading=("cause", "domains %"),
+                group="all domains",
+                shares={cause: wilson(count, len(records)) for cause, count in causes.most_common()},
+            ),
+            "versions": Breakdown(
+                title="Versions that servers list, in % of those that answered the negotiation:",
+                heading=("version", "servers %"),
+                group="servers that answered the negotiation",
+                shares={version: wilson(count, len(answered)) for version, count in listed.most_common()},
+                labels={version: f"{version} {name}" for version, name in NAMED_VERSIONS.items()},
+            ),
         },
-        usable_of_offered=wilson(sum(map(_serves, offered)), len(offered)),
-        causes={cause: wilson(count, len(records)) for cause, count in Counter(r.cause for r in records).most_common()},
-        versions={version: wilson(count, len(answered)) for version, count in listed.most_common()},
-        greased=wilson(sum(bool(record.versions_greased) for record in answered), len(answered)),
-        unpadded=wilson(sum(bool(record.answers_unpadded) for record in small), len(small)),
-        flaws=dict(Counter(r.negotiation_flaw for r in asked if r.negotiation_flaw is not None).most_common()),
-        handshake_median_s=statistics.median(times) if times else None,
+        singles=singles,
+        values={"flaws": flaws, "handshake_median_s": median_s},
+        notes=_notes(singles, flaws, median_s),
     )
 
 
-def _groups(asked: Sequence[QuicRecord]) -> Iterator[tuple[str, Sequence[QuicRecord]]]:
-    yield "all", asked
-    yield from groups(asked, lambda record: record.rank, lambda record: record.provider)
-
-
-def as_document(found: Figures) -> dict[str, Any]:
-    """The figures as plain data; shares from 0 to 1, None where there is nothing to share."""
-    return {
-        "domains": found.domains,
-        "asked": found.asked,
-        "shares": {
-            group: {name: plain(share) for name, share in shares.items()} for group, shares in found.shares.items()
-        },
-        "usable_of_offered": plain(found.usable_of_offered),
-        "causes": {name: plain(share) for name, share in found.causes.items()},
-        "versions": {name: plain(share) for name, share in found.versions.items()},
-        "greased": plain(found.greased),
-        "answers_unpadded": plain(found.unpadded),
-        "flaws": found.flaws,
-        "handshake_median_s": found.handshake_median_s,
-    }
-
-
-def print_figures(found: Figures, stream: TextIO) -> None:
-    """Prints the figures for people, as wide as the terminal: shares in per cent, with 95 % intervals."""
-    to = console(stream)
-    title = f"{found.asked:,} of {found.domains:,} domains could be asked. Shares of these in %, 95 % intervals:"
-    rows: list[list[str | Share]] = [
-        [group, *shares.values(), f"{next(iter(shares.values())).n:,}"] for group, shares in found.shares.items()
-    ]
-    print_shares(to, title, ["group", *SHARES, "n"], rows)
-    print_shares(to, "All domains, by cause:", ["cause", "domains %", "n"], _counted(found.causes.items()))
-    named = ((f"{v} {NAMED_VERSIONS.get(v, '')}".rstrip(), share) for v, share in found.versions.items())
-    title = "Versions that servers list, in % of those that answered the negotiation:"
-    print_shares(to, title, ["version", "servers %", "n"], _counted(named))
-    print_line(to, f"Of domains that offer h3, {cell(found.usable_of_offered)} % serve it.")
-    if found.unpadded.n:
-        print_line(to, f"Of servers that answered, {cell(found.unpadded)} % answer a probe that is too small, too.")
-    if found.flaws:
-        flaws = ", ".join(f"{flaw} {count:,}" for flaw, count in found.flaws.items())
-        print_line(to, f"Flawed answers: {flaws}.")
-    if found.handshake_median_s is not None:
-        print_line(to, f"Median time of a handshake: {found.handshake_median_s * 1000:.1f} ms.")
-
-
-def _counted(shares: Iterable[tuple[str, Share]]) -> Iterable[list[str | Share]]:
-    return ([name, share, f"{share.count:,}"] for name, share in shares)
+def _notes(singles: Mapping[str, Share], flaws: Mapping[str, int], median_s: float | None) -> list[str]:
+    notes = [f"Of domains that offer h3, {cell(singles['usable_of_offered'])} % serve it."]
+    unpadded = singles["answers_unpadded"]
+    if unpadded.n:
+        notes.append(f"Of servers that answered, {cell(unpadded)} % answer a probe that is too small, too.")
+    if flaws:
+        notes.append("Flawed answers: " + ", ".join(f"{flaw} {count:,}" for flaw, count in flaws.items()) + ".")
+    if median_s is not None:
+        notes.append(f"Median time of a handshake: {median_s * 1000:.1f} ms.")
+    return notes

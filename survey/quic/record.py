@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from survey.quic.cause import Cause
+
 
 @dataclass(slots=True, kw_only=True)
 class QuicRecord:
@@ -19,8 +21,8 @@ class QuicRecord:
     provider: str | None = None
     """As mapped before the survey."""
     surveyed_at: float
-    """When the domain was done."""
-    cause: str
+    """When the domain's turn came."""
+    cause: str = Cause.NO_CANDIDATE
     """One of `survey.quic.cause.Cause`."""
     detail: str | None = None
     """What the server or the system said, for a person."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from collections import OrderedDict
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from survey.access import Access
 from survey.quic import alt_svc, candidates, parameters, wire
 from survey.quic.candidates import Endpoint, Source
 from survey.quic.cause import Cause
@@ -16,11 +18,8 @@ from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
 from survey.quic.record import QuicRecord
 from survey.subjects import Subject
-from upshift.errors import BlockedError, ReachError
-from upshift.outreach.blocks import BlockLists
-from upshift.outreach.dns import ResolveError, Resolver
-from upshift.outreach.pace import Lanes, TokenBucket
-from upshift.reach import check_public
+from survey.survey import Context, NotAskedError, Remark, Visit
+from upshift.outreach.dns import ResolveError
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)
 """Versions that we can make a connection of."""
@@ -44,21 +43,39 @@ class Limits:
     """Probe domains that offer nothing, too."""
     unpadded: bool = False
     """Ask by a probe that must not be answered, too."""
-    ipv6: bool = False
-    """IPv6 instead of IPv4."""
+
+
+@asynccontextmanager
+async def visits(context: Context) -> AsyncIterator[Visit]:
+    """The visit, and the sockets that it probes with."""
+    settings = context.settings
+    logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic reports every fault of a server's there
+    async with Negotiator() as negotiator:
+        yield Visitor(
+            access=context.access,
+            negotiator=negotiator,
+            handshakes=asyncio.Semaphore(settings.handshakes),
+            limits=Limits(
+                timeout_s=context.options.timeout,
+                probes=settings.probes,
+                everything=settings.everything,
+                unpadded=settings.unpadded,
+            ),
+            user_agent=context.user_agent,
+            ca_file=settings.trusted,
+        ).visit
+        # Where there are any, the rate is too high for this host.
+        dropped = negotiator.drops()
+        told = f"this host dropped {dropped:,} answers to probes: lower --rate"
+        context.remarks.append(Remark("dropped", dropped, told))
 
 
 @dataclass(slots=True, kw_only=True)
 class Visitor:
     """Everything that visits share."""
 
-    resolver: Resolver
+    access: Access
     negotiator: Negotiator
-    blocks: BlockLists
-    pace: TokenBucket
-    """Of all probes and handshakes together."""
-    address_pace: Lanes
-    """Of handshakes with one address."""
     handshakes: asyncio.Semaphore
     """Under way at once with servers that answer: more would wait for our own processor, and their times tell of it."""
     limits: Limits
@@ -68,19 +85,13 @@ class Visitor:
         default_factory=OrderedDict
     )
 
-    async def visit(self, subject: Subject) -> QuicRecord:
+    async def visit(self, subject: Subject, record: QuicRecord) -> QuicRecord:
         """One domain's record; whatever the domain does, there is one."""
-        record = QuicRecord(
-            domain=subject.domain,
-            rank=subject.rank,
-            provider=subject.provider,
-            surveyed_at=time.time(),
-            cause=Cause.NO_CANDIDATE,
-        )
+        await self.access.names.turn()
         try:
-            self.blocks.check(subject.domain, None)
-        except BlockedError as error:
-            record.cause, record.detail = Cause.BLOCKED, error.what
+            self.access.admit(subject.domain)
+        except NotAskedError as error:
+            record.cause, record.detail = Cause(error.failure), error.detail
             return record
         tried: list[QuicRecord] = []
         for endpoint in await self._endpoints(subject, record):
@@ -93,7 +104,7 @@ class Visitor:
         """Who offers HTTP/3; what was offered goes into the record, and the cause where there is nobody."""
         by_record: list[Endpoint] = []
         try:
-            services = await self.resolver.services(subject.domain)
+            services = await self.access.resolver.services(subject.domain)
             by_record = candidates.of_services(services)
             record.https_record_h3 = bool(by_record)
             record.https_record_alpn = ",".join(dict.fromkeys(p for s in services for p in s.alpn)) or None
@@ -117,25 +128,22 @@ class Visitor:
             hints = [hint for hint in endpoint.hints if (":" in hint) == (":" in address)]
             if hints:
                 record.hints_differ = address not in hints
-            check_public(address)
-            self.blocks.check(endpoint.host, address)
-            self.blocks.check(subject.domain, address)
+            self.access.admit(endpoint.host, address)
+            self.access.admit(subject.domain, address)
             answer, unpadded = await self._negotiate(address, endpoint.port)
             _take_answer(record, answer, unpadded)
             await self._settle(subject, endpoint, address, answer, record)
         except ResolveError as error:
             record.cause, record.detail = Cause.DNS_ERROR, f"{endpoint.host}: {error.detail}"
-        except BlockedError as error:
-            record.cause, record.detail = Cause.BLOCKED, error.what
-        except ReachError as error:
-            record.cause, record.detail = Cause.ADDRESS_REFUSED, error.what
+        except NotAskedError as error:
+            record.cause, record.detail = Cause(error.failure), error.detail
         return record
 
     async def _address(self, subject: Subject, endpoint: Endpoint) -> str:
         """The address to ask: the crawl's, where DNS still gives it, else the first one. Raises ResolveError."""
         if candidates.is_address(endpoint.host):
             return endpoint.host
-        answer = await self.resolver.addresses(endpoint.host, ipv6=self.limits.ipv6)
+        answer = await self.access.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
 
     async def _negotiate(self, address: str, port: int) -> tuple[Answer, bool | None]:
@@ -151,13 +159,13 @@ class Visitor:
     async def _ask(self, address: str, port: int) -> tuple[Answer, bool | None]:
         answer = Answer(kind=Kind.SILENT, probes=0)
         for number in range(1, self.limits.probes + 1):
-            await self.pace.turn()
+            await self.access.rate.turn()
             answer = replace(await self.negotiator.ask(address, port, timeout_s=self.limits.timeout_s), probes=number)
             if answer.kind is not Kind.SILENT:
                 break
         if not (self.limits.unpadded and answer.kind is Kind.VERSIONS):
             return answer, None
-        await self.pace.turn()
+        await self.access.rate.turn()
         small = await self.negotiator.ask(
             address, port, timeout_s=min(1.0, self.limits.timeout_s), size_bytes=UNPADDED_BYTES
         )
@@ -189,8 +197,8 @@ class Visitor:
         )
         # Who was silent will hardly cost processor time, and would hold a place for the whole time-out.
         place = nullcontext() if answer.kind is Kind.SILENT else self.handshakes
-        async with self.address_pace.turn(address), place:
-            await self.pace.turn()
+        async with self.access.lanes.turn(address), place:
+            await self.access.rate.turn()
             finding = await exchange(request)
         record.cause, record.detail = verdict(answer, finding)
         _take_finding(record, finding)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from survey.options.record import KIND, OptionsRecord
+from survey.options.record import OptionsRecord
 from tests.cells import Repeats
 from tests.lab._survey_world import FIRST, NETWORK
 from upshift.domain import Target
@@ -163,7 +163,7 @@ class World:
             timeout=120,
         )
         assert done.returncode == 0, done.stderr
-        return store.read_rows(out, KIND, OptionsRecord)
+        return store.read_rows(out, "survey_options", OptionsRecord)
 
     def close(self) -> None:
         for node in (self.client, *self.servers):
@@ -288,7 +288,7 @@ def test_killed_and_started_again_every_domain_is_done_once(world: World, tmp_pa
 
     other = subprocess.run(world.command(*arguments, "--timeout", 3), capture_output=True, text=True, timeout=60)
     assert other.returncode == 2
-    assert "this ledger is of another survey: timeout_s changed; give the options of the first start" in other.stderr
+    assert "this ledger is of another survey: timeout changed; give the options of the first start" in other.stderr
 
 
 def finished(ledger: Path) -> int:
@@ -355,7 +355,7 @@ def test_wrong_settings_are_refused_here_made_right_elsewhere_and_put_back(
         command = world.command(source, "-o", tmp_path / "r.parquet", isolation=isolation)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
         assert done.returncode == 0, done.stderr
-        records = store.read_rows(tmp_path / "r.parquet", KIND, OptionsRecord)
+        records = store.read_rows(tmp_path / "r.parquet", "survey_options", OptionsRecord)
         assert [tuple(getattr(r, name) for name in OPTIONS) for r in records] == [KINDS[0][0]] * 2
         assert world.client.run("sysctl", "-n", "net.ipv4.tcp_ecn").strip() == "2"
         assert world.client.run("nft", "list", "ruleset") == ""
@@ -382,7 +382,7 @@ def test_from_targets_to_targets_in_a_lab(small_lab: Lab, tmp_path: Path) -> Non
     filled = store.read_rows(out, "targets", Target)
     assert len(filled) == len(targets) + 1
     assert all(target.sack and target.window_scaling and target.ecn is not None for target in filled)
-    records = store.read_rows(tmp_path / "r.parquet", KIND, OptionsRecord)
+    records = store.read_rows(tmp_path / "r.parquet", "survey_options", OptionsRecord)
     truth = {path["domain"]: path["rtt_ms"] for path in small_lab.truth()["paths"] if path["vantage"] == name}
     for record in records:
         assert record.rtt_s is not None

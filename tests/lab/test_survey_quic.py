@@ -25,7 +25,7 @@ import trustme
 from survey.quic.record import QuicRecord
 from tests.cells import Repeats
 from upshift.domain import Target
-from upshift.files import store
+from upshift.files import store, targets
 from upshift.system import process
 
 pytestmark = [
@@ -161,16 +161,18 @@ def write_dns(folder: Path) -> None:
 
 def write_targets(path: Path, names: Sequence[str]) -> None:
     """A targets file as a crawl and a mapping leave it."""
-    import pyarrow as pa
-
     rows = [
-        Target(domain=n, url=f"https://{n}/f", rank=i + 1, provider="other", asn=64500) for i, n in enumerate(names)
+        Target(
+            domain=name,
+            url=f"https://{name}/f",
+            rank=rank,
+            provider="other",
+            asn=64500,
+            alt_svc=ALT_SVC.get(name.partition(".")[0]),
+        )
+        for rank, name in enumerate(names, 1)
     ]
-    schema = store.row_schema("targets")
-    columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in schema.names}
-    columns["alt_svc"] = [ALT_SVC.get(row.domain.partition(".")[0]) for row in rows]
-    table = pa.table(columns, schema=pa.schema([*schema, pa.field("alt_svc", pa.string())]))
-    store.write_table(path, "targets", table)
+    targets.write_rows(path, rows)
 
 
 @pytest.fixture(scope="module")
@@ -391,7 +393,7 @@ def test_all_probes_those_that_offer_nothing(world: World) -> None:
     assert (rows["quiche"].cause, rows["quiche"].source) == ("ok", "guess")
     assert (rows["older"].cause, rows["silent"].cause) == ("no_answer", "advertised_only")
     again = world.survey(source, out, "--all", "--timeout", "0.6")
-    assert again.returncode == 2 and "timeout_s changed" in again.stderr
+    assert again.returncode == 2 and "timeout changed" in again.stderr
     refused = world.survey(source, world.folder / "x.parquet", "--targets-out", str(world.folder / "y.parquet"))
     assert refused.returncode == 2 and "--targets-out" in refused.stderr
 

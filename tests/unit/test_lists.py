@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crawler.run
-import survey.options.run
-import survey.quic.scan
+from survey.engine import plan_of
+from survey.survey import Options
+from survey.surveys import ALL
 from upshift.errors import UsageError
 from upshift.outreach.lists import TopList, domain_of
 
@@ -127,8 +128,7 @@ def test_another_list_of_the_same_name_and_length_is_another_list(tmp_path: Path
     def plans() -> list[dict[str, Any]]:
         return [
             crawler.run.Options(source=source, out=out, ledger=ledger, contact="me").plan(),
-            survey.options.run.Options(source=source, out=out, ledger=ledger).plan(),
-            survey.quic.scan.Options(source=source, out=out, ledger=ledger, contact="me").plan(),
+            *(plan_of(each, Options(source=source, out=out), each.settings()) for each in ALL.values()),
         ]
 
     source.write_text("a.example\n")

@@ -18,12 +18,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from survey import shares
+from survey.engine import known
+from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
+from survey.fill import fill_targets
 from survey.options import figures as counted
-from survey.options.picture import draw
 from survey.options.prober import REPLY, REQUEST
-from survey.options.record import KIND, LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
-from survey.options.run import write_targets
+from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
 from survey.options.tcp_info import SIZE, parse
+from survey.picture import draw
+from survey.surveys.options import OPTIONS
 from tests.terminals import on_terminal
 from upshift import cli
 from upshift.domain import Target
@@ -136,22 +139,23 @@ RECORDS = st.builds(
 def test_figures_add_up(records: list[OptionsRecord]) -> None:
     found = counted.figures(records)
     hosts = [record for record in records if record.outcome == "ok"]
-    assert found.hosts == len(hosts)
-    assert sum(share.count for share in found.combinations.values()) == len(hosts)
-    assert sum(share.count for share in found.failures.values()) == len(records) - len(hosts)
+    assert found.counts["hosts"] == len(hosts)
+    assert sum(share.count for share in found.breakdowns["combinations"].shares.values()) == len(hosts)
+    assert sum(share.count for share in found.breakdowns["failures"].shares.values()) == len(records) - len(hosts)
     of_all = found.shares["all hosts"]
-    assert of_all["all"].count == found.combinations["ECN+SACK+WS"].count
-    assert of_all["none"].count == found.combinations["none"].count
-    assert of_all["sack"].count == sum(s.count for name, s in found.combinations.items() if "SACK" in name)
+    combinations = found.breakdowns["combinations"].shares
+    assert of_all["all"].count == combinations["ECN+SACK+WS"].count
+    assert of_all["none"].count == combinations["none"].count
+    assert of_all["sack"].count == sum(s.count for name, s in combinations.items() if "SACK" in name)
     buckets = [group for group in found.shares if group.startswith("rank")]
     sizes = [found.shares[group]["ecn"].n for group in buckets]
     assert sizes == sorted(sizes)
     assert sum(found.shares[p]["ecn"].n for p in ("akamai", "other") if p in found.shares) == sum(
         record.provider is not None for record in hosts
     )
-    json.dumps(counted.as_document(found), allow_nan=False)
-    rows = list(counted.as_rows(found))
-    assert {len(row) for row in rows} == {len(counted.CSV_HEADER)}
+    json.dumps(as_document(found), allow_nan=False)
+    rows = list(as_rows(found))
+    assert {len(row) for row in rows} == {len(CSV_HEADER)}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +164,7 @@ def test_figures_add_up(records: list[OptionsRecord]) -> None:
 def test_figures_fit_the_terminal(width: int, cell: str) -> None:
     records = [record(number, ecn=number > 0, provider="cloudflare") for number in range(23)]
     records += [record(99, outcome="failed", failure="timeout", ecn=None)]
-    lines = on_terminal(lambda stream: counted.print_figures(counted.figures(records), stream), width)
+    lines = on_terminal(lambda stream: print_figures(counted.figures(records), stream), width)
     assert max(map(len, lines)) <= width
     [row] = [line for line in lines if line.startswith("cloudflare ")]
     assert cell in row and row.endswith(" 23"), row
@@ -178,7 +182,7 @@ def results(tmp_path: Path) -> Path:
     path = tmp_path / "results.parquet"
     rows = [record(1), record(2, ecn=False), record(5_000, outcome="failed", failure="dns_error")]
     rows.append(record(20_000, sack=False, provider="akamai"))
-    store.write_rows(path, KIND, rows, OptionsRecord)
+    store.write_rows(path, OPTIONS.kind, rows, OptionsRecord)
     return path
 
 
@@ -201,7 +205,7 @@ def test_figures_are_printed_and_drawn(tmp_path: Path) -> None:
     assert runner.invoke(cli.app, ["survey", "figures", str(path), *options]).exit_code == 0
     assert b"<svg" in pictures[0].read_bytes()[:400]
     assert pictures[1].read_bytes().startswith(b"\x89PNG")
-    found = counted.figures(store.read_rows(path, KIND, OptionsRecord))
+    found = counted.figures(store.read_rows(path, OPTIONS.kind, OptionsRecord))
     assert draw(found, "svg") == pictures[0].read_bytes()
 
 
@@ -213,7 +217,8 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
     table = store.read_table(source, "targets")
     extra = pa.field("mine", pa.string(), metadata={"note": "kept"})
     store.write_table(source, "targets", table.append_column(extra, pa.array(["h3", None, None, "x", None])))
-    write_targets(source, out, [record(1, ecn=False), record(2, outcome="failed", failure="dns_error")])
+    records = [record(1, ecn=False), record(2, outcome="failed", failure="dns_error")]
+    fill_targets(source, out, known(OPTIONS, records))
     written = store.read_table(out, "targets")
     assert written.column_names == [*store.row_schema("targets").names, "mine"]
     assert written.schema.field("mine").metadata == {b"note": b"kept"}
@@ -235,7 +240,10 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
         (["options", "list.csv", "-o", "r", "--block-list", "none"], "none: there is no such file; check the path"),
         (["options", "odd.csv", "-o", "r"], "odd.csv: the first row, 'a;b c,d', is of no known list"),
         (["figures", "list.csv"], "list.csv: this is no readable Parquet file"),
-        (["figures", "t.parquet"], "t.parquet: this holds targets records of Upshift's, not survey_options"),
+        (
+            ["figures", "t.parquet"],
+            "t.parquet: this holds targets records of Upshift's, and no results of a survey; name a",
+        ),
         (["figures", "t.parquet", "--json", "--csv"], "--json and --csv exclude each other; leave one out"),
         (["figures", "t.parquet", "--picture", "a.gif"], "--picture: a.gif is no picture that we draw"),
     ],

@@ -21,6 +21,7 @@ from tests.cells import Repeats
 from upshift.domain import Target
 from upshift.errors import UsageError
 from upshift.files import store, targets
+from upshift.outreach.ledger import Entry
 from upshift.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -132,8 +133,8 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     subjects = [Subject(domain=f"d{n}.example", rank=n, provider="x", server_ip="i", alt_svc="h3") for n in range(2500)]
     assert ledger.fill([*subjects, subjects[0]]) == 2500
     assert list(ledger.take()) == subjects
-    ledger.finish([("d0.example", "ok", {"ecn": True}), ("d1.example", "failed", {})])
-    ledger.finish([("d0.example", "failed", {}), *()])
+    ledger.record([("d0.example", "ok", {"ecn": True}), ("d1.example", "failed", {})])
+    ledger.record([("d0.example", "failed", {}), *()])
     with pytest.raises(UsageError, match="another survey is at work on this ledger"):
         Ledger(path, {"a": 1})
     ledger.close()
@@ -143,7 +144,10 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     assert again.filled
     assert next(again.take()) == subjects[2]
     assert again.counts() == (2500, {"ok": 1, "failed": 1})
-    assert list(again.results()) == [(subjects[0], "ok", {"ecn": True}), (subjects[1], "failed", {})]
+    known = {"provider": "x", "server_ip": "i", "alt_svc": "h3"}
+    entries = [Entry(domain=f"d{n}.example", rank=n, known=known) for n in range(2)]
+    assert list(again.results()) == [(entries[0], "ok", {"ecn": True}), (entries[1], "failed", {})]
+    assert list(again.results("ok")) == [(entries[0], "ok", {"ecn": True})]
     again.close()
     path.write_bytes(b"hello, this is no database at all" * 40)
     with pytest.raises(UsageError, match="no ledger of a survey"):
@@ -158,7 +162,7 @@ ledger = Ledger(Path(sys.argv[1]), {})
 for subject in ledger.take():
     print(subject.domain, flush=True)
     time.sleep(0.001)
-    ledger.finish([(subject.domain, "ok", {})])
+    ledger.record([(subject.domain, "ok", {})])
 """
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from survey.figures import Figures, as_document, print_figures
+from survey.options.record import OptionsRecord
 from survey.quic import candidates
 from survey.quic.alt_svc import parse
 from survey.quic.candidates import Endpoint, Source
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.exchange import Finding
-from survey.quic.figures import Figures, as_document, figures, print_figures
+from survey.quic.figures import figures
 from survey.quic.negotiate import Answer, Kind
 from survey.quic.record import QuicRecord
-from survey.quic.scan import supports
 from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
+from survey.surveys.quic import supports
 from tests.terminals import on_terminal
+from upshift import cli
+from upshift.errors import UsageError
 from upshift.files import store
 from upshift.outreach.dns import Service
 
@@ -97,7 +103,7 @@ RECORDS = [
 
 def test_figures() -> None:
     found = figures(RECORDS)
-    assert (found.domains, found.asked) == (8, 6)
+    assert found.counts == {"domains": 8, "asked": 6}
     counts = {g: {n: (s.count, s.n) for n, s in shares.items()} for g, shares in found.shares.items()}
     assert counts["all"] == {
         "offered": (5, 6),
@@ -108,14 +114,14 @@ def test_figures() -> None:
     }
     assert list(counts) == ["all", "rank <= 1,000", "rank <= 10,000", "akamai", "other"]
     assert counts["rank <= 1,000"]["http/3"] == (3, 3) and counts["rank <= 10,000"]["http/3"] == (3, 6)
-    assert (found.usable_of_offered.count, found.usable_of_offered.n) == (3, 5)
-    assert {cause: share.count for cause, share in found.causes.items()}["ok"] == 3
-    assert {version: (s.count, s.n) for version, s in found.versions.items()} == {
+    assert (found.singles["usable_of_offered"].count, found.singles["usable_of_offered"].n) == (3, 5)
+    assert {cause: share.count for cause, share in found.breakdowns["causes"].shares.items()}["ok"] == 3
+    assert {version: (s.count, s.n) for version, s in found.breakdowns["versions"].shares.items()} == {
         "00000001": (3, 3),
         "ff00001d": (3, 3),
     }
-    assert (found.unpadded.count, found.unpadded.n) == (1, 3)
-    assert found.flaws == {"truncated": 1} and found.handshake_median_s == pytest.approx(0.02)
+    assert (found.singles["answers_unpadded"].count, found.singles["answers_unpadded"].n) == (1, 3)
+    assert found.values == {"flaws": {"truncated": 1}, "handshake_median_s": pytest.approx(0.02)}
     # Wilson, by hand: 3 of 6, z = 1.96: centre 0.5, half (1.96 / (1 + z²/6)) * sqrt(1/24 + z²/144)
     z = 1.959963984540054
     half = z / (1 + z * z / 6) * math.sqrt(1 / 24 + z * z / 144)
@@ -149,9 +155,9 @@ def test_figures_as_text_and_document() -> None:
 
 
 def test_what_targets_learn() -> None:
-    assert supports(Cause.OK) is True
-    assert {supports(cause) for cause in NOT_ASKED} == {None}
-    assert {supports(cause) for cause in set(Cause) - NOT_ASKED - {Cause.OK}} == {False}
+    assert supports(_record(Cause.OK)) is True
+    assert {supports(_record(cause)) for cause in NOT_ASKED} == {None}
+    assert {supports(_record(cause)) for cause in set(Cause) - NOT_ASKED - {Cause.OK}} == {False}
 
 
 def test_records_survive_the_file_with_their_units(tmp_path: Any) -> None:
@@ -162,3 +168,24 @@ def test_records_survive_the_file_with_their_units(tmp_path: Any) -> None:
     units = {f.name: f.metadata[b"unit"].decode() for f in table.schema if f.metadata and b"unit" in f.metadata}
     assert units["handshake_s"] == "s" and units["max_idle_timeout_ms"] == "ms"
     assert units["initial_max_data_bytes"] == "B"
+
+
+def test_the_command_tells_the_kinds_of_files_apart(tmp_path: Any) -> None:
+    quic, options = tmp_path / "quic.parquet", tmp_path / "options.parquet"
+    store.write_rows(quic, "survey_quic", RECORDS, QuicRecord)
+    store.write_rows(options, "survey_options", [OptionsRecord(domain="a.example", failure="dns_error")], OptionsRecord)
+
+    def told(*words: object) -> Any:
+        return CliRunner().invoke(cli.app, ["survey", "figures", *map(str, words)])
+
+    assert "6 of 8 domains could be asked" in told(quic).stdout
+    assert "0 of 1 domains shook hands" in told(options).stdout
+    rows = list(csv.DictReader(io.StringIO(told(quic, quic, "--csv").stdout)))
+    assert [(r["count"], r["n"]) for r in rows if (r["figure"], r["name"]) == ("causes", "ok")] == [("6", "16")]
+    assert [(r["count"], r["n"]) for r in rows if r["name"] == "usable_of_offered"] == [("6", "10")]
+    mixed = told(quic, options)
+    assert isinstance(mixed.exception, UsageError)
+    assert "options.parquet: this holds survey_options records of Upshift's, not survey_quic" in str(mixed.exception)
+    pytest.importorskip("matplotlib")
+    assert told(quic, "--picture", tmp_path / "q.svg").exit_code == 0
+    assert b"<svg" in (tmp_path / "q.svg").read_bytes()[:400]

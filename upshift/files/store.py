@@ -40,7 +40,14 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "connections": 1,
     "packets": 1,
 }
-"""Kind of table -> newest schema version. `upshift.files.conversions` says how an older one becomes it."""
+"""Kind of table -> newest schema version; 1 for a kind that is not here, as a survey's that is added.
+
+`upshift.files.conversions` says how an older one becomes it."""
+
+
+def _newest_version(kind: str) -> int:
+    return SCHEMA_VERSIONS.get(kind, 1)
+
 
 _ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
 
@@ -168,7 +175,7 @@ def write_table(path: Path, kind: str, table: pa.Table) -> None:
 
 
 def _with_metadata(schema: pa.Schema, kind: str) -> pa.Schema:
-    version = str(SCHEMA_VERSIONS[kind])
+    version = str(_newest_version(kind))
     own = {b"upshift.kind": kind.encode(), b"upshift.schema_version": version.encode()}
     return schema.with_metadata({**(schema.metadata or {}), **own})
 
@@ -210,7 +217,7 @@ def read_table(path: Path, kind: str) -> pa.Table:
     with _opened(path, kind) as (file, version):
         table = file.read()
     _check_values(table, path, kind)
-    if version == SCHEMA_VERSIONS[kind] or kind not in _ROW_TYPES:
+    if version == _newest_version(kind) or kind not in _ROW_TYPES:
         return table
     schema = row_schema(kind)
     rows = _newest(table.to_pylist(), path, kind, version)
@@ -220,7 +227,7 @@ def read_table(path: Path, kind: str) -> pa.Table:
 def _newest(rows: Iterable[Mapping[str, Any]], path: Path, kind: str, version: int) -> Iterator[Mapping[str, Any]]:
     for row in rows:
         try:
-            yield conversions.converted(kind, version, SCHEMA_VERSIONS[kind], row)
+            yield conversions.converted(kind, version, _newest_version(kind), row)
         except KeyError as error:
             raise UsageError(
                 f"the column {error.args[0]} is missing", where=str(path), remedy="make it again"
@@ -301,9 +308,9 @@ def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
     version = (schema.metadata or {}).get(b"upshift.schema_version", b"").decode("ascii", "replace")
     if not version.isdecimal():
         raise UsageError("its schema version is missing", where=str(path), remedy="make it again")
-    if int(version) > SCHEMA_VERSIONS[kind]:
+    if int(version) > _newest_version(kind):
         raise UsageError(
-            f"schema version {version} of {kind} is newer than this Upshift knows ({SCHEMA_VERSIONS[kind]})",
+            f"schema version {version} of {kind} is newer than this Upshift knows ({_newest_version(kind)})",
             where=str(path),
             remedy="update Upshift",
         )

@@ -1,4 +1,4 @@
-"""What the ledgers of a crawl and of the surveys share: one SQLite file, one plan, one process at work on it.
+"""The ledger of a crawl or a survey: one SQLite file, one table, one plan, one process at work on it.
 
 A ledger is the only memory of its command: the list is written into it once, workers take rows from it, and a row is
 done when it says so in a committed transaction. After a kill at any moment, rows that had been begun are begun again,
@@ -11,28 +11,53 @@ import fcntl
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from upshift.errors import UsageError
 
-SCHEMA = 1
+SCHEMA = 2
 
 BATCH = 1_000
 """Rows that are read at a time."""
 
-_ABOUT = "CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+_CREATE = """
+    BEGIN;
+    CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE domains (
+        id INTEGER PRIMARY KEY,        -- in the order of the list
+        domain TEXT NOT NULL UNIQUE,
+        rank INTEGER,
+        known TEXT,                    -- what was known before, as JSON; NULL: nothing
+        outcome TEXT,                  -- NULL until the domain is done
+        document TEXT                  -- what was found, as JSON
+    );
+    COMMIT;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One domain of the list."""
+
+    domain: str
+    rank: int | None = None
+    known: Mapping[str, Any] = field(default_factory=dict)
+    """What was known of it before, as JSON can hold it."""
+
+
+Finished = tuple[str, str, Mapping[str, Any]]
+"""(domain, outcome, what was found: a document that JSON can hold)."""
 
 
 class Ledger:
     """An open ledger; a stage derives its own from it.
 
-    Class attributes of the derived class:
+    Class attribute of the derived class:
         WHAT: whose ledger it is, for sentences: `crawl`, `survey`.
-        CREATE: makes the table `domains`, which has at least `id` (in the order of the list) and `outcome` (NULL until
-            the row is done).
 
     Args:
         path: the file; made where it is missing.
@@ -43,7 +68,6 @@ class Ledger:
     """
 
     WHAT: str
-    CREATE: str
 
     def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
         self.path = path
@@ -92,7 +116,7 @@ class Ledger:
     def _check(self, plan: dict[str, Any]) -> None:
         document = json.dumps({"schema": SCHEMA, **plan}, sort_keys=True)
         if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            self._db.executescript(f"BEGIN; {_ABOUT} {self.CREATE} COMMIT;")
+            self._db.executescript(_CREATE)
         self._db.execute("INSERT OR IGNORE INTO about VALUES ('plan', ?)", (document,))
         stored, wanted = json.loads(self._about("plan") or "{}"), json.loads(document)
         changed = sorted(key for key in {*stored, *wanted} if stored.get(key) != wanted.get(key))
@@ -136,19 +160,47 @@ class Ledger:
             self._db.execute("ROLLBACK")
             raise
 
-    def _take(self, select: str) -> Iterator[tuple[Any, ...]]:
-        """Rows that are not done, in the order of the list, read lazily; each row once per open ledger.
+    def _add(self, entries: Iterable[Entry]) -> int:
+        """Writes domains into the list, those that are there already left out; returns how many. Within `_filling`."""
+        rows = ((e.domain, e.rank, json.dumps(dict(e.known)) if e.known else None) for e in entries)
+        return self._db.executemany(
+            "INSERT OR IGNORE INTO domains (domain, rank, known) VALUES (?, ?, ?)", rows
+        ).rowcount
 
-        Args:
-            select: a query with two parameters, an `id` to start after and a limit, whose first column is `id`.
-        """
+    def entries(self) -> Iterator[Entry]:
+        """Domains that are not done, in the order of the list, read lazily; each once per open ledger."""
+        select = "SELECT id, domain, rank, known FROM domains WHERE id > ? AND outcome IS NULL ORDER BY id LIMIT ?"
         while rows := self._db.execute(select, (self._taken_up_to, BATCH)).fetchall():
-            for number, *values in rows:
+            for number, domain, rank, known in rows:
                 self._taken_up_to = number
-                yield tuple(values)
+                yield _entry(domain, rank, known)
+
+    def record(self, finished: Iterable[Finished]) -> None:
+        """Says that domains are done, in one transaction, durably against a kill of the process."""
+        rows = [(outcome, json.dumps(dict(document)), domain) for domain, outcome, document in finished]
+        if not rows:
+            return
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE domains SET outcome = ?, document = ? WHERE domain = ? AND outcome IS NULL", rows
+            )
+
+    def results(self, outcome: str | None = None) -> Iterator[tuple[Entry, str, dict[str, Any]]]:
+        """(entry, outcome, document) of all that is done, or ended so, in the order of the list, read lazily."""
+        rows = self._db.execute(
+            "SELECT domain, rank, known, outcome, document FROM domains"
+            " WHERE outcome IS NOT NULL AND coalesce(outcome = ?, TRUE) ORDER BY id",
+            (outcome,),
+        )
+        for domain, rank, known, ended, document in rows:
+            yield _entry(domain, rank, known), ended, json.loads(document)
 
     def counts(self) -> tuple[int, Counter[str]]:
         """Rows in all, and how many ended in which outcome."""
         (total,) = self._db.execute("SELECT count(*) FROM domains").fetchone()
         done = self._db.execute("SELECT outcome, count(*) FROM domains WHERE outcome IS NOT NULL GROUP BY outcome")
         return int(total), Counter({str(outcome): int(count) for outcome, count in done})
+
+
+def _entry(domain: str, rank: int | None, known: str | None) -> Entry:
+    return Entry(domain=domain, rank=rank, known={} if known is None else json.loads(known))

@@ -1,4 +1,4 @@
-"""The figures of an options survey as one picture: shares per group, and the eight combinations."""
+"""The figures of a survey as one picture: shares per group, and the first breakdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from survey.options.figures import LABELS, PAPER, SHARES, Figures
+from survey.figures import PAPER, Breakdown, Figures
 from survey.shares import Share
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
@@ -38,17 +38,12 @@ def draw(found: Figures, kind: str) -> bytes:
             1, 2, figsize=(11, 4.4), layout="constrained", gridspec_kw={"width_ratios": (3, 2)}
         )
         try:
-            _groups(left, found.shares)
-            _combinations(right, found.combinations)
+            _groups(left, found)
+            _breakdown(right, next(iter(found.breakdowns.values()), None))
             figure.legend(
                 *left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False
             )
-            figure.suptitle(
-                f"TCP options that {found.hosts:,} of {found.domains:,} domains negotiate",
-                x=0.012,
-                ha="left",
-                fontsize=11,
-            )
+            figure.suptitle(found.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
             out = io.BytesIO()
             metadata = {"Date": None} if kind == "svg" else {"Software": None}
             figure.savefig(out, format=kind, dpi=160, metadata=metadata)
@@ -57,36 +52,42 @@ def draw(found: Figures, kind: str) -> bytes:
     return out.getvalue()
 
 
-def _groups(axis: Any, groups: Mapping[str, Mapping[str, Share]]) -> None:
-    """A block of bars per option, one bar per group."""
-    shown = {name: shares for name, shares in groups.items() if shares["ecn"].n}
+def _groups(axis: Any, found: Figures) -> None:
+    """A block of bars per share, one bar per group."""
+    names = found.names
+    shown = {group: shares for group, shares in found.shares.items() if next(iter(shares.values())).n}
     width = 0.8 / max(1, len(shown))
     for number, (group, shares) in enumerate(shown.items()):
-        at = [place - 0.4 + width * (number + 0.5) for place in range(len(SHARES))]
+        at = [place - 0.4 + width * (number + 0.5) for place in range(len(names))]
         again, colour = divmod(number, len(COLOURS))
         style = {
             "color": COLOURS[colour],
             "hatch": "///" if again else "",
-            "label": f"{group} (n = {shares['ecn'].n:,})",
+            "label": f"{group} (n = {next(iter(shares.values())).n:,})",
         }
         _bars(axis, at, list(shares.values()), width, style)
-    for place, name in enumerate(SHARES):
-        if name in PAPER:
-            axis.hlines(PAPER[name], place - 0.45, place + 0.45, colors=_INK, linestyles=":", linewidth=1)
-    axis.plot([], [], color=_INK, linestyle=":", linewidth=1, label="the ANRW 2023 paper")
-    axis.set_xticks(range(len(SHARES)), [LABELS[name] for name in SHARES])
-    axis.set_ylabel("share of hosts [%]")
+    for place, name in enumerate(names):
+        if name in found.paper:
+            axis.hlines(found.paper[name], place - 0.45, place + 0.45, colors=_INK, linestyles=":", linewidth=1)
+    if found.paper:
+        axis.plot([], [], color=_INK, linestyle=":", linewidth=1, label=PAPER)
+    axis.set_xticks(range(len(names)), [found.label(name) for name in names])
+    axis.set_ylabel("share [%]")
     axis.set_ylim(0, 105)
 
 
-def _combinations(axis: Any, combinations: Mapping[str, Share]) -> None:
-    shares = list(combinations.values())
+def _breakdown(axis: Any, breakdown: Breakdown | None) -> None:
+    if breakdown is None:
+        axis.set_axis_off()
+        return
+    shares = list(breakdown.shares.values())
     _bars(axis, list(range(len(shares))), shares, 0.7, {"color": COLOURS[0]})
     for place, share in enumerate(shares):
         axis.text(place, share.high * 100 + 1, f"{share.count:,}", ha="center", fontsize=7)
-    axis.set_xticks(range(len(shares)), list(combinations), rotation=40, ha="right")
+    names = [breakdown.labels.get(name, name) for name in breakdown.shares]
+    axis.set_xticks(range(len(shares)), names, rotation=40, ha="right")
     axis.set_ylim(0, 112)
-    axis.set_ylabel("share of hosts [%]")
+    axis.set_ylabel(f"share of {breakdown.group} [%]")
 
 
 def _bars(axis: Any, at: list[float], shares: list[Share], width: float, style: Mapping[str, str]) -> None:

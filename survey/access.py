@@ -1,0 +1,93 @@
+"""How visits get to servers: names, block lists, which addresses may be contacted, and pace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+from survey.subjects import Subject
+from survey.survey import NotAskedError
+from upshift.errors import BlockedError, ReachError
+from upshift.outreach.blocks import BlockLists
+from upshift.outreach.dns import Answer, ResolveError, Resolver
+from upshift.outreach.pace import Lanes, TokenBucket
+from upshift.reach import check_public
+
+BLOCKED, ADDRESS_REFUSED, NO_ADDRESS = "blocked", "address_refused", "no_address"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Shared by all visits of a run."""
+
+    resolver: Resolver
+    blocks: BlockLists
+    names: TokenBucket
+    """The rate of domains looked up."""
+    rate: TokenBucket
+    """The rate of handshakes and probes."""
+    lanes: Lanes
+    """Rate and places of each server address."""
+    places: asyncio.Semaphore
+    """Servers asked at the same time."""
+    ipv6: bool = False
+
+    def admit(self, domain: str, address: str | None = None) -> None:
+        """Raises NotAskedError where the domain or the address is to be left alone."""
+        try:
+            self.blocks.check(domain, address)
+        except BlockedError as error:
+            raise NotAskedError(BLOCKED, error.what) from None
+        refusal = None if address is None else _refusal(address)
+        if refusal is not None:
+            raise NotAskedError(ADDRESS_REFUSED, refusal)
+
+    async def address(self, subject: Subject) -> tuple[str, tuple[str, ...]]:
+        """The address to ask (the crawl's while DNS still names it, else the first that may be contacted), and CNAMEs.
+
+        Raises:
+            NotAskedError: no such address.
+        """
+        self.admit(subject.domain)
+        await self.names.turn()
+        try:
+            answer = await self.resolver.addresses(subject.domain, ipv6=self.ipv6)
+        except ResolveError as error:
+            raise NotAskedError(str(error.cause), error.detail) from None
+        return self._choose(subject, answer), answer.chain
+
+    def _choose(self, subject: Subject, answer: Answer) -> str:
+        refused: NotAskedError | None = None
+        for address in sorted(answer.addresses, key=lambda found: found != subject.server_ip):
+            try:
+                self.admit(subject.domain, address)
+            except NotAskedError as error:
+                refused = refused or error
+            else:
+                return address
+        raise refused or NotAskedError(NO_ADDRESS, "no address")
+
+    @asynccontextmanager
+    async def turn(self, domain: str, address: str) -> AsyncIterator[None]:
+        """Waits until the address may be asked, and holds its place for the time of the block.
+
+        Raises:
+            NotAskedError: its owner opted out while it waited.
+        """
+        async with self.lanes.turn(address), self.places:
+            await self.rate.turn()
+            self.admit(domain, address)
+            yield
+
+
+@lru_cache(maxsize=1 << 16)
+def _refusal(address: str) -> str | None:
+    """Why an address may not be contacted, None where it may. One address of a CDN serves thousands of domains."""
+    try:
+        check_public(address)
+    except ReachError as error:
+        return error.what
+    return None

@@ -1,0 +1,174 @@
+"""The commands `upshift survey NAME` and `upshift survey figures`, made from the descriptions of the surveys."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from survey.survey import Options, Start, Survey
+from upshift.errors import UsageError
+from upshift.outreach import arguments
+
+if TYPE_CHECKING:
+    from survey.engine import Summary
+
+Place = Callable[[str | None, str | None, Mapping[str, str]], AbstractContextManager[Start]]
+"""Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value."""
+
+Isolation = Annotated[
+    str | None,
+    typer.Option(
+        help="Where kernel settings are made: netns (a namespace), host, or here (they are right already)."
+        " Default: here in a lab or where they are right, else netns."
+    ),
+]
+
+
+def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
+    """The command of a survey: a function whose signature Typer reads.
+
+    Args:
+        survey: its options are those of `Options`, its own settings, and `--json`.
+        place: where its programs start; only for one that needs kernel settings.
+    """
+    shared = {entry.name for entry in fields(Options)}
+    own = {entry.name for entry in fields(survey.settings)}
+
+    def work(**given: Any) -> None:
+        from survey import engine
+        from upshift.progress import show
+
+        options = Options(**{name: value for name, value in given.items() if name in shared})
+        if survey.contact:
+            arguments.check_contact(options.contact)
+        settings = survey.settings(**{name: value for name, value in given.items() if name in own})
+        engine.check(survey, options, settings)  # before a place is made for it
+        opened: AbstractContextManager[Start | None] = nullcontext()
+        if place is not None and survey.kernel:
+            opened = place(given["isolation"], options.nameserver, survey.kernel)
+        with show(as_json=given["as_json"]) as progress, opened as start:
+            summary = engine.run(survey, options, settings, progress, start=start)
+        _tell(survey, summary, options.out, as_json=given["as_json"])
+
+    parameters = sorted(_parameters(survey, place), key=lambda parameter: parameter.default is not parameter.empty)
+    work.__name__ = survey.name
+    work.__doc__ = survey.help
+    work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    work.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return work
+
+
+def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Parameter]:
+    def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    for model in (Options, survey.settings):
+        hints = get_type_hints(model, include_extras=True)
+        for entry in fields(model):
+            default = survey.defaults.get(entry.name, entry.default)
+            annotation = hints[entry.name]
+            if entry.name == "contact":
+                if not survey.contact:
+                    continue
+                default = MISSING
+            if entry.name == "targets_out":
+                if not survey.targets:
+                    continue
+                annotation = _filling(annotation, ", ".join(survey.targets))
+            yield parameter(entry.name, annotation, inspect.Parameter.empty if default is MISSING else default)
+    if place is not None and survey.kernel:
+        yield parameter("isolation", Isolation, None)
+    yield parameter("as_json", arguments.AsJson, False)
+
+
+def _filling(annotation: Any, columns: str) -> Any:
+    """The option `--targets-out`, with the columns named in its help."""
+    kind, option = get_args(annotation)
+    return Annotated[kind, typer.Option(help=option.help.format(columns))]
+
+
+def _tell(survey: Survey, summary: Summary, out: Path, *, as_json: bool) -> None:
+    """What was read, and the figures."""
+    from survey.figures import as_document, print_figures
+
+    found = survey.figures(summary.records)
+    subjects = summary.subjects
+    if as_json:
+        read: dict[str, object] = {"complaints": summary.complaints}
+        if subjects is not None:
+            read |= {"broken_rows": dict(subjects.broken), "duplicates": subjects.duplicates}
+        typer.echo(json.dumps({**as_document(found), **read, **{r.name: r.value for r in summary.remarks}}))
+        return
+    for line in (*summary.complaints, *(remark.sentence for remark in summary.remarks if remark.value)):
+        typer.echo(line, err=True)
+    if subjects is not None:
+        for fault in subjects.faults:
+            typer.echo(str(fault), err=True)
+        for reason, number in subjects.broken.items():
+            typer.echo(f"rows passed over: {number:,} {reason}", err=True)
+        if subjects.duplicates:
+            typer.echo(f"rows passed over: {subjects.duplicates:,} domains that were there already", err=True)
+    print_figures(found, sys.stdout)
+    typer.echo(f"Results: {out}; again, as CSV or as a picture: upshift survey figures {out}")
+
+
+def figures(
+    files: Annotated[list[Path], typer.Argument(help="Results of one kind of survey (Parquet), taken together.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; shares from 0 to 1.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; shares from 0 to 1.")] = False,
+    picture: Annotated[
+        list[Path] | None, typer.Option(help="Draw them here, too: .svg or .png; may be repeated.")
+    ] = None,
+) -> None:
+    """Shares of what servers support, with 95 % intervals: in all, by rank, by provider."""
+    from survey import figures as counted
+    from upshift.files import store
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv exclude each other", remedy="leave one out")
+    for path in picture or []:
+        if path.suffix not in (".svg", ".png"):
+            raise UsageError(f"{path} is no picture that we draw", where="--picture", remedy="end it in .svg or .png")
+    survey = survey_of(files[0])
+    records = [record for path in files for record in store.read_rows(path, survey.kind, survey.record)]
+    if not records:
+        raise UsageError("there is no record in it", where=", ".join(map(str, files)), remedy="survey more domains")
+    found = survey.figures(records)
+    for path in picture or []:
+        from survey.picture import draw
+
+        drawn = draw(found, path.suffix[1:])
+        with store.whole_file(path) as temporary:
+            temporary.write_bytes(drawn)
+    if as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(found))
+    elif as_json:
+        typer.echo(json.dumps(counted.as_document(found)))
+    else:
+        counted.print_figures(found, sys.stdout)
+
+
+def survey_of(path: Path) -> Survey:
+    """The survey that made a file of results. Raises UsageError where none did."""
+    from survey.surveys import ALL
+    from upshift.files import store
+
+    with store.parquet(path, "survey's results") as file:
+        kind = store.kind_in(file.schema_arrow)
+    for survey in ALL.values():
+        if survey.kind == kind:
+            return survey
+    raise UsageError(
+        f"this holds {kind or 'no'} records of Upshift's, and no results of a survey",
+        where=str(path),
+        remedy=f"name a file that one of these wrote: upshift survey {', '.join(ALL)}",
+    )

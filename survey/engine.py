@@ -1,0 +1,212 @@
+"""A run of a survey: subjects -> ledger -> visits -> records, results and filled targets."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import upshift
+from survey.access import Access
+from survey.fill import check_targets_out, fill_targets
+from survey.ledger import Ledger, document_of
+from survey.subjects import Subject, Subjects, read_subjects
+from survey.survey import PLANNED, Context, NotAskedError, Options, Record, Remark, Start, Survey, Visit
+from upshift.errors import UsageError
+from upshift.files import store
+from upshift.outreach.arguments import ledger_beside
+from upshift.outreach.blocks import BlockLists, block_list_paths
+from upshift.outreach.dns import Resolver
+from upshift.outreach.ledger import Finished
+from upshift.outreach.lists import identity, parse_shard
+from upshift.outreach.pace import Lanes, TokenBucket
+from upshift.progress import Progress
+from upshift.system import process
+
+FLUSH_S = 0.2
+"""How often what is found goes into the ledger: a kill costs the work of this time at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How a run ended."""
+
+    records: list[Record]
+    subjects: Subjects | None
+    """What was read; None where the ledger had the list already."""
+    complaints: list[str]
+    """Block lists that became unreadable on the way."""
+    remarks: list[Remark]
+
+
+def plan_of(survey: Survey, options: Options, settings: Any) -> dict[str, Any]:
+    """What decides the results, as JSON can hold it: a resumed run must have the same."""
+    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in survey.unplanned}
+    shared = {name: getattr(options, name) for name in PLANNED}
+    return {
+        "survey": survey.kind,
+        "list": identity(options.source),
+        "shard": list(parse_shard(options.shard)),
+        **shared,
+        **own,
+    }
+
+
+def check(survey: Survey, options: Options, settings: Any) -> None:
+    """Raises UsageError for options that contradict each other, or an input that cannot be read."""
+    survey.check(settings)
+    parse_shard(options.shard)
+    check_targets_out(options.source, options.out, options.targets_out)
+
+
+def run(
+    survey: Survey,
+    options: Options,
+    settings: Any,
+    progress: Progress,
+    *,
+    start: Start | None = None,
+    now: Callable[[], float] = time.time,
+) -> Summary:
+    """Runs a survey, or goes on from its ledger, and writes its results.
+
+    Args:
+        survey: what to ask.
+        options: what every survey has.
+        settings: the survey's own options, a value of `survey.settings`.
+        start: starts its programs; None: here.
+        now: Unix time, for `surveyed_at`.
+
+    Raises:
+        UsageError: a broken list, ledger or block list, with file and line; options that contradict each other.
+        PlaceError: this host cannot do it.
+    """
+    check(survey, options, settings)
+    blocks = BlockLists(block_list_paths(options.block_list, options.opt_out))
+    ledger = Ledger(ledger_beside(options.out, options.ledger), plan_of(survey, options, settings))
+    remarks: list[Remark] = []
+    try:
+        subjects = None
+        if not ledger.filled:
+            subjects = read_subjects(options.source, limit=options.limit, shard=parse_shard(options.shard))
+            ledger.fill(subjects)
+        total, done = ledger.counts()
+        if done.total() < total:
+            allow_many_files(options.concurrency)
+            work = _visit_all(survey, options, settings, ledger, blocks, progress, start or _start_here, now)
+            remarks = asyncio.run(work)
+        records = list(ledger.records(survey.record))
+    finally:
+        ledger.close()
+    store.write_rows(options.out, survey.kind, records, survey.record)
+    if options.targets_out is not None:
+        fill_targets(options.source, options.targets_out, known(survey, records))
+    return Summary(records=records, subjects=subjects, complaints=blocks.complaints, remarks=remarks)
+
+
+def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool]]:
+    """Column of a target -> domain -> value, where a record says one."""
+    return {
+        column: {record.domain: value for record in records if (value := says(record)) is not None}
+        for column, says in survey.targets.items()
+    }
+
+
+def _start_here(argv: Sequence[str]) -> process.Child:
+    return process.start(argv, stdin=True, stdout=True, binary=True)
+
+
+@asynccontextmanager
+async def _context(options: Options, settings: Any, blocks: BlockLists, start: Start) -> AsyncIterator[Context]:
+    async with Resolver(options.nameserver, port=options.nameserver_port) as resolver:
+        access = Access(
+            resolver=resolver,
+            blocks=blocks,
+            names=TokenBucket(options.rate),
+            rate=TokenBucket(options.rate),
+            lanes=Lanes(options.address_rate, options.per_address),
+            places=asyncio.Semaphore(options.concurrency),
+            ipv6=options.ipv6,
+        )
+        yield Context(
+            options=options,
+            settings=settings,
+            access=access,
+            start=start,
+            user_agent=f"upshift/{upshift.__version__} (+{options.contact})",
+        )
+
+
+async def _visit_all(
+    survey: Survey,
+    options: Options,
+    settings: Any,
+    ledger: Ledger,
+    blocks: BlockLists,
+    progress: Progress,
+    start: Start,
+    now: Callable[[], float],
+) -> list[Remark]:
+    """Visits every subject that is not done."""
+    total, outcomes = ledger.counts()
+    finished: list[Finished] = []
+
+    def flush() -> None:
+        batch = finished.copy()
+        finished.clear()
+        ledger.record(batch)
+        outcomes.update(outcome for _, outcome, _ in batch)
+        _show(survey, progress, total, outcomes)
+
+    async def flush_often() -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            flush()
+
+    async with _context(options, settings, blocks, start) as context, survey.visits(context) as visit:
+        subjects = ledger.take()
+        flusher = asyncio.create_task(flush_often())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(options.concurrency * survey.visits_per_place, total)):
+                    group.create_task(_work(survey, visit, subjects, finished, now))
+        except BaseExceptionGroup as faults:
+            raise faults.exceptions[0] from None
+        finally:
+            flusher.cancel()
+            flush()
+    return context.remarks
+
+
+async def _work(
+    survey: Survey, visit: Visit, subjects: Iterator[Subject], finished: list[Finished], now: Callable[[], float]
+) -> None:
+    """Visits one subject after another, until none is left."""
+    for subject in subjects:
+        record = survey.record(domain=subject.domain, rank=subject.rank, provider=subject.provider, surveyed_at=now())
+        try:
+            record = await visit(subject, record)
+        except NotAskedError as error:
+            survey.refused(record, error)
+        finished.append((subject.domain, survey.outcome(record), document_of(record)))
+
+
+def _show(survey: Survey, progress: Progress, total: int, outcomes: Counter[str]) -> None:
+    failed = sum(count for outcome, count in outcomes.items() if not survey.good(outcome))
+    note = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    progress.update(f"survey {survey.name}", done=outcomes.total(), total=total, failed=failed, note=note)
+
+
+def allow_many_files(sockets: int) -> None:
+    """Raises the limit of open files, which programs inherit. Raises UsageError where it stays too low."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < sockets + 64:
+        raise UsageError(
+            f"this process may open {hard} files only", where="--concurrency", remedy=f"lower it to {max(1, hard - 64)}"
+        )

@@ -1,0 +1,239 @@
+"""Probers: programs that take many requests over a pipe and answer each with a record of fixed size.
+
+What is said is the survey's (`Program`); processes, pipes, back-pressure and a restart after a crash are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from survey.survey import Start
+from upshift.errors import PlaceError
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+READ_BYTES = 1 << 18
+
+MOST_UNSENT_BYTES = 1 << 20
+"""Requests that wait for room in a pipe; whoever asks more waits, too."""
+
+MOST_CRASHES = 3
+"""In a row without a reply between: then the program is at fault, or what it is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Generic[Request, Reply]):
+    """A prober and its language.
+
+    It writes one line on standard output when it is ready, then replies; it reads requests from standard input, and
+    ends when that ends.
+    """
+
+    argv: Sequence[str]
+    encode: Callable[[int, Request], bytes]
+    """A request with its number (32 bits, unsigned)."""
+    reply_bytes: int
+    decode: Callable[[bytes], Iterable[tuple[int, Reply]]]
+    """Numbers and replies of some whole replies."""
+    greeted: Callable[[bytes], None]
+    """Reads the first line. Raises PlaceError where the program cannot work."""
+
+
+class Programs(Generic[Request, Reply]):
+    """One or more processes of a prober. Use it as an asynchronous context manager.
+
+    A process that ends before its work is started again, and asked again what it has not answered.
+
+    Args:
+        program: what to start.
+        start: starts it in its place.
+        count: processes.
+
+    Raises:
+        PlaceError: on entering, where the program cannot work; later, where it ended `MOST_CRASHES` times in a row.
+    """
+
+    def __init__(self, program: Program[Request, Reply], start: Start, *, count: int = 1) -> None:
+        self._processes = [_Process(program, start) for _ in range(count)]
+        self._next = 0
+
+    async def __aenter__(self) -> Programs[Request, Reply]:
+        try:
+            for process in self._processes:  # all start before one is waited for
+                process.start()
+            for process in self._processes:
+                await process.listen()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        for process in self._processes:
+            process.stop()
+
+    @property
+    def pids(self) -> list[int]:
+        """Numbers of the processes."""
+        return [process.pid for process in self._processes]
+
+    async def ask(self, request: Request) -> Reply:
+        """The reply to a request."""
+        process = self._processes[self._next]
+        self._next = (self._next + 1) % len(self._processes)
+        return await process.ask(request)
+
+
+class _Process(Generic[Request, Reply]):
+    """One process and who waits for it."""
+
+    def __init__(self, program: Program[Request, Reply], start: Start) -> None:
+        self._program = program
+        self._start = start
+        self._child: Any = None
+        self._waiting: dict[int, tuple[bytes, asyncio.Future[Reply]]] = {}
+        self._number = 0
+        self._outbox: list[bytes] = []
+        self._unsent = b""
+        self._rest = b""
+        self._crashes = 0
+        self._listening = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._fault: PlaceError | None = None
+        self._restart: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        return int(self._child.pid)
+
+    def start(self) -> None:
+        """Starts the program; by the thread of the event loop, since a program ends with the thread that started it."""
+        self._child = self._start(self._program.argv)
+
+    async def listen(self) -> None:
+        """Waits until the program is ready; from then on its replies are taken. Raises PlaceError where it cannot."""
+        self._program.greeted(await asyncio.to_thread(self._child.stdout.readline))
+        loop = asyncio.get_running_loop()
+        for pipe in (self._child.stdin, self._child.stdout):
+            os.set_blocking(pipe.fileno(), False)
+        self._unsent, self._rest = b"", b""
+        self._outbox = [data for data, _ in self._waiting.values()]
+        self._listening = True
+        loop.add_reader(self._child.stdout.fileno(), self._receive)
+        if self._outbox:
+            self._send()
+
+    def stop(self) -> None:
+        """Ends the program; whoever still waits is cancelled."""
+        if self._restart is not None:
+            self._restart.cancel()
+        self._deafen()
+        for _, future in self._waiting.values():
+            future.cancel()
+        if self._child is not None:
+            self._child.stop()
+
+    def _deafen(self) -> None:
+        if self._listening:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._child.stdout.fileno())
+            loop.remove_writer(self._child.stdin.fileno())
+            self._listening = False
+
+    async def ask(self, request: Request) -> Reply:
+        """The reply to a request."""
+        if not self._room.is_set():
+            await self._room.wait()
+        if self._fault is not None:
+            raise self._fault
+        loop = asyncio.get_running_loop()
+        self._number = number = (self._number + 1) & 0xFFFFFFFF
+        data = self._program.encode(number, request)
+        if not self._outbox:  # whatever else is asked in this round of the loop goes with it
+            loop.call_soon(self._send)
+        self._outbox.append(data)
+        future: asyncio.Future[Reply] = loop.create_future()
+        self._waiting[number] = data, future
+        return await future
+
+    def _send(self) -> None:
+        if not self._listening:
+            return  # it is being started again, and is then asked all that is not answered
+        loop = asyncio.get_running_loop()
+        descriptor = self._child.stdin.fileno()
+        self._unsent += b"".join(self._outbox)
+        self._outbox.clear()
+        try:
+            self._unsent = self._unsent[os.write(descriptor, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._crashed()
+            return
+        if self._unsent:
+            loop.add_writer(descriptor, self._send)
+        else:
+            loop.remove_writer(descriptor)
+        if len(self._unsent) > MOST_UNSENT_BYTES:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def _receive(self) -> None:
+        try:
+            data = os.read(self._child.stdout.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._crashed()
+            return
+        data = self._rest + data
+        whole = len(data) - len(data) % self._program.reply_bytes
+        self._rest = data[whole:]
+        for number, reply in self._program.decode(data[:whole]):
+            self._crashes = 0
+            _, future = self._waiting.pop(number)
+            if not future.done():
+                future.set_result(reply)
+
+    def _crashed(self) -> None:
+        """The program ended before its work: it is started again, unless that was tried enough."""
+        self._deafen()
+        code = self._child.stop()
+        self._crashes += 1
+        if self._crashes < MOST_CRASHES:
+            self._restart = asyncio.get_running_loop().create_task(self._begin_again())
+            return
+        self._fail(
+            PlaceError(
+                f"a prober ended {MOST_CRASHES} times in a row before its work (exit code {code})",
+                remedy="give the same command again: it goes on",
+            )
+        )
+
+    async def _begin_again(self) -> None:
+        try:
+            self.start()
+            await self.listen()
+        except PlaceError as error:
+            self._fail(error)
+
+    def _fail(self, fault: PlaceError) -> None:
+        self._fault = fault
+        self._room.set()
+        for _, future in self._waiting.values():
+            if not future.done():
+                future.set_exception(fault)
+        self._waiting.clear()

@@ -1,0 +1,159 @@
+"""What a survey is: the description from which its command, its run and its figures are made.
+
+A survey is one file in `survey/surveys/` with one value of kind `Survey`. It brings a visit (what to ask of one
+domain), a record (what was found: a row of its results) and figures (what records add up to). Subjects, ledger, resume,
+names, block lists, pace, progress, files and the command line are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from survey.figures import Figures
+from survey.subjects import Subject
+from upshift.outreach import arguments
+from upshift.system import process
+
+if TYPE_CHECKING:
+    from survey.access import Access
+
+Record: TypeAlias = Any
+"""A dataclass: one row of results. It has `domain`, `rank`, `provider` and `surveyed_at`; the rest has defaults."""
+
+Visit = Callable[[Subject, Record], Awaitable[Record]]
+"""Asks one domain, and gives its record: the one that it got, or another. May raise `NotAskedError`."""
+
+Start = Callable[[Sequence[str]], process.Child]
+"""Starts a program with binary pipes, where the kernel's settings are right."""
+
+
+class NotAskedError(Exception):
+    """No packet left for the server.
+
+    Attributes:
+        failure: blocked, address_refused, dns_error, no_such_domain or no_address.
+        detail: for people.
+    """
+
+    def __init__(self, failure: str, detail: str) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user can set in every survey; the command line has one option for each field."""
+
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (.parquet, .csv).")]
+    out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")]
+    contact: arguments.Contact = ""
+    targets_out: Annotated[Path | None, typer.Option(help="Write INPUT (targets) again, with {} filled in.")] = None
+    ledger: arguments.LedgerFile = None
+    ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records, and servers over IPv6.")] = False
+    shard: arguments.Shard = "1/1"
+    limit: arguments.Limit = None
+    rate: Annotated[
+        float, typer.Option(min=0.1, max=200_000, help="Handshakes or probes (and names looked up) per second.")
+    ] = 500
+    concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Servers asked at the same time.")] = 2000
+    per_address: Annotated[int, typer.Option(min=1, help="The same, for each server address.")] = 2
+    address_rate: Annotated[float, typer.Option(min=0.01, help="Handshakes per second and server address.")] = 10
+    timeout: Annotated[float, typer.Option(min=0.1, max=130, help="Longest wait for a server [s].")] = 5.0
+    block_list: arguments.BlockLists = None
+    opt_out: arguments.OptOut = None
+    nameserver: arguments.Nameserver = None
+    nameserver_port: arguments.NameserverPort = 53
+
+
+PLANNED = ("ipv6", "limit", "timeout")
+"""Of these options, what decides the results beside list and shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoSettings:
+    """Of a survey that has no options of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a run wants to tell beside its records."""
+
+    name: str
+    """In JSON."""
+    value: object
+    sentence: str
+    """For people; told where the value is not 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all visits of a run share."""
+
+    options: Options
+    settings: Any
+    """The survey's own options, a value of its `settings`."""
+    access: Access
+    start: Start
+    user_agent: str
+    remarks: list[Remark] = field(default_factory=list)
+
+
+def _refused(record: Record, error: NotAskedError) -> None:
+    record.failure, record.failure_detail = error.failure, error.detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """One kind of survey."""
+
+    name: str
+    """Of the command `upshift survey NAME`; its files are of the kind `survey_NAME`."""
+    help: str
+    """Of the command: the first line is a sentence."""
+    record: type[Record]
+    visits: Callable[[Context], AbstractAsyncContextManager[Visit]]
+    """Opens what visits share (sockets, programs), and gives the visit; `each` makes one of a plain coroutine."""
+    figures: Callable[[Sequence[Record]], Figures]
+    settings: type[Any] = NoSettings
+    """A dataclass whose fields are this survey's own options, annotated for Typer."""
+    check: Callable[[Any], None] = lambda _: None
+    """Looks at settings before anything is done. Raises UsageError."""
+    targets: Mapping[str, Callable[[Record], bool | None]] = field(default_factory=dict)
+    """Column of `Target` -> what a record says of it (None: nothing). With any, there is `--targets-out`."""
+    outcome: Callable[[Record], str] = lambda record: record.failure or "ok"
+    """The word that the ledger and the progress have for a record."""
+    good: Callable[[str], bool] = lambda outcome: outcome == "ok"
+    """Whether an outcome is not counted as failed in the progress."""
+    refused: Callable[[Record, NotAskedError], None] = _refused
+    """Notes in a record why no packet left."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Option of `Options` -> this survey's default."""
+    unplanned: Collection[str] = ()
+    """Settings that do not decide the results: a resumed survey may have others."""
+    contact: bool = True
+    """Whether there is a place to say who asks (a user agent): `--contact` is required then."""
+    kernel: Mapping[str, str] = field(default_factory=dict)
+    """Kernel settings that it needs (relative to /proc/sys): its programs are started where they are so."""
+    visits_per_place: int = 1
+    """Domains under way per server that may be asked at the same time: more where most of them wait for names."""
+
+    @property
+    def kind(self) -> str:
+        return f"survey_{self.name}"
+
+
+def each(visit: Callable[[Context, Subject, Record], Awaitable[Record]]) -> Any:
+    """`visits` of a survey whose visits share nothing but the context."""
+
+    @asynccontextmanager
+    async def opened(context: Context) -> AsyncIterator[Visit]:
+        yield lambda subject, record: visit(context, subject, record)
+
+    return opened

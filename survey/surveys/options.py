@@ -1,0 +1,64 @@
+"""`upshift survey options`: which TCP options servers negotiate, one handshake each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from survey.options.figures import figures
+from survey.options.prober import WANTED
+from survey.options.record import OptionsRecord
+from survey.survey import Context, Survey, Visit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Its own options."""
+
+    port: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="TCP port; may be repeated: the next one where none answers. [443, 80]"),
+    ] = None
+    again_after: Annotated[
+        float, typer.Option(min=0, help="Ask a server without any option again after this time [s]; 0: never.")
+    ] = 3.0
+    probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that shake hands.")] = 1
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.port or (443, 80)))
+
+
+@asynccontextmanager
+async def _visits(context: Context) -> AsyncIterator[Visit]:
+    from survey.options.visit import visits
+
+    async with visits(context) as visit:
+        yield visit
+
+
+def _negotiated(name: str) -> Callable[[OptionsRecord], bool | None]:
+    return lambda record: getattr(record, name) if record.outcome == "ok" else None
+
+
+OPTIONS = Survey(
+    name="options",
+    help="""Shake hands with every domain's server: ECN, SACK, window scaling, timestamps, SYNs sent again.
+
+    A handshake is closed by RST; no data is sent. Killed or interrupted, the same command goes on from its ledger.
+    """,
+    record=OptionsRecord,
+    visits=_visits,
+    figures=figures,
+    settings=Settings,
+    targets={name: _negotiated(name) for name in ("ecn", "sack", "window_scaling")},
+    defaults={"rate": 1000.0},
+    unplanned=("probers",),
+    contact=False,  # a bare handshake names nobody
+    kernel=WANTED,
+    visits_per_place=4,
+)

@@ -1,0 +1,74 @@
+"""`upshift survey quic`: which domains serve HTTP/3."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from survey.quic.cause import NOT_ASKED, Cause
+from survey.quic.figures import figures
+from survey.quic.record import QuicRecord
+from survey.survey import Context, Survey, Visit
+from upshift.outreach import arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Its own options."""
+
+    everything: Annotated[
+        bool, typer.Option("--all", help="Probe domains, too, that offer h3 neither in DNS nor by Alt-Svc.")
+    ] = False
+    unpadded: Annotated[
+        bool, typer.Option("--unpadded", help="Ask servers by a probe that is too small, too: they must not answer.")
+    ] = False
+    probes: Annotated[int, typer.Option(min=1, max=10, help="Probes to a server that stays silent.")] = 2
+    handshakes: Annotated[
+        int, typer.Option(min=1, max=1000, help="Handshakes at the same time, with servers that answer.")
+    ] = 16
+    ca: arguments.Certificates = None
+
+    @property
+    def trusted(self) -> Path | None:
+        """Certificates to trust: those named, else the system's or SSL_CERT_FILE's (a lab's); None: aioquic's own."""
+        system = ssl.get_default_verify_paths().cafile
+        return self.ca or (Path(system) if system else None)
+
+
+@asynccontextmanager
+async def _visits(context: Context) -> AsyncIterator[Visit]:
+    from survey.quic.visit import visits
+
+    async with visits(context) as visit:
+        yield visit
+
+
+def supports(record: QuicRecord) -> bool | None:
+    """The `quic` column of a target: None where the survey did not get as far as the server."""
+    return None if record.cause in NOT_ASKED else record.cause == Cause.OK
+
+
+QUIC = Survey(
+    name="quic",
+    help="""Find out which domains serve HTTP/3: offers, forced version negotiation, then a handshake and a HEAD.
+
+    Offers are HTTPS records, and the Alt-Svc headers that the crawl saw (INPUT: targets). Killed or interrupted, the
+    same command goes on from its ledger.
+    """,
+    record=QuicRecord,
+    visits=_visits,
+    figures=figures,
+    settings=Settings,
+    targets={"quic": supports},
+    outcome=lambda record: str(record.cause),
+    good=lambda outcome: outcome not in NOT_ASKED,
+    defaults={"timeout": 3.0, "per_address": 4},
+    unplanned=("handshakes", "ca"),
+    check=lambda settings: arguments.check_certificates(settings.trusted),
+)

@@ -1,0 +1,148 @@
+"""Probers over pipes: real processes that answer, die, and do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from survey.programs import MOST_CRASHES, Program, Programs
+from upshift.errors import PlaceError
+from upshift.system import process
+from upshift.system.process import Child
+
+REQUEST, REPLY = struct.Struct("=II"), struct.Struct("=IIQ")
+
+DOUBLER = """
+import os, struct, sys
+kind, marker = sys.argv[1], sys.argv[2]
+print("ready" if kind != "refuses" else "not here", flush=True)
+if kind == "sleeps":
+    import time; time.sleep(1.0)
+while data := sys.stdin.buffer.read(8):
+    number, value = struct.unpack("=II", data)
+    with open(marker, "a") as log:
+        log.write(f"{value}\\n")
+    if kind == "dies" and value % 50 == 49 and open(marker).read().split().count(str(value)) == 1:
+        os._exit(3)
+    if kind == "poisoned" and value == 7:
+        os._exit(3)
+    sys.stdout.buffer.write(struct.pack("=IIQ", number, os.getpid(), 2 * value))
+    sys.stdout.buffer.flush()
+"""
+"""Doubles numbers. `dies` at every 50th number that it sees for the first time; `poisoned` at every 7."""
+
+
+def program(kind: str, marker: Path, *, padding: int = 0) -> Program[int, tuple[int, int]]:
+    def decode(data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
+        return ((number, (pid, value)) for number, pid, value in REPLY.iter_unpack(data))
+
+    def greeted(line: bytes) -> None:
+        if line != b"ready\n":
+            raise PlaceError("the prober does not start")
+
+    return Program(
+        argv=(sys.executable, "-c", DOUBLER, kind, str(marker)),
+        encode=REQUEST.pack,
+        reply_bytes=REPLY.size,
+        decode=decode,
+        greeted=greeted,
+    )
+
+
+def start(argv: Sequence[str]) -> Child:
+    return process.start(argv, stdin=True, stdout=True, binary=True)
+
+
+def test_many_requests_by_several_processes(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Programs(program("works", tmp_path / "log"), start, count=3) as programs:
+            replies = await asyncio.gather(*(programs.ask(n) for n in range(1, 2_001)))
+            assert [value for _, value in replies] == [2 * n for n in range(1, 2_001)]
+            assert {pid for pid, _ in replies} <= set(programs.pids) and len(set(programs.pids)) == 3
+            pids = programs.pids
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+    asyncio.run(work())
+
+
+def test_one_that_dies_is_started_again_and_asked_again_what_it_has_not_answered(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def work() -> set[int]:
+        async with Programs(program("dies", log), start) as programs:
+            replies = await asyncio.gather(*(programs.ask(n) for n in range(300)))
+            assert [value for _, value in replies] == [2 * n for n in range(300)]
+            assert (await programs.ask(1))[1] == 2
+            return {pid for pid, _ in replies}
+
+    assert len(asyncio.run(work())) == 7  # six deaths
+    seen = [int(line) for line in log.read_text().split()]
+    assert {n for n in range(300) if seen.count(n) > 1} >= {49, 99, 149, 199, 249, 299}
+
+
+def test_one_that_is_killed_from_outside_is_started_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Programs(program("works", tmp_path / "log"), start) as programs:
+            first, _ = await programs.ask(1)
+            os.kill(first, signal.SIGKILL)
+            second, value = await programs.ask(21)
+            assert value == 42 and second != first
+
+    asyncio.run(work())
+
+
+def test_one_that_dies_again_and_again_is_told(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Programs(program("poisoned", tmp_path / "log"), start) as programs:
+            assert (await programs.ask(6))[1] == 12
+            with pytest.raises(PlaceError, match=rf"ended {MOST_CRASHES} times in a row .*exit code 3.*give the same"):
+                await programs.ask(7)
+            with pytest.raises(PlaceError, match="in a row"):
+                await programs.ask(8)
+
+    asyncio.run(work())
+    assert (tmp_path / "log").read_text().split() == ["6", *["7"] * MOST_CRASHES]
+
+
+def test_one_that_cannot_work_says_so_at_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Programs(program("refuses", tmp_path / "log"), start, count=2):
+            raise AssertionError("it was entered")
+
+    with pytest.raises(PlaceError, match="does not start"):
+        asyncio.run(work())
+
+
+def test_whoever_asks_faster_than_it_reads_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than `MOST_UNSENT_BYTES` and what the pipe takes are on the way."""
+    monkeypatch.setattr("survey.programs.MOST_UNSENT_BYTES", 1 << 15)
+
+    async def work() -> None:
+        async with Programs(program("sleeps", tmp_path / "log"), start) as programs:
+            count = 0
+            tasks = []
+
+            async def ask(number: int) -> None:
+                nonlocal count
+                count += 1
+                await programs.ask(number)
+
+            most = ((1 << 15) + (1 << 16)) // REQUEST.size
+            for number in range(most + 5_000):
+                tasks.append(asyncio.ensure_future(ask(number)))
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+            (waiting,) = [process._waiting for process in programs._processes]
+            assert count > most
+            assert len(waiting) <= most + 200
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(work())
