@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from survey.subjects import Subject
-from survey.survey import NotAskedError
 from upshift.errors import BlockedError, ReachError
 from upshift.outreach.blocks import BlockLists
 from upshift.outreach.dns import Answer, ResolveError, Resolver
@@ -17,6 +16,20 @@ from upshift.outreach.pace import Lanes, TokenBucket
 from upshift.reach import check_public
 
 BLOCKED, ADDRESS_REFUSED, NO_ADDRESS = "blocked", "address_refused", "no_address"
+
+
+class NotAskedError(Exception):
+    """No packet left for the server.
+
+    Attributes:
+        failure: blocked, address_refused, dns_error, no_such_domain or no_address.
+        detail: for people.
+    """
+
+    def __init__(self, failure: str, detail: str) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

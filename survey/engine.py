@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import upshift
-from survey.access import Access
+from survey.access import Access, NotAskedError
 from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Ledger, document_of
 from survey.subjects import Subject, Subjects, read_subjects
-from survey.survey import PLANNED, Context, NotAskedError, Options, Record, Remark, Start, Survey, Visit
+from survey.survey import PLANNED, Context, Options, Record, Remark, Start, Survey, Visit
 from upshift.errors import UsageError
 from upshift.files import store
 from upshift.outreach.arguments import ledger_beside

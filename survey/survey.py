@@ -21,30 +21,16 @@ from upshift.outreach import arguments
 from upshift.system import process
 
 if TYPE_CHECKING:
-    from survey.access import Access
+    from survey.access import Access, NotAskedError
 
 Record: TypeAlias = Any
 """A dataclass: one row of results. It has `domain`, `rank`, `provider` and `surveyed_at`; the rest has defaults."""
 
 Visit = Callable[[Subject, Record], Awaitable[Record]]
-"""Asks one domain, and gives its record: the one that it got, or another. May raise `NotAskedError`."""
+"""Asks one domain, and gives its record: the one that it got, or another. May raise `survey.access.NotAskedError`."""
 
 Start = Callable[[Sequence[str]], process.Child]
 """Starts a program with binary pipes, where the kernel's settings are right."""
-
-
-class NotAskedError(Exception):
-    """No packet left for the server.
-
-    Attributes:
-        failure: blocked, address_refused, dns_error, no_such_domain or no_address.
-        detail: for people.
-    """
-
-    def __init__(self, failure: str, detail: str) -> None:
-        super().__init__(f"{failure}: {detail}")
-        self.failure = failure
-        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

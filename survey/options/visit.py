@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from survey.access import Access
+from survey.access import Access, NotAskedError
 from survey.options.prober import REPLY, REQUEST
 from survey.options.record import LOCAL_FAULTS, SHAKEN, OptionsRecord, failure_of
 from survey.options.tcp_info import TcpInfo, parse
 from survey.programs import Program, Programs
 from survey.subjects import Subject
-from survey.survey import Context, NotAskedError, Visit
+from survey.survey import Context, Visit
 from upshift.errors import PlaceError
 
 Endpoint = tuple[str, int]

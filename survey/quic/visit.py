@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from survey.access import Access
+from survey.access import Access, NotAskedError
 from survey.quic import alt_svc, candidates, parameters, wire
 from survey.quic.candidates import Endpoint, Source
 from survey.quic.cause import Cause
@@ -18,7 +18,7 @@ from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
 from survey.quic.record import QuicRecord
 from survey.subjects import Subject
-from survey.survey import Context, NotAskedError, Remark, Visit
+from survey.survey import Context, Remark, Visit
 from upshift.outreach.dns import ResolveError
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)
