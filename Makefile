@@ -1,4 +1,4 @@
-# Upshift: the chores, one verb each, for people and for CI alike. `make help` lists them.
+# Upshift's make targets, for people and for CI. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:
@@ -15,27 +15,27 @@ OUT ?= demo
 
 .PHONY: help setup demo check test soak bench clean
 
-help: ## Show the verbs
+help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: ## Install what is missing: system packages, Python, Rust programs (idempotent)
+setup: ## Install missing dependencies: system packages, Python, Rust programs (idempotent)
 	@scripts/setup
 
 demo: setup ## Run a whole campaign in the lab and print the speed-up table (OUT=demo)
 	@upshift demo --out "$(OUT)"
 
-check: setup ## The quick part: format, lint, types, imports, unit tests
+check: setup ## Quick checks: format, lint, types, imports, unit tests
 	@scripts/check
 
-test: setup ## Everything: check, Rust tests, contract tests, the lab (CI runs this)
+test: setup ## All tests: check, Rust tests, contract tests, the lab (CI runs this)
 	@scripts/test
 
-soak: setup ## Every cell of every sweep, many kills (hours; resumes; FRESH=1 starts anew)
+soak: setup ## Every cell of every sweep, many kills (hours; resumes; FRESH=1 starts over)
 	@scripts/test --soak
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
 	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done
 
-clean: ## Remove what was built in this checkout (never your campaigns)
+clean: ## Remove build products of this checkout (never your campaigns)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

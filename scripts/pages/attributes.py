@@ -12,7 +12,7 @@ class Attribute:
     annotation: str
     """As the source has it; empty for a member of an enumeration."""
     text: str
-    """The text below it, in one line; empty where there is none."""
+    """The text below it, in one line; empty if missing."""
 
 
 def attributes(cls: type) -> dict[str, Attribute]:

@@ -182,13 +182,13 @@ def test_a_campaign_records_it_and_the_report_shows_it(mini: Path) -> None:
         '[[configurations]]\nname = "BL"\nclient = "requests"\n'
     )
     run_file(campaign, out, progress=Silent(), let_cpus_sleep=True)
-    asleep = {"method": "none", "reason": "they are let sleep as asked"}
+    asleep = {"method": "none", "reason": "as requested"}
     environment = json.loads((out / "environment.json").read_text(encoding="utf-8"))
     assert environment["vantage_points"]["V"]["timing"]["cpus_awake"] == asleep
     assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["timing"]["cpus_awake"] == asleep
     process.run([UPSHIFT, "report", str(out)]).check(doing="reporting")
     page = (out / "report" / "index.html").read_text(encoding="utf-8")
-    assert "timing" in page and "they are let sleep as asked" in page
+    assert "timing" in page and "as requested" in page
 
 
 def test_cpus_may_sleep(mini: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,7 +245,7 @@ pub(crate) fn help<C: Client>() -> String {
     text.push_str(C::OWN_OPTIONS);
     text.push_str("  --help, --version\n\n");
     text.push_str(
-        "Exit code: 0 when a document was printed, whatever the outcome; 2 for wrong use.",
+        "Exit code: 0 if a document was printed, whatever the outcome; 2 for a usage error.",
     );
     text
 }

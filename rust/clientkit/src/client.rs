@@ -96,7 +96,7 @@ fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE, // the reader has gone: nobody is left to tell
+        Err(_) => ExitCode::FAILURE, // the reader of standard output has closed
     }
 }
 

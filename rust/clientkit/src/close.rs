@@ -29,7 +29,7 @@ impl Close<'_> {
         let Some(alert) = self.alert() else {
             return Verdict::failed(
                 Failure::ProtocolError,
-                &format!("the peer broke the protocol: {what}"),
+                &format!("protocol violation by the peer: {what}"),
             );
         };
         if verify_error.is_some() || CERTIFICATE_ALERTS.contains(&alert) {
@@ -38,7 +38,7 @@ impl Close<'_> {
         }
         Verdict::failed(
             Failure::TlsError,
-            &format!("we ended the TLS handshake: {what}"),
+            &format!("we aborted the TLS handshake: {what}"),
         )
     }
 
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(
             application.peer(true).failure,
             Some(Failure::ConnectionReset),
-            "0x130 is no alert here"
+            "0x130 is not an alert here"
         );
     }
 }

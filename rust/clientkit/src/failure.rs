@@ -29,7 +29,7 @@ pub enum Failure {
     AddressRefused,
     /// This host has no route, or its firewall refuses.
     NetworkUnreachable,
-    /// The server answered that nobody listens.
+    /// The server answered that the port is closed.
     ConnectionRefused,
     /// The handshake, TLS included, was not complete in time.
     ConnectTimeout,
@@ -129,7 +129,7 @@ impl Verdict {
     #[must_use]
     pub fn of_idle_timeout(established: bool) -> Self {
         if established {
-            Self::censored(Failure::Stalled, "idle timeout: the peer fell silent")
+            Self::censored(Failure::Stalled, "idle timeout: nothing more from the peer")
         } else {
             Self::failed(
                 Failure::ConnectTimeout,

@@ -19,7 +19,7 @@ pub const VARIABLE: &str = "UPSHIFT_ALLOWED_PREFIXES";
 #[error("{0} is not an IPv4 or IPv6 prefix")]
 pub struct PrefixError(String);
 
-/// The environment's prefixes are not valid: whoever set them meant to restrict something.
+/// The environment's prefixes are not valid; ignoring them could contact addresses that should be excluded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReachError {
     /// The variable is not UTF-8.

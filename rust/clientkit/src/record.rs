@@ -57,7 +57,7 @@ pub struct Record<F> {
     pub tls_version: Option<&'static str>,
     pub tls_cipher: Option<&'static str>,
     pub alpn: Option<String>,
-    /// Always null: there is no TCP here.
+    /// Always null: no TCP here.
     pub tcp: Option<()>,
     pub quic: Option<F>,
     /// Datagrams that the socket dropped because its buffer was full.

@@ -84,7 +84,7 @@ impl Response {
         let status = match status {
             Some(status @ 200..=999) => status,
             Some(100 | 102..=199) => return None,
-            Some(101) => return Some(protocol_error("101 Switching Protocols was not asked for")),
+            Some(101) => return Some(protocol_error("unexpected 101 Switching Protocols")),
             _ => return Some(protocol_error("a response without a valid :status")),
         };
         self.status = Some(status);

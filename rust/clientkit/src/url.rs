@@ -20,7 +20,7 @@ enum Reason {
     NotAscii,
     #[error("must start with https://")]
     NotHttps,
-    #[error("must not hold a user name")]
+    #[error("must not contain a user name")]
     UserName,
     #[error("has no valid host[:port]")]
     Host,

@@ -298,18 +298,13 @@ impl<'a> Download<'a> {
         if self.fault == Some(quiche::Error::UnknownVersion) && !established {
             return Some(Verdict::failed(
                 Failure::ProtocolError,
-                "the server speaks no version of QUIC that we speak",
+                "the server supports none of our QUIC versions",
             ));
         }
         if self.connection.is_timed_out() {
             return Some(Verdict::of_idle_timeout(established));
         }
-        let reset = || {
-            Verdict::failed(
-                Failure::ConnectionReset,
-                "the peer no longer knows the connection (stateless reset)",
-            )
-        };
+        let reset = || Verdict::failed(Failure::ConnectionReset, "the peer sent a stateless reset");
         self.connection.is_closed().then(reset)
     }
 
@@ -321,7 +316,7 @@ impl<'a> Download<'a> {
             H3_REQUEST_CANCELLED
         };
         let _ = self.connection.close(true, code, b""); // Done: it is closed already
-        let _ = self.flush(); // nobody may be there any more
+        let _ = self.flush(); // the peer may have gone
     }
 
     /// All that is known, without the verdict.

@@ -53,7 +53,7 @@ impl Request {
         request
     }
 
-    /// The first field of that name, empty where there is none.
+    /// The first field of that name, empty if missing.
     pub fn field(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)

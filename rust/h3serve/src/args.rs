@@ -12,16 +12,16 @@ pub const USAGE: &str = "usage: h3serve --listen ADDRESS:PORT... (--cert CHAIN.p
                [--cc cubic|reno|bbr2] [--initial-window PACKETS] [--settings FILE.json]
                [--bytes N] [--status CODE] [--alpn NAME]
 
-Serves HTTP/3 by quiche. Prints `listening ADDRESS:PORT` once it does.
-  --listen ADDRESS:PORT  may be given several times
-  --hosts HOSTS.json     hosts with their certificates and files, or the cache to ask (docs/design/h3serve.md)
+Serves HTTP/3 with quiche. Prints `listening ADDRESS:PORT` when ready.
+  --listen ADDRESS:PORT  may be repeated
+  --hosts HOSTS.json     hosts with their certificates and files, or the upstream cache (docs/design/h3serve.md)
   --cc NAME              congestion control; default cubic
   --initial-window N     initial congestion window [packets]; default 10
   --settings FILE.json   read for each new connection: congestion_control, initial_window_packets, hystart
-For tests and benchmarks, in place of --hosts: any path of any host gives the same answer.
+For tests and benchmarks, in place of --hosts: any path of any host gets the same answer.
   --bytes N              body of each answer [bytes], zeros; default 0
   --status CODE          status of each answer; default 200
-  --alpn NAME            the only protocol it speaks; default h3";
+  --alpn NAME            the only ALPN protocol accepted; default h3";
 
 /// Where the answers come from.
 #[derive(Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ mod tests {
             ("--listen nowhere --hosts h", "nowhere"),
             (
                 "--listen [::1]:443 --hosts h --cc vegas",
-                "no congestion_control \"vegas\"; known are: cubic, reno, bbr2",
+                "unknown congestion_control \"vegas\"; use cubic, reno or bbr2",
             ),
             (
                 "--listen [::1]:443 --hosts h --initial-window 0",

@@ -28,7 +28,7 @@ const RECEIVE_TURN: usize = 32;
 pub enum EndpointError {
     #[error("QUIC cannot be set up: {0}")]
     Quic(#[from] quiche::Error),
-    #[error("there are no random numbers: {0}")]
+    #[error("no random numbers available: {0}")]
     Random(#[from] ErrorStack),
     #[error("waiting for datagrams: {0}")]
     Wait(Errno),

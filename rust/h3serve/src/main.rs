@@ -37,7 +37,7 @@ enum ServeError {
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    #[error("{0} cannot be listened at: {1}")]
+    #[error("cannot listen at {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
     #[error("standard output: {0}")]
     Output(std::io::Error),

@@ -67,11 +67,9 @@ pub enum SettingsError {
         path: PathBuf,
         source: serde_json::Error,
     },
-    #[error(
-        "there is no setting {0:?}; known are: congestion_control, initial_window_packets, hystart"
-    )]
+    #[error("unknown setting {0:?}; use congestion_control, initial_window_packets or hystart")]
     Name(String),
-    #[error("there is no congestion_control {0:?}; known are: cubic, reno, bbr2")]
+    #[error("unknown congestion_control {0:?}; use cubic, reno or bbr2")]
     CongestionControl(String),
     #[error("initial_window_packets is {0:?}; use a whole number from 1 to {LARGEST_WINDOW}")]
     Window(String),
@@ -148,7 +146,7 @@ mod tests {
         assert!(!settings.hystart);
         assert_eq!(settings.initial_window_packets, 10);
         for (text, said) in [
-            (r#"{"cwnd": "3"}"#, "there is no setting \"cwnd\""),
+            (r#"{"cwnd": "3"}"#, "unknown setting \"cwnd\""),
             (r#"{"hystart": "maybe"}"#, "use on or off"),
             (r#"{"initial_window_packets": "x"}"#, "from 1 to 1000"),
             ("{", "EOF"),

@@ -19,7 +19,7 @@ pub enum CertificateError {
     File { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
     Pem { path: PathBuf, source: ErrorStack },
-    #[error("{0}: there is no certificate in it")]
+    #[error("{0}: contains no certificate")]
     Empty(PathBuf),
     #[error("TLS cannot be set up: {0}")]
     Library(#[from] ErrorStack),
@@ -71,7 +71,7 @@ fn builder() -> Result<SslContextBuilder, ErrorStack> {
     Ok(builder)
 }
 
-/// The same certificate for whoever asks.
+/// The same certificate for every server name.
 pub fn one(chain: &Path, key: &Path) -> Result<SslContextBuilder, CertificateError> {
     let identity = Identity::read(chain, key)?;
     let mut builder = builder()?;

@@ -38,7 +38,7 @@ const HOP_BY_HOP: [&str; 7] = [
     "upgrade",
 ];
 
-/// Why there is no answer, or not all of it.
+/// Why the answer is missing or incomplete.
 #[derive(Debug, Error)]
 pub enum UpstreamError {
     #[error("the cache: {0}")]

@@ -3,7 +3,7 @@
 //! An idle CPU of some virtual machines wakes 0.1 to 0.5 ms after the timer or packet that it should serve. Two means
 //! are known. PM `QoS` (`/dev/cpu_dma_latency`; the kernel's `pm_qos_interface.rst`) keeps idle CPUs in
 //! states with a wake-up latency below the number that an open descriptor holds, and forgets it when that is closed. A
-//! thread of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and makes room for any other.
+//! thread of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and yields to any other.
 //! Both end with the process that holds them, however it ends.
 
 use nix::errno::Errno;
@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Where the kernel takes the largest wake-up latency that somebody can bear, 4 bytes, us.
+/// Device for the largest acceptable wake-up latency: 4 bytes, us.
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
 
 /// The device is a misc device (Documentation/admin-guide/devices.txt) with a minor number of the kernel's choice.
@@ -44,7 +44,7 @@ pub enum Method {
 #[derive(Debug, Error)]
 pub enum Refusal {
     /// The user wants the CPUs to sleep.
-    #[error("they are let sleep as asked")]
+    #[error("as requested")]
     NotWanted,
     /// The device is missing, or must not be opened or written.
     #[error("{DEVICE} cannot be used: {0}")]
@@ -66,12 +66,12 @@ pub enum Refusal {
     Ended(String),
 }
 
-/// What became of it.
+/// The method in use.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     /// What keeps the CPUs awake.
     pub method: Method,
-    /// Why nothing better does; null for the device.
+    /// Why no better method is used; null for the device.
     pub reason: Option<String>,
 }
 
@@ -132,7 +132,7 @@ impl Awake {
         Self { status, held }
     }
 
-    /// What became of it.
+    /// The method in use.
     #[must_use]
     pub fn status(&self) -> &Status {
         &self.status

@@ -93,7 +93,7 @@ pub enum Fault {
     #[error("is {0:?}, but no node is called that; use a name from nodes")]
     UnknownNode(String),
     /// A pair with one end.
-    #[error("leads from {0:?} to itself; remove it")]
+    #[error("connects {0:?} to itself; remove it")]
     Loop(String),
     /// A pair that stands twice.
     #[error("repeats the pair {from:?} to {to:?}; keep one of them")]

@@ -40,7 +40,7 @@ struct Client {
 }
 
 impl Control {
-    /// Listens at `path`, for the same user only. A socket that nobody listens on any more is replaced.
+    /// Listens at `path`, for the same user only. A stale socket is replaced.
     ///
     /// # Errors
     /// Something else is at the path, or it cannot be created.

@@ -44,7 +44,7 @@ struct Slot {
     older: u32,
 }
 
-/// A bounded table; the least recently used flow makes room.
+/// A bounded table; the least recently used flow is evicted.
 pub struct FlowTable {
     by_key: HashMap<FlowKey, u32>,
     slots: Vec<Slot>,
@@ -84,13 +84,13 @@ impl FlowTable {
         self.by_key.len()
     }
 
-    /// Whether there is no flow.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// Flows that had to make room.
+    /// Flows that were evicted.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.evicted

@@ -55,7 +55,7 @@ pub enum RequestError {
     )]
     Malformed(serde_json::Error),
     /// A pair that the configuration does not have.
-    #[error("there is no pair {from:?} to {to:?}; use a pair of the configuration")]
+    #[error("no pair {from:?} to {to:?} in the configuration")]
     UnknownPair {
         /// The sending node.
         from: String,

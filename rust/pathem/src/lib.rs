@@ -1,4 +1,4 @@
-//! pathem: one process that is the network between lab namespaces.
+//! pathem: one process that emulates the network between lab namespaces.
 //!
 //! Each lab node is a network namespace with a TUN device whose other end this process holds. Every
 //! ordered pair of nodes has its own path: loss, a drop-tail bottleneck, one AQM law and a delay.

@@ -18,10 +18,10 @@ use thiserror::Error;
 /// Most indices that `--selftest-loss` computes.
 const MAX_SELFTEST: u64 = 100_000_000;
 
-/// Upshift path emulator: one process that is the network between lab namespaces.
+/// Upshift path emulator: one process that emulates the network between lab namespaces.
 ///
-/// Exit codes: 0 stopped by a signal or the control peer, 1 the system refused something, 2 wrong use
-/// or a wrong configuration.
+/// Exit codes: 0 stopped by a signal or the control peer, 1 system error, 2 usage or
+/// configuration error.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -31,19 +31,19 @@ struct Arguments {
     /// Unix socket to create for control: one JSON object per line in and out
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// Write one CSV row per packet from the start on (times in ns, sizes in IP bytes)
+    /// Write one CSV row per packet from the start (times in ns, sizes in IP bytes)
     #[arg(long, value_name = "FILE")]
     packet_log: Option<PathBuf>,
     /// Write "ready" and a newline to this descriptor once all devices and the control socket exist
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     ready_fd: Option<RawFd>,
-    /// Do not ask for real-time scheduling or a lower nice value
+    /// Do not request real-time scheduling or a lower nice value
     #[arg(long)]
     no_realtime: bool,
-    /// Do not keep the CPUs awake, though packets may then be 0.1 to 0.5 ms late
+    /// Do not keep the CPUs awake; packets may then be 0.1 to 0.5 ms late
     #[arg(long)]
     let_cpus_sleep: bool,
-    /// Only keep the CPUs awake, by an idle-priority thread on each, until standard input ends
+    /// Only keep the CPUs awake, with an idle-priority thread on each, until standard input ends
     #[arg(long, exclusive = true)]
     spin: bool,
     /// Print the indices below N that probability P (0 to 1) loses, as a JSON array, and exit
@@ -151,7 +151,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn take_descriptor(number: RawFd) -> Result<File, Failure> {
     // SAFETY: only borrowed for a call that fails where it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    // Not for the program that spins: whoever waits for the descriptor's end would wait for that.
+    // Not inherited by the spinning program, which would keep the descriptor open.
     fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
         .map_err(|error| Failure::NotOpen { number, error })?;
     // SAFETY: it is open, the caller gave it to us, and nothing else here uses it.

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::IpAddr;
 
-/// Memory that a packet in flight needs beside its bytes, roughly.
+/// Approximate memory of a packet in flight in addition to its bytes.
 const PACKET_OVERHEAD: u64 = 256;
 const POOL_SIZE: usize = 4096;
 
@@ -19,7 +19,7 @@ const POOL_SIZE: usize = 4096;
 pub struct Discards {
     /// The source address is not one of the node's.
     pub spoofed: u64,
-    /// No node has the destination address, or there is no path to it.
+    /// No node has the destination address, or no path leads to it.
     pub no_route: u64,
     /// Link-local, multicast, broadcast or without a source.
     pub ignored: u64,

@@ -74,7 +74,7 @@ fn wrong_packets_are_counted_and_go_nowhere() {
     let mut send = |mut packet: Vec<u8>| assert!(router.ingress(A, &mut packet, 0).is_none());
     send(udp_v4("198.18.2.2", "198.18.1.1", 1, 2, 0, 40)); // not a's source address
     send(udp_v4("8.8.8.8", "198.18.2.2", 1, 2, 0, 40));
-    send(udp_v4("198.18.1.1", "8.8.8.8", 1, 2, 0, 40)); // nobody has it
+    send(udp_v4("198.18.1.1", "8.8.8.8", 1, 2, 0, 40)); // no node has it
     send(udp_v4("198.18.1.1", "198.18.1.1", 1, 2, 0, 40)); // no pair leads to itself
     send(udp_v4("198.18.1.1", "224.0.0.251", 1, 2, 0, 40));
     send(udp_v4("0.0.0.0", "198.18.2.2", 1, 2, 0, 40));

@@ -32,7 +32,7 @@ pub enum TunError {
     #[error("network namespace {} is pathem's own; give each node its own namespace", .0.display())]
     Own(PathBuf),
     /// It cannot be entered.
-    #[error("network namespace {} cannot be entered ({error}); it takes a namespace file and CAP_SYS_ADMIN", .netns.display())]
+    #[error("network namespace {} cannot be entered ({error}); a namespace file and CAP_SYS_ADMIN are needed", .netns.display())]
     Enter {
         /// The namespace.
         netns: PathBuf,
@@ -40,7 +40,7 @@ pub enum TunError {
         error: nix::Error,
     },
     /// We are in the node's namespace and stay there.
-    #[error("cannot return to my own namespace: {0}")]
+    #[error("cannot return to the original namespace: {0}")]
     Return(nix::Error),
     /// The device cannot be made.
     #[error("node device {device} in {}: {fault}", .netns.display())]
@@ -132,7 +132,7 @@ impl Tun {
         Ok(Self { file, link })
     }
 
-    /// Reads one packet that the node sent. `Ok(None)`: there is none now.
+    /// Reads one packet that the node sent. `Ok(None)`: none is waiting.
     ///
     /// # Errors
     /// The device is gone.

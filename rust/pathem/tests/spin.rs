@@ -65,5 +65,5 @@ fn spins_once_per_cpu_behind_everything_else_until_its_input_ends() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("it goes on when nobody holds its input");
+    panic!("it continues after its standard input has closed");
 }

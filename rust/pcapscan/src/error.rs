@@ -1,4 +1,4 @@
-//! What can be wrong with a capture file.
+//! Errors of capture files.
 
 use std::fmt;
 use std::io;
@@ -29,7 +29,7 @@ impl fmt::Display for ScanError {
             ),
             Self::LinkType(link) => write!(
                 formatter,
-                "has the link type {link}, which the engine does not know"
+                "has the link type {link}, which is not supported"
             ),
         }
     }

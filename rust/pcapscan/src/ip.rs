@@ -54,7 +54,7 @@ pub enum Skip {
 /// It fills a datagram instead of returning one: copies of it would cost more than the parsing.
 ///
 /// # Errors
-/// The reason why there is nothing to analyse.
+/// Why a packet is not analysed.
 #[inline]
 pub fn parse<'a>(bytes: &'a [u8], original: u32, datagram: &mut Datagram<'a>) -> Result<(), Skip> {
     layer(bytes, original, datagram)?;

@@ -14,7 +14,7 @@ const PLAIN_BITS: u32 = 9;
 struct PlainSlot {
     addresses: u64,
     ports: u32,
-    /// Number of the connection, then one bit for the direction; shifted by one entry, so that 0 is no connection.
+    /// Number of the connection, then one bit for the direction; shifted by one entry, so that 0 means no connection.
     target: u32,
 }
 

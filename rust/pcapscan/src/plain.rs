@@ -81,7 +81,7 @@ impl<'a> Plain<'a> {
         self.ip_bytes() - 52
     }
 
-    /// Whether there is no payload.
+    /// Whether the payload is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {

@@ -40,7 +40,7 @@ pub struct Segment<'a> {
     pub window: u16,
     /// Payload, B.
     pub len: u32,
-    /// Whether the packet is long enough for its own header; else there is nothing to analyse.
+    /// Whether the packet is long enough for its own header; else it is not analysed.
     pub has_len: bool,
     /// Whether the header says at least 20 bytes.
     pub has_options: bool,
@@ -61,7 +61,7 @@ pub struct Options<'a> {
     pub window_scale: Option<u8>,
     /// SACK permitted (RFC 2018).
     pub sack_permitted: bool,
-    /// SACK blocks as on the wire, see [`Options::sack_blocks`]; empty where there are none.
+    /// SACK blocks as on the wire, see [`Options::sack_blocks`]; empty if there are none.
     pub sack: &'a [u8],
     /// An `AccECN` option (RFC 9768, section 3.2.3; kinds 172 and 174).
     pub acc_ecn: bool,
@@ -139,11 +139,11 @@ impl<'a> Options<'a> {
             self.timestamps = Some((word(4), word(8)));
             return false;
         }
-        self.walk(bytes)
+        self.parse_options(bytes)
     }
 
     #[cold]
-    fn walk(&mut self, mut bytes: &'a [u8]) -> bool {
+    fn parse_options(&mut self, mut bytes: &'a [u8]) -> bool {
         while let [kind, after @ ..] = bytes {
             match kind {
                 0 => return true,
@@ -217,11 +217,11 @@ mod tests {
     fn cut_and_bogus_options_are_harmless() {
         for length in 0..=8 {
             let mut options = Options::default();
-            options.walk(&[5, 34, 0, 0, 0, 1, 0, 0][..length]);
+            options.parse_options(&[5, 34, 0, 0, 0, 1, 0, 0][..length]);
             assert_eq!(options.sack_blocks().len(), 0);
         }
         let mut options = Options::default();
-        options.walk(&[3, 0, 7]);
+        options.parse_options(&[3, 0, 7]);
         assert_eq!(options.window_scale, None);
     }
 }

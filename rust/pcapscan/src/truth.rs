@@ -25,7 +25,7 @@ const DEFAULT_RTT_NS: i64 = 3_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum TrueClass {
-    /// Takes no sequence space, so there is nothing to say.
+    /// Takes no sequence space, so it has no verdict.
     #[default]
     None,
     /// Data (or SYN, FIN) that was not sent before, in order or beyond a gap.

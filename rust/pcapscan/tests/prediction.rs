@@ -29,10 +29,7 @@ fn scan(path: &Path, rules: Rules, without_prediction: bool) -> (Records, Vec<u8
 fn both_ways_agree_on_every_sample_capture() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        eprintln!(
-            "skipped: there are no sample captures in {}",
-            folder.display()
-        );
+        eprintln!("skipped: no sample captures in {}", folder.display());
         return;
     };
     for entry in entries {

@@ -56,7 +56,7 @@ impl Capture {
     /// Opens a file: pcap or pcapng, plain or compressed by gzip or zstd, told apart by their first bytes.
     ///
     /// # Errors
-    /// The file cannot be read, is empty, or is no capture.
+    /// The file cannot be read, is empty, or is not a capture.
     pub fn open(path: &Path) -> Result<Self, ScanError> {
         Self::from_reader(Box::new(File::open(path)?))
     }

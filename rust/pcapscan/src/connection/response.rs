@@ -45,7 +45,7 @@ impl Connection {
     #[cold]
     fn begin_response(&mut self, new_bytes: u32, now_ns: i64) {
         if let Some(request_ns) = self.last_client_data_ns.take() {
-            // An answer comes a round trip after its request at the earliest; data that flows on is no answer.
+            // An answer comes a round trip after its request at the earliest; data that continues is not an answer.
             let silent_ns = now_ns.saturating_sub(self.response.last_ns);
             let rtt_ns = self.wireshark.initial_rtt_ns();
             if self.response.bytes == 0 || silent_ns >= rtt_ns - rtt_ns / 8 {

@@ -27,7 +27,7 @@ pub(super) struct Flow {
     pub(super) max_seq_to_be_acked: u32,
     /// Duplicate ACKs; unsigned, so the -1 that an ACK of unseen data sets in 4.0 counts as "at least 2".
     pub(super) dup_acks: u32,
-    /// Raw window; the initial value is no window that a header can have.
+    /// Raw window; the initial value is not a valid window.
     pub(super) window: u32,
     pub(super) base_seq: u32,
     pub(super) has_base_seq: bool,

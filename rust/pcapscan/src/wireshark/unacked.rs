@@ -34,7 +34,7 @@ impl Unacked {
 }
 
 /// The list, in order of the sequence number that follows each segment. Wireshark keeps it in order of arrival and
-/// walks all of it for each ACK; which segments are in it is the same.
+/// scans all of it for each ACK; which segments are in it is the same.
 ///
 /// A ring, as nearly every packet of a download adds to its end: a `VecDeque` does not know that its size is a power of
 /// two, nor which number its last entry had.
@@ -44,7 +44,7 @@ pub struct UnackedList {
     slots: Vec<Unacked>,
     head: usize,
     len: usize,
-    /// Where the last segment ends; unset where there is none.
+    /// Where the last segment ends; unset if there is none.
     last_next: u32,
 }
 
