@@ -143,19 +143,24 @@ class Calibration:
         good = excess <= 0 and (len(times) == count or bool(server.paths[vantage].loss_percent))
         if not good:  # the host may have become busy since
             self.wakeups = max(self.wakeups, measure_wakeups(WAKEUPS_S), key=lambda wakeups: wakeups.p50_us)
+        noise = (
+            None
+            if good
+            else round_trip_noise(
+                excess if found > wanted else float("inf"),
+                wakeups=self.wakeups,
+                late_p50_ms=lateness_ms(before, after, 0.5) or 0.0,
+                late_p99_ms=lateness_ms(before, after) or 0.0,
+                steal=(times_after[1] - times_before[1]) / max(times_after[0] - times_before[0], 1e-9),
+            )
+        )
         return Check(
             what="round trip",
             where=f"{vantage} - {server.name}",
             programmed=f"{wanted:.2f} ms",
             measured=f"{found:.2f} ms",
             good=good,
-            noise=round_trip_noise(
-                excess if found > wanted else float("inf"),
-                wakeups=self.wakeups,
-                late_p50_ms=lateness_ms(before, after, 0.5) or 0.0,
-                late_p99_ms=lateness_ms(before, after) or 0.0,
-                steal=(times_after[1] - times_before[1]) / max(times_after[0] - times_before[0], 1e-9),
-            ),
+            noise=noise,
         )
 
     def rate(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
