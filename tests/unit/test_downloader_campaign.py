@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
+from upshift.compose.run import run_file
 from upshift.domain import Target
 from upshift.errors import UsageError
 from upshift.files import store
 from upshift.paper import CONFIGURATIONS as PAPER
+from upshift.progress import show
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -79,6 +81,17 @@ def test_a_topology_is_looked_for_beside_the_campaign_file() -> None:
     assert topology("./x", "some/where/c.toml") == "some/where/x"
     assert topology("/abs/x.toml", "some/where/c.toml") == "/abs/x.toml"
     assert topology("anrw", "some/where/c.toml") == "anrw"
+
+
+def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None:
+    """Wherever the command is given; the fault names the file that was looked for."""
+    (tmp_path / "c.toml").write_text('name = "c"\nlab = "x.toml"\ntargets = "lab"\n')
+    with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: there is no such file"):
+        run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
+    (tmp_path / "x.toml").write_text('name = "x"\n')
+    with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: field \w+: "):
+        run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
+    assert not (tmp_path / "out").exists()
     assert campaign().description() == campaign().description() | {"lab": "anrw"}
 
 
