@@ -47,7 +47,10 @@ FILES: dict[str, tuple[str, str]] = {
         HEAD + ONE + 'client = "wget"\n',
         r"c\.toml: configurations\[0\]: there is no client 'wget'; use one of: aioquic, ",
     ),
-    "wrong field": (HEAD + "iteration = 3\n", r"c\.toml: field iteration: there is no such field; mend"),
+    "wrong field": (
+        HEAD + "iteration = 3\n",
+        r"c\.toml: field iteration: there is no such field; did you mean iterations\?",
+    ),
     "wrong type": (HEAD + 'iterations = "many"\n', r"c\.toml: field iterations: .*valid integer.*; mend that field"),
     "syntax error": (
         HEAD + "iterations = = 3\n",
@@ -64,7 +67,7 @@ FILES: dict[str, tuple[str, str]] = {
     "missing targets": (CSV, r"t\.csv: there is no such file; check the path"),
     "unknown vantage point": (
         'name = "c"\nlab = "LAB"\ntargets = "lab"\nvantage_points = ["MOON"]\n',
-        r"c\.toml: the lab tiny has no vantage point 'MOON'; it has: V",
+        r"c\.toml: the lab tiny has no vantage point 'MOON'; use one of: V",
     ),
     "nobody to reach": (
         'name = "c"\ntargets = "t.csv"\nvantage_points = ["here"]\n',
@@ -133,7 +136,7 @@ def test_a_broken_target_list(world: Any, out: Path, fault: str) -> None:
     [
         (["none.toml"], r"none\.toml: there is no such file; check the path"),
         (["."], r"\.: this is a folder, not a file; name the file in it"),
-        (["c.toml", "--vantage", "MOON"], r"c\.toml: the lab tiny has no vantage point 'MOON'; it has: V"),
+        (["c.toml", "--vantage", "MOON"], r"c\.toml: the lab tiny has no vantage point 'MOON'; use one of: V"),
         (["c.toml", "--order", "random"], r"c\.toml: 'random' is no order; write balanced or published"),
         (["c.toml", "--isolation", "jail"], r"c\.toml: 'jail' is no isolation; write netns or host"),
     ],

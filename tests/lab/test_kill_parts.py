@@ -149,7 +149,7 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
         r"|is unhealthy \(its path emulator has ended\); run: .* run) the same command"
     )
     if part == "pathem":
-        remedy = "run: upshift lab down parts, then give the same command" if up else "give the same command"
+        remedy = "run: upshift lab down parts, then run the same command" if up else "run the same command"
         said = rf"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); {remedy} again$"
     assert re.search(said, sentence), sentence
     assert all(row.outcome == "ok" for row in journaled(hit.out)), "what a dead lab does to downloads is no result"
