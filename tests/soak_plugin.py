@@ -93,8 +93,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Quick tests use the same examples each time; a soak looks for new ones, and for more where a test names no number.
-    hypothesis.settings.register_profile("quick", derandomize=True)
-    hypothesis.settings.register_profile("soak", max_examples=2000, deadline=None)
+    # A busy machine is slow at any example: no deadline, and slow generation is not a fault of the test.
+    slow = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("quick", derandomize=True, **slow)
+    hypothesis.settings.register_profile("soak", max_examples=2000, **slow)
     hypothesis.settings.load_profile("soak" if config.getoption("--soak") else "quick")
     path = config.getoption("--soak-results")
     if path is None or hasattr(config, "workerinput"):
