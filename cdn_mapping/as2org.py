@@ -60,7 +60,7 @@ class Organisations:
     _members: dict[str, list[int]] = field(default_factory=dict)
 
     def get(self, asn: int | None) -> Organisation | None:
-        """The organisation of an AS, None where nobody says."""
+        """The organisation of an AS, None where it is unknown."""
         org_id = None if asn is None else self.of_asn.get(asn)
         return None if org_id is None else self.by_id.get(org_id, Organisation(org_id=org_id, name=None))
 
@@ -132,7 +132,7 @@ def read(path: Path, *, into: Organisations | None = None) -> Organisations:
             )
     if not organisations.of_asn:
         raise UsageError(
-            "the file names no AS number", where=str(path), remedy="give CAIDA's as-org2info, not another file"
+            "the file has no AS number", where=str(path), remedy="give CAIDA's as-org2info, not another file"
         )
     organisations.sources.append(str(path))
     organisations._members = {}
@@ -151,7 +151,7 @@ def _limited(path: Path) -> Iterator[bytes]:
         yield chunk
     if source.cut:
         raise UsageError(
-            f"the compressed file ends too early, after line {lines}",
+            f"the compressed file is truncated after line {lines}",
             where=str(path),
             remedy="fetch it again: upshift map fetch",
         )
@@ -198,7 +198,9 @@ def _asn(text: object, path: Path, line: int) -> int:
         asn = int(text)
         if asn <= MAX_ASN:
             return asn
-    raise UsageError(f"line {line}: {text!r} is no AS number", where=str(path), remedy="mend or remove that line")
+    raise UsageError(
+        f"line {line}: {text!r} is not a valid AS number", where=str(path), remedy="fix or remove that line"
+    )
 
 
 def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
@@ -217,7 +219,7 @@ def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
             raise UsageError(
                 f"line {number}: {expected} expected, {len(values)} fields found",
                 where=str(path),
-                remedy="mend that line, or fetch the file again: upshift map fetch",
+                remedy="fix that line, or fetch the file again: upshift map fetch",
             )
         row = dict(zip(columns, values, strict=True))
         if columns[0] == "aut":
@@ -228,7 +230,7 @@ def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
             )
         else:
             raise UsageError(
-                f"line {number}: a table of {columns[0]!r} is unknown",
+                f"line {number}: unknown table {columns[0]!r}",
                 where=str(path),
                 remedy="give CAIDA's as-org2info (tables org_id and aut)",
             )
@@ -242,13 +244,13 @@ def _read_jsonl(path: Path, lines: Iterable[str], into: Organisations) -> None:
             row: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UsageError(
-                f"line {number} is not JSON ({error})", where=str(path), remedy="mend that line, or fetch it again"
+                f"line {number} is not JSON ({error})", where=str(path), remedy="fix that line, or fetch it again"
             ) from None
         kind = row.get("type") if isinstance(row, dict) else None
         org_id = row.get("organizationId") if isinstance(row, dict) else None
         if kind not in ("ASN", "Organization") or not isinstance(org_id, str):
             raise UsageError(
-                f"line {number} is no record of type ASN or Organization with an organizationId",
+                f"line {number} is not a record of type ASN or Organization with an organizationId",
                 where=str(path),
                 remedy="give CAIDA's as-org2info.jsonl",
             )
@@ -283,7 +285,7 @@ def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:
     for number, group in enumerate(groups, 1):
         if not isinstance(group, list) or not group:
             raise UsageError(
-                f"element {number} of the list is no list of AS numbers",
+                f"element {number} of the list is not a list of AS numbers",
                 where=str(path),
                 remedy="give an as2org+ sibling list: [[15169, 36040], ...]",
             )
@@ -296,5 +298,7 @@ def _sibling(value: object, path: Path, number: int) -> int:
         return _asn(value, path, number)
     except UsageError:
         raise UsageError(
-            f"element {number} of the list: {value!r} is no AS number", where=str(path), remedy="mend that element"
+            f"element {number} of the list: {value!r} is not a valid AS number",
+            where=str(path),
+            remedy="fix that element",
         ) from None

@@ -28,7 +28,7 @@ _CONFEDERATION = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 NO_ORIGIN = 0
 """Origin of a path that is empty, or holds reserved numbers only (0 is itself reserved: RFC 7607)."""
 SET_ORIGIN = -1
-"""Origin of a path that ends in an AS_SET: one of several, nobody can say which."""
+"""Origin of a path that ends in an AS_SET: one of several, unknown which."""
 
 
 class Segment(NamedTuple):
@@ -48,14 +48,14 @@ def is_reserved(asn: int) -> bool:
 
 
 def segments(attributes: bytes, *, as_bytes: int) -> tuple[Segment, ...]:
-    """The AS path, with 2-byte numbers mended by AS4_PATH where that is there. Raises PathError."""
+    """The AS path, with 2-byte numbers corrected by AS4_PATH where present. Raises PathError."""
     path: tuple[Segment, ...] = ()
     newer: tuple[Segment, ...] | None = None
     position = 0
     end = len(attributes)
     while position < end:
         if position + 3 > end:
-            raise PathError("a path attribute is cut short")
+            raise PathError("a path attribute is truncated")
         flags, kind = attributes[position], attributes[position + 1]
         if flags & _EXTENDED_LENGTH:
             length = int.from_bytes(attributes[position + 2 : position + 4], "big")
@@ -78,7 +78,7 @@ def _parse(data: bytes, as_bytes: int) -> tuple[Segment, ...]:
     position = 0
     while position < len(data):
         if position + 2 > len(data):
-            raise PathError("an AS path segment is cut short")
+            raise PathError("an AS path segment is truncated")
         kind, count = data[position], data[position + 1]
         stop = position + 2 + count * as_bytes
         if kind not in _NOTATION or stop > len(data):
@@ -193,7 +193,7 @@ def public_origin_of_text(path: str) -> int:
         try:
             asn = int(part)
         except ValueError:
-            raise PathError(f"{part!r} is no AS number") from None
+            raise PathError(f"{part!r} is not a valid AS number") from None
         if not is_reserved(asn):
             return asn
     return NO_ORIGIN

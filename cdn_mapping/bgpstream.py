@@ -89,7 +89,7 @@ class StreamReader:
             said = ", ".join(sorted(statuses)) or "no record at all"
             raise self._fault(f"BGPStream gave no RIB entry (record status: {said})")
         if hollow:
-            raise self._fault(f"BGPStream passed over {hollow} records in silence, as it does with ADD-PATH")
+            raise self._fault(f"BGPStream silently skipped {hollow} records, as it does with ADD-PATH")
 
     def _fault(self, what: str) -> UsageError:
         return UsageError(what, where=self._where, remedy=self._remedy)
@@ -118,7 +118,7 @@ def read_file(path: Path, *, on_read: Callable[[int, int], None] | None = None) 
     for entry in check:
         if entry.path_id is not None:
             raise UsageError(
-                f"it holds routes with ADD-PATH ({entry.prefix} is the first), which BGPStream passes over in silence",
+                f"it holds routes with ADD-PATH ({entry.prefix} is the first), which BGPStream silently skips",
                 where=str(path),
                 remedy=_OWN_READER,
             )
@@ -138,7 +138,7 @@ def read_collector(collector: str, time: datetime) -> StreamReader:
         raise ReachError(
             f"BGPStream would contact its broker and archives, and {ENVIRONMENT_VARIABLE} is set",
             where="--collector",
-            remedy="name a RIB file, or unset the variable outside the lab",
+            remedy="give a RIB file, or unset the variable outside the lab",
         )
     module = _module()
     utc = time.astimezone(UTC)

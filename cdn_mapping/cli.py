@@ -79,13 +79,13 @@ def targets(
     providers: ProviderFolder = None,
     backend: Backend = "own",
     cname_lookups: Annotated[
-        bool, typer.Option("--cname-lookups", help="Ask DNS for the CNAMEs of each domain (a second opinion).")
+        bool, typer.Option("--cname-lookups", help="Look up the CNAMEs of each domain in DNS (a second opinion).")
     ] = False,
     nameserver: Annotated[
-        str | None, typer.Option(help="Name server to ask: an address. Default: this host's first.")
+        str | None, typer.Option(help="Address of the name server. Default: this host's first.")
     ] = None,
     nameserver_port: Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")] = 53,
-    dns_rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Questions per second.")] = 50.0,
+    dns_rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Queries per second.")] = 50.0,
     as_json: Json = False,
 ) -> None:
     """Targets -> AS, organisation, provider, and what speaks against it."""
@@ -138,7 +138,7 @@ def explain(
         ipaddress.ip_address(address)
     except ValueError:
         raise UsageError(
-            f"{address!r} is no IP address", where="ADDRESS", remedy="write 192.0.2.1 or 2001:db8::1"
+            f"{address!r} is not a valid IP address", where="ADDRESS", remedy="write 192.0.2.1 or 2001:db8::1"
         ) from None
     with show(as_json=as_json) as progress:
         mapper = _mapper(_open(rib, backend, progress), as2org, providers)
@@ -164,7 +164,7 @@ def table(
     if collector is not None:
         if backend != "bgpstream" or ribs:
             raise UsageError(
-                "a collector is read by BGPStream, without files",
+                "--collector needs BGPStream and takes no files",
                 where="--collector",
                 remedy="add --backend bgpstream and name no file, or fetch its RIB: upshift map fetch",
             )
@@ -173,7 +173,7 @@ def table(
         with show(as_json=as_json) as progress:
             built = sources.build_table(ribs, progress, backend=backend)
     else:
-        raise UsageError("no RIB is named", where="RIBS", remedy="name one or more files, or --collector")
+        raise UsageError("no RIB given", where="RIBS", remedy="give one or more files, or --collector")
     built.save(out)
     for warning in sources.warnings(built):
         _echo(warning)
@@ -205,14 +205,16 @@ def _time(text: str | None) -> datetime:
     try:
         found = datetime.fromisoformat(text or "")
     except ValueError:
-        raise UsageError(f"{text!r} is no time", where="--time", remedy="write 2026-11-01T08:00") from None
+        raise UsageError(f"{text!r} is not a valid time", where="--time", remedy="write 2026-11-01T08:00") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 @app.command()
 def fetch(
     folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")] = Path(),
-    name_only: Annotated[bool, typer.Option("--name-only", help="Say which files are newest; fetch none.")] = False,
+    name_only: Annotated[
+        bool, typer.Option("--name-only", help="Only print which files are newest; fetch none.")
+    ] = False,
     what: Annotated[str, typer.Option(help="What to fetch: rib, as2org, or both.")] = "both",
     collector: Annotated[str, typer.Option(help="RouteViews collector's folder. Default: route-views2.")] = "",
     routeviews: Annotated[str | None, typer.Option(help="Another mirror of archive.routeviews.org.")] = None,

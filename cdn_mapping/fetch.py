@@ -78,7 +78,7 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
     for _ in range(MAX_REDIRECTS):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError("this is no http or https address", where=url, remedy="check the option that names it")
+            raise UsageError("not an http or https URL", where=url, remedy="check the option that gives it")
         port = parts.port or (443 if parts.scheme == "https" else 80)
         context = ssl.create_default_context() if parts.scheme == "https" else None
         connection = _Pinned(parts.hostname, port, checked_address(parts.hostname, port), context)
@@ -98,16 +98,18 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
 
 
 def read_index(url: str) -> str | None:
-    """The text of an index page, None where there is no such page (404)."""
+    """The text of an index page, None where it is missing (404)."""
     connection, response = _request(url, {})
     try:
         if response.status == 404:
             return None
         if response.status != 200:
-            raise IncompleteError(f"the server answers {response.status}", where=url, remedy="try again later")
+            raise IncompleteError(f"the server answered {response.status}", where=url, remedy="try again later")
         return response.read(MAX_INDEX_BYTES).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
-        raise IncompleteError(f"the index did not come whole ({error})", where=url, remedy="try again") from None
+        raise IncompleteError(
+            f"the index was not received completely ({error})", where=url, remedy="try again"
+        ) from None
     finally:
         connection.close()
 
@@ -183,13 +185,13 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
             os.fsync(handle.fileno())
     except (OSError, http.client.HTTPException) as error:
         raise IncompleteError(
-            f"the connection broke ({error})", where=url, remedy="run the same command again: it goes on from there"
+            f"the connection broke ({error})", where=url, remedy="run the same command again to resume"
         ) from None
     finally:
         connection.close()
     if total is not None and done != total:
         raise IncompleteError(
-            f"{done} of {total} bytes came", where=url, remedy="run the same command again: it goes on from there"
+            f"{done} of {total} bytes received", where=url, remedy="run the same command again to resume"
         )
     part.replace(target)
     note.unlink(missing_ok=True)
@@ -214,11 +216,11 @@ def _placed(response: http.client.HTTPResponse, start: int, url: str) -> tuple[i
         found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
         if found is None or int(found[1]) != start:
             raise IncompleteError(
-                "the server sends another part than was asked", where=url, remedy="remove the .part file"
+                "the server sent a different byte range than requested", where=url, remedy="remove the .part file"
             )
         return start, int(found[2])
     if response.status == 200:
         return 0, int(length) if length and length.isdigit() else None
     raise IncompleteError(
-        f"the server answers {response.status}", where=url, remedy="try again later, or remove the .part file"
+        f"the server answered {response.status}", where=url, remedy="try again later, or remove the .part file"
     )

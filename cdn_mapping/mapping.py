@@ -88,7 +88,7 @@ def sentences(mapped: Mapped) -> list[str]:
     """The same for people, one fact a line."""
     origin = mapped.origin
     if origin is None:
-        return [f"{mapped.address}: no prefix of the table holds it", f"provider      {mapped.rule.provider}"]
+        return [f"{mapped.address}: no matching prefix in the table", f"provider      {mapped.rule.provider}"]
     asn = f"AS{origin.asn}" if origin.asn else "unknown: only AS_SETs announce it"
     who = mapped.organisation_name or "unknown: the AS2Org data does not have this AS"
     lines = [

@@ -83,7 +83,7 @@ class MrtFile:
 
     def _not_mrt(self, offset: int, kind: int, length: int) -> UsageError:
         if kind not in _KNOWN_TYPES:
-            what = f"at byte {offset} of the inflated data stands record type {kind}, which MRT does not have"
+            what = f"at byte {offset} of the inflated data: record type {kind} does not exist in MRT"
         else:
             what = f"the record at byte {offset} of the inflated data claims {length} bytes"
         remedy = "fetch the file again" if offset else "give a RIB in MRT format (RouteViews rib.*, RIS bview.*)"

@@ -50,7 +50,7 @@ class RuleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Why an AS is a provider's, or nobody's."""
+    """Why an AS belongs to a provider, or to none."""
 
     provider: str
     kind: RuleKind
@@ -148,7 +148,7 @@ def _read(path: Path) -> ProviderFile:
     if not provider.name.replace("-", "").replace("_", "").isalnum() or provider.name != provider.name.lower():
         faults.append(("name", provider.name, "write it in lower-case letters, digits, - and _"))
     if provider.name == Provider.OTHER:
-        faults.append(("name", provider.name, "choose another: it means that no provider matches"))
+        faults.append(("name", provider.name, "choose another: this name means that no provider matches"))
     if not provider.seed_asns:
         faults.append(("seed_asns", provider.seed_asns, "name at least one AS number"))
     for key in ("seed_asns", "exclude_asns"):
@@ -157,5 +157,5 @@ def _read(path: Path) -> ProviderFile:
         ]
     faults += [("cname_suffixes", s, "write a name") for s in provider.cname_suffixes if not s.strip(". ")]
     for key, value, remedy in faults:
-        raise UsageError(f"field {key}: {value!r} will not do", where=str(path), remedy=remedy)
+        raise UsageError(f"field {key}: {value!r} is not valid", where=str(path), remedy=remedy)
     return provider

@@ -244,7 +244,7 @@ def _network(body: bytes, position: int, length: int, version: int) -> bytes:
     used = (length + 7) // 8
     octets = body[position : position + used]
     if len(octets) != used:
-        raise ValueError("its prefix is cut short")
+        raise ValueError("its prefix is truncated")
     if length & 7:
         octets = octets[:-1] + bytes((octets[-1] & (0xFF00 >> (length & 7)) & 0xFF,))
     return octets.ljust(size, b"\0")

@@ -57,11 +57,15 @@ def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own"
         keep: store a built table in `cache_folder()`, and use the one that is there.
     """
     if backend not in BACKENDS:
-        raise UsageError(f"there is no backend {backend!r}", where="--backend", remedy="choose own or bgpstream")
+        raise UsageError(f"{backend!r} is not a valid backend", where="--backend", remedy="choose own or bgpstream")
     tables = [rib for rib in ribs if _is_table(rib)]
     if tables:
         if len(ribs) > 1:
-            raise UsageError("a prefix table stands alone", where=str(tables[0]), remedy="name one table, or RIBs only")
+            raise UsageError(
+                "a prefix table cannot be combined with other files",
+                where=str(tables[0]),
+                remedy="give one table, or RIBs only",
+            )
         return table.load(tables[0])
     cached = _cache_path(ribs, backend)
     if keep and cached.exists():
@@ -141,9 +145,9 @@ def _finish(ballot: Ballot, sources: list[dict[str, Any]], *, where: str) -> Pre
         said = "; ".join(reasons + [f"{count} records of {kind}" for kind, count in skipped.items()])
         cut = any(source.get("truncated_at") is not None for source in sources)
         raise UsageError(
-            f"no prefix can be used: {ballot.routes} routes read" + (f", dropped: {said}" if said else ""),
+            f"no usable prefix: {ballot.routes} routes read" + (f", dropped: {said}" if said else ""),
             where=where,
-            remedy="the file is cut: fetch it again" if cut else "give a RIB dump (rib.*, bview.*), not updates",
+            remedy="the file is truncated: fetch it again" if cut else "give a RIB dump (rib.*, bview.*), not updates",
         )
     return built
 
@@ -163,6 +167,10 @@ def warnings(opened: PrefixTable) -> list[str]:
         if cut is None:
             continue
         used = f"; BGPStream gave {source['routes']:,} of {source['routes'] + missed:,} routes" if missed else ""
-        where = "the stream is cut" if cut == "somewhere" else f"the file is cut at byte {cut} of the inflated data"
-        found.append(f"{source['path']}: {where}; what comes before is used{used}")
+        where = (
+            "the stream is truncated"
+            if cut == "somewhere"
+            else f"the file is truncated at byte {cut} of the inflated data"
+        )
+        found.append(f"{source['path']}: {where}; the data before that is used{used}")
     return found

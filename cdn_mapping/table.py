@@ -213,7 +213,7 @@ def load(path: Path) -> PrefixTable:
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(
-            f"this is no prefix table of Upshift's ({said})",
+            f"not a valid prefix table of Upshift ({said})",
             where=str(path),
             remedy="build it again: upshift map table RIB -o FILE.npz",
         ) from None

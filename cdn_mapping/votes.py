@@ -7,7 +7,7 @@ Rules, each with its reason:
 - A path that ends in an AS_SET votes for "unknown": it counts in the number of voters, never as an origin.
 - Private and reserved AS numbers at the tail are passed over (`as_path.public_origin`); a path of nothing else, or an
   empty one (a route of the collector's own network), has no vote and is counted.
-- Default routes, and prefixes shorter than /8 (IPv4) or /16 (IPv6), are dropped: no registry hands out such blocks, so
+- Default routes, and prefixes shorter than /8 (IPv4) or /16 (IPv6), are dropped: no registry allocates such blocks, so
   they are a peer's default in disguise and would give every unrouted address an owner. The real sample of 2014 begins
   with 0.0.0.0/0 out of AS 16637.
 """

@@ -20,13 +20,13 @@ def crawl(
     out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (.parquet, .csv).")],
     contact: arguments.Contact,
     ledger: arguments.LedgerFile = None,
-    min_size: Annotated[int, typer.Option(min=1, help="Least size of a file [bytes].")] = 1_000_000,
+    min_size: Annotated[int, typer.Option(min=1, help="Smallest size of a file [bytes].")] = 1_000_000,
     max_size: Annotated[int, typer.Option(min=1, help="Largest size of a file [bytes].")] = 100_000_000,
     depth: Annotated[int, typer.Option(min=0, help="Links from the start page.")] = 2,
     pages: Annotated[int, typer.Option(min=1, help="Pages per domain.")] = 8,
-    probes: Annotated[int, typer.Option(min=1, help="Files per domain whose size is asked for.")] = 40,
+    probes: Annotated[int, typer.Option(min=1, help="Files per domain whose size is requested.")] = 40,
     domain_time: Annotated[
-        float, typer.Option(min=1, help="Longest visit of a domain, less what it waits for its address's turn [s].")
+        float, typer.Option(min=1, help="Longest visit of a domain, excluding rate-limit waits [s].")
     ] = 600.0,
     shard: arguments.Shard = "1/1",
     limit: arguments.Limit = None,
@@ -44,8 +44,8 @@ def crawl(
 ) -> None:
     """Top list -> one file of --min-size or more per domain, with its size.
 
-    Stays on each domain and its address, obeys robots.txt (agent name: upshift) and Crawl-delay. Killed or interrupted,
-    the same command goes on from its ledger.
+    Stays on each domain and its address, obeys robots.txt (agent name: upshift) and Crawl-delay. After an
+    interruption, the same command resumes from its ledger.
     """
     from crawler.run import Options, crawl
     from crawler.visit import Limits
@@ -54,7 +54,7 @@ def crawl(
     from upshift.progress import show
 
     if "{domain}" not in start or not start.startswith(("https://", "http://")):
-        raise UsageError(f"{start!r} is no start page", where="--start", remedy="write https://{domain}/")
+        raise UsageError(f"{start!r} is not a valid start page", where="--start", remedy="write https://{domain}/")
     if max_size < min_size:
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
     arguments.check_certificates(ca)
@@ -102,9 +102,9 @@ def crawl(
     for line in (*summary.named_faults, *summary.complaints):
         typer.echo(line, err=True)
     for reason, count in summary.broken_rows.items():
-        typer.echo(f"rows passed over: {count:,} {reason}", err=True)
+        typer.echo(f"rows skipped: {count:,} {reason}", err=True)
     if summary.filled and summary.filled.duplicates:
-        typer.echo(f"rows passed over: {summary.filled.duplicates:,} domains that were there already", err=True)
+        typer.echo(f"rows skipped: {summary.filled.duplicates:,} duplicate domains", err=True)
     for outcome, count in summary.outcomes.most_common():
         typer.echo(f"{outcome:<20} {count:>9,}")
     typer.echo(f"{summary.found:,} of {summary.domains:,} domains have a file of {min_size:,} bytes or more: {out}")

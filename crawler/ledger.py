@@ -54,7 +54,7 @@ class Ledger(ledger.Ledger):
     def fill(self, rows: Iterable[Listed], *, shard: tuple[int, int] = (1, 1), limit: int | None = None) -> Filled:
         """Writes the list into the ledger, all of it or nothing.
 
-        A broken list (UsageError) leaves no ledger, so that the mended one is not another crawl.
+        A broken list (UsageError) leaves no ledger, so that the fixed list does not count as another crawl.
 
         Args:
             rows: the list, in order.

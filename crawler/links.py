@@ -123,6 +123,6 @@ def extract(body: bytes, *, url: str, encoding: str | None = None) -> Links:
             else:
                 pages.setdefault(found)
     except (lxml.etree.LxmlError, LookupError, ValueError):
-        pass  # not HTML after all, or an encoding that nobody knows: no links
+        pass  # not HTML after all, or an unknown encoding: no links
     ranked = sorted(files, key=lambda link: _CLASS.get(ending(link), _UNKNOWN_CLASS))
     return Links(files=ranked, pages=[page for page in pages if page not in files])

@@ -70,6 +70,6 @@ class Pace:
     def gap(self, host: str, delay_s: float) -> AbstractAsyncContextManager[None]:
         """Waits until `delay_s` (Crawl-delay) after the end of the last request to this host; one request at a time.
 
-        It holds up nobody else: thousands of hosts may share the address.
+        It does not delay others: thousands of hosts may share the address.
         """
         return self._hosts.turn(host, gap_s=delay_s)

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IHostnameResolver, IHostResolution
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 _extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
-"""With the public suffix list that comes with the package: fetching a newer one would be traffic nobody asked for.
+"""With the public suffix list that comes with the package: fetching a newer one would be unrequested traffic.
 
 Private suffixes count (`user.github.io` is a domain of its own), as different people own the names below them.
 """

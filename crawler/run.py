@@ -151,7 +151,7 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
 
     if tuple(map(int, scrapy.version_info[:2])) < OLDEST_SCRAPY:
         raise UsageError(
-            f"Scrapy {scrapy.__version__} does not tell who answered a HEAD request",
+            f"Scrapy {scrapy.__version__} does not report the address that answered a HEAD request",
             where="upshift crawl",
             remedy="install Scrapy 2.19 or newer: pip install -U scrapy",
         )
@@ -190,9 +190,9 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
     total, after = ledger.counts()
     if sum(after.values()) < total:
         raise UpshiftError(
-            f"the crawl stopped with {total - sum(after.values())} domains to go",
+            f"the crawl stopped with {total - sum(after.values())} domains left",
             where=str(options.ledger),
-            remedy="run the same command again: it goes on from there",
+            remedy="run the same command again to resume",
         )
 
 

@@ -143,7 +143,7 @@ class FileSpider(scrapy.Spider):
 
 
 _CAUSES: tuple[tuple[type[BaseException], Outcome], ...] = (
-    (CannotResolveHostError, Outcome.OTHER_ADDRESS),  # its pin is gone: nobody may connect to it now
+    (CannotResolveHostError, Outcome.OTHER_ADDRESS),  # its pin is gone: no connection to it is allowed now
     (DownloadTimeoutError, Outcome.TIMEOUT),
     (DownloadConnectionRefusedError, Outcome.CONNECTION_FAILED),
     (ResponseDataLossError, Outcome.PROTOCOL_ERROR),

@@ -121,7 +121,7 @@ class Limits:
     """HEADs and GETs for sizes, per domain."""
     max_page_bytes: int = 2_000_000
     domain_s: float = 600.0
-    """Longest visit, without the time that it waits for the turn of its address."""
+    """Longest visit, excluding rate-limit waits for its address."""
     start: str = "https://{domain}/"
 
 
@@ -265,7 +265,7 @@ class Visit:
             self._robots[host] = await self._read_robots(url)
         robots = self._robots[host]
         if robots.unreachable:
-            raise RefusedError(Outcome.ROBOTS_UNREACHABLE, f"robots.txt of {host} cannot be had")
+            raise RefusedError(Outcome.ROBOTS_UNREACHABLE, f"robots.txt of {host} could not be fetched")
         if robots.delay_s > MAX_CRAWL_DELAY_S:
             raise RefusedError(Outcome.CRAWL_DELAY, f"{host} asks for {robots.delay_s:g} s between requests")
         if not robots.allows(url):
@@ -289,7 +289,7 @@ class Visit:
             return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is at {answer.addresses[0]}, not {self._address}")
         if self.pins.pin(host, self._address) != self._address:
             self.pins.release(host)
-            return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is visited at another address at this moment")
+            return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is being visited at another address")
         return None
 
     async def _read_robots(self, url: str) -> Robots:
@@ -330,13 +330,13 @@ class Visit:
             finally:
                 self._result.received_bytes += ask.received
         if reply.address != self._address:
-            who = reply.address or "nobody knows who"
+            who = reply.address or "an unknown address"
             raise RefusedError(Outcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
         return ask, reply
 
     @asynccontextmanager
     async def _turn(self, want: Want) -> AsyncIterator[None]:
-        """The address's turn. The budget stands still while we wait for it: that others are there is no fault of it."""
+        """The address's turn. Waiting for it does not count against the time budget of this domain."""
         loop = asyncio.get_running_loop()
         left_s = (self._budget.when() or loop.time()) - loop.time()
         self._budget.reschedule(None)
@@ -372,7 +372,7 @@ class Visit:
                     self._weigh(final, ask, depth)
         except RefusedError as error:
             if error.cause == Outcome.BLOCKED:
-                raise  # whoever opts out during the visit is left alone at once
+                raise  # an opt-out during the visit takes effect at once
             self._trouble[error.cause] += 1
 
     def _weigh(self, url: str, ask: Ask, depth: int) -> None:

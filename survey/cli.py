@@ -26,20 +26,20 @@ def compose(
     files: Annotated[list[Path], typer.Argument(help="Targets (.parquet, .csv), surveyed; rows are joined.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The target set (.parquet, .csv), as a campaign reads it.")],
     per_provider: Annotated[int, typer.Option(min=0, help="Targets for each provider.")] = 100,
-    other: Annotated[int, typer.Option(min=0, help="Targets of no provider.")] = 100,
+    other: Annotated[int, typer.Option(min=0, help="Targets without a provider.")] = 100,
     require: Annotated[
         str, typer.Option(help="What they support: tcp (ECN, SACK, window scaling), quic, both, none.")
     ] = "tcp",
-    seed: Annotated[int, typer.Option(help="Another seed is another draw.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random draw.")] = 1,
     union: Annotated[
         list[Path] | None,
-        typer.Option("--union", help="An earlier target set (.parquet, .csv) that stays in; may be repeated."),
+        typer.Option("--union", help="An earlier target set (.parquet, .csv) to keep; may be repeated."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the account here as JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the summary to this file as JSON.")] = None,
     dropped: Annotated[
-        Path | None, typer.Option(help="Write every dropped target with its reason here as CSV.")
+        Path | None, typer.Option(help="Write every dropped target and its reason to this file as CSV.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as one JSON document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON document.")] = False,
 ) -> None:
     """N targets per provider that support all options: seeded, stratified by rank, and an account of the rest."""
     from survey.compose import Require, account
@@ -51,7 +51,9 @@ def compose(
         required = Require(require)
     except ValueError:
         known = ", ".join(Require)
-        raise UsageError(f"{require!r} cannot be required", where="--require", remedy=f"choose of {known}") from None
+        raise UsageError(
+            f"{require!r} is not a valid requirement", where="--require", remedy=f"use one of: {known}"
+        ) from None
     tables = [table_of.read(path, needs=NEEDS) for path in files]
     earlier = [table_of.read(path, needs=NEEDS) for path in union or []]
     composition = choose(
@@ -66,7 +68,7 @@ def compose(
     if not composition.rows:
         reasons = sorted({reason for _, _, _, reason in composition.dropped})
         raise UsageError(
-            f"no target is left ({'; '.join(reasons) or 'the files are empty'})",
+            f"no targets left ({'; '.join(reasons) or 'the files are empty'})",
             where=", ".join(map(str, files)),
             remedy="survey them first (upshift survey options, upshift survey quic), or ask for less with --require",
         )
@@ -95,7 +97,7 @@ def _table(rows: Any, sources: list[Any]) -> Any:
         return pa.table({name: [row.get(name) for row in rows] for name in schema.names}, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise UsageError(
-            f"the files do not agree on the type of a column ({error})", remedy="make them with one version of Upshift"
+            f"a column has different types in the files ({error})", remedy="make them with one version of Upshift"
         ) from None
 
 
@@ -119,6 +121,6 @@ def _text(facts: dict[str, Any]) -> str:
         lines += [f"{provider}: {count:,} dropped: {reason}" for reason, count in share["dropped"].items()]
     if facts["kept_without_support"]:
         kept = len(facts["kept_without_support"])
-        lines.append(f"{kept:,} targets of the earlier set lack what is required and stay")
+        lines.append(f"{kept:,} targets of the earlier set do not meet the requirement and are kept")
     lines.append(f"{facts['targets']:,} targets (seed {facts['seed']}, required: {facts['require']})")
     return "\n".join(lines)

@@ -27,7 +27,7 @@ Place = Callable[[str | None, str | None, Mapping[str, str]], AbstractContextMan
 Isolation = Annotated[
     str | None,
     typer.Option(
-        help="Where kernel settings are made: netns (a namespace), host, or here (they are right already)."
+        help="Where kernel settings are made: netns (a namespace), host, or here (they are already right)."
         " Default: here in a lab or where they are right, else netns."
     ),
 ]
@@ -114,19 +114,21 @@ def _tell(survey: Survey, summary: Summary, out: Path, *, as_json: bool) -> None
         for fault in subjects.faults:
             typer.echo(str(fault), err=True)
         for reason, number in subjects.broken.items():
-            typer.echo(f"rows passed over: {number:,} {reason}", err=True)
+            typer.echo(f"rows skipped: {number:,} {reason}", err=True)
         if subjects.duplicates:
-            typer.echo(f"rows passed over: {subjects.duplicates:,} domains that were there already", err=True)
+            typer.echo(f"rows skipped: {subjects.duplicates:,} duplicate domains", err=True)
     print_figures(found, sys.stdout)
-    typer.echo(f"Results: {out}; again, as CSV or as a picture: upshift survey figures {out}")
+    typer.echo(f"Results: {out}; to print them again, or as CSV or a picture: upshift survey figures {out}")
 
 
 def figures(
-    files: Annotated[list[Path], typer.Argument(help="Results of one kind of survey (Parquet), taken together.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Results of one kind of survey (Parquet); several files are combined.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; shares from 0 to 1.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; shares from 0 to 1.")] = False,
     picture: Annotated[
-        list[Path] | None, typer.Option(help="Draw them here, too: .svg or .png; may be repeated.")
+        list[Path] | None, typer.Option(help="Also draw them to this file: .svg or .png; may be repeated.")
     ] = None,
 ) -> None:
     """Shares of what servers support, with 95 % intervals: in all, by rank, by provider."""
@@ -134,14 +136,14 @@ def figures(
     from upshift.files import store
 
     if as_json and as_csv:
-        raise UsageError("--json and --csv exclude each other", remedy="leave one out")
+        raise UsageError("--json and --csv cannot be combined", remedy="leave one out")
     for path in picture or []:
         if path.suffix not in (".svg", ".png"):
-            raise UsageError(f"{path} is no picture that we draw", where="--picture", remedy="end it in .svg or .png")
+            raise UsageError(f"{path} is not a supported picture format", where="--picture", remedy="use .svg or .png")
     survey = survey_of(files[0])
     records = [record for path in files for record in store.read_rows(path, survey.kind, survey.record)]
     if not records:
-        raise UsageError("there is no record in it", where=", ".join(map(str, files)), remedy="survey more domains")
+        raise UsageError("no records found", where=", ".join(map(str, files)), remedy="survey more domains")
     found = survey.figures(records)
     for path in picture or []:
         from survey.picture import draw
@@ -168,7 +170,7 @@ def survey_of(path: Path) -> Survey:
         if survey.kind == kind:
             return survey
     raise UsageError(
-        f"this holds {kind or 'no'} records of Upshift's, and no results of a survey",
+        f"this holds {kind or 'no'} records of Upshift, not survey results",
         where=str(path),
-        remedy=f"name a file that one of these wrote: upshift survey {', '.join(ALL)}",
+        remedy=f"give a file written by one of these: upshift survey {', '.join(ALL)}",
     )

@@ -208,5 +208,5 @@ def allow_many_files(sockets: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < sockets + 64:
         raise UsageError(
-            f"this process may open {hard} files only", where="--concurrency", remedy=f"lower it to {max(1, hard - 64)}"
+            f"this process may open only {hard} files", where="--concurrency", remedy=f"lower it to {max(1, hard - 64)}"
         )

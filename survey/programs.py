@@ -21,7 +21,7 @@ Reply = TypeVar("Reply")
 READ_BYTES = 1 << 18
 
 MOST_UNSENT_BYTES = 1 << 20
-"""Requests that wait for room in a pipe; whoever asks more waits, too."""
+"""Requests that wait for room in a pipe; further requests wait."""
 
 MOST_CRASHES = 3
 """In a row without a reply between: then the program is at fault, or what it is asked."""
@@ -136,7 +136,7 @@ class _Process(Generic[Request, Reply]):
             self._send()
 
     def stop(self) -> None:
-        """Ends the program; whoever still waits is cancelled."""
+        """Ends the program; requests still waiting are cancelled."""
         if self._restart is not None:
             self._restart.cancel()
         self._deafen()
@@ -218,8 +218,8 @@ class _Process(Generic[Request, Reply]):
             return
         self._fail(
             PlaceError(
-                f"a prober ended {MOST_CRASHES} times in a row before its work (exit code {code})",
-                remedy="give the same command again: it goes on",
+                f"a prober crashed {MOST_CRASHES} times in a row before its work was done (exit code {code})",
+                remedy="run the same command again to resume",
             )
         )
 

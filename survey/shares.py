@@ -77,7 +77,7 @@ def print_shares(to: Console, title: str, heading: Sequence[str], rows: Iterable
         for digits in (1, 0, None)
     ]
     if print_table(to, forms, title=title, words=heading[:1]) == len(forms) - 1:
-        print_line(to, "95 % intervals: in a wider terminal, or as data by --json.", indent=2)
+        print_line(to, "95 % intervals: shown in a wider terminal, or with --json.", indent=2)
         to.print()
 
 

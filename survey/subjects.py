@@ -21,7 +21,7 @@ class Subject:
     rank: int | None = None
     """Position in the top list, from 1; of CrUX, the bucket."""
     provider: str | None = None
-    """As `upshift map targets` found it; None where nobody mapped it."""
+    """As `upshift map targets` found it; None where it was not mapped."""
     server_ip: str | None = None
     """The address seen by the crawl."""
     alt_svc: str | None = None

@@ -40,15 +40,18 @@ class Options:
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (.parquet, .csv).")]
     out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")]
     contact: arguments.Contact = ""
-    targets_out: Annotated[Path | None, typer.Option(help="Write INPUT (targets) again, with {} filled in.")] = None
+    targets_out: Annotated[Path | None, typer.Option(help="Write INPUT (targets) to this file with {} filled in.")] = (
+        None
+    )
     ledger: arguments.LedgerFile = None
-    ipv6: Annotated[bool, typer.Option("--ipv6", help="Ask for AAAA records, and servers over IPv6.")] = False
+    ipv6: Annotated[bool, typer.Option("--ipv6", help="Look up AAAA records and contact servers over IPv6.")] = False
     shard: arguments.Shard = "1/1"
     limit: arguments.Limit = None
     rate: Annotated[
-        float, typer.Option(min=0.1, max=200_000, help="Handshakes or probes (and names looked up) per second.")
+        float,
+        typer.Option(min=0.1, max=200_000, help="Handshakes or probes per second; DNS look-ups have the same limit."),
     ] = 500
-    concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Servers asked at the same time.")] = 2000
+    concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Servers contacted at the same time.")] = 2000
     per_address: Annotated[int, typer.Option(min=1, help="The same, for each server address.")] = 2
     address_rate: Annotated[float, typer.Option(min=0.01, help="Handshakes per second and server address.")] = 10
     timeout: Annotated[float, typer.Option(min=0.1, max=130, help="Longest wait for a server [s].")] = 5.0

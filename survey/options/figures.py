@@ -1,6 +1,6 @@
 """The figures of the paper's section 6.1, from the records of a survey: shares with 95 % intervals.
 
-Hosts are those that shook hands; of the others only the causes are counted.
+Hosts are those that completed a handshake; of the others only the causes are counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def figures(records: Sequence[OptionsRecord]) -> Figures:
     rtts = [record.rtt_s for record in hosts if record.rtt_s is not None]
     median_s = statistics.median(rtts) if rtts else None
     return Figures(
-        title=f"{len(hosts):,} of {len(records):,} domains shook hands. Shares of these hosts in %, 95 % intervals:",
+        title=f"{len(hosts):,} of {len(records):,} domains completed a handshake. "
+        "Shares of these hosts in %, 95 % intervals:",
         counts={"domains": len(records), "hosts": len(hosts)},
         shares=shares_by_group(hosts, "all hosts", SHARES),
         labels=LABELS,
@@ -72,7 +73,7 @@ def figures(records: Sequence[OptionsRecord]) -> Figures:
                 shares={cause: wilson(count, len(records)) for cause, count in failures.most_common()},
             ),
             "syn_retransmissions": Breakdown(
-                title="SYNs sent again:",
+                title="SYN retransmissions:",
                 heading=("SYNs", "hosts %"),
                 group="all hosts",
                 shares={str(count): wilson(number, len(hosts)) for count, number in sorted(again.items())},
@@ -85,9 +86,9 @@ def figures(records: Sequence[OptionsRecord]) -> Figures:
 
 
 def _notes(hosts: int, again: int, varied: int, median_s: float | None) -> list[str]:
-    notes = [f"SYN sent again to {again:,} hosts that answered ({cell(wilson(again, hosts))} %)."]
+    notes = [f"SYN retransmitted to {again:,} hosts that answered ({cell(wilson(again, hosts))} %)."]
     if varied:
-        notes.append(f"{varied:,} hosts negotiated other options the second time.")
+        notes.append(f"{varied:,} hosts negotiated different options in the second handshake.")
     if median_s is not None:
-        notes.append(f"Median RTT of the handshake: {median_s * 1000:.1f} ms.")
+        notes.append(f"Median handshake RTT: {median_s * 1000:.1f} ms.")
     return notes

@@ -1,4 +1,4 @@
-"""The program that shakes hands: addresses on standard input, what the kernel negotiated on standard output.
+"""The program that makes TCP handshakes: addresses on standard input, what the kernel negotiated on standard output.
 
     python -m survey.options.prober TIMEOUT_S
 
@@ -45,7 +45,7 @@ _READ_BYTES = 1 << 16
 
 
 class Prober:
-    """Shakes hands until standard input ends and the last attempt has."""
+    """Makes handshakes until standard input ends and the last attempt has ended."""
 
     def __init__(self, source: int, sink: int, timeout_s: float) -> None:
         self._source = source

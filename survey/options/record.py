@@ -8,10 +8,10 @@ from enum import StrEnum
 
 
 class Failure(StrEnum):
-    """Why no hands were shaken. The vocabulary is closed."""
+    """Why the handshake failed. The vocabulary is closed."""
 
     BLOCKED = "blocked"
-    """Domain or address is on a block list, or opted out; no packet left for it."""
+    """Domain or address is on a block list, or opted out; no packet was sent to it."""
     DNS_ERROR = "dns_error"
     """No usable answer: timeout, SERVFAIL, ..."""
     NO_SUCH_DOMAIN = "no_such_domain"
@@ -19,9 +19,9 @@ class Failure(StrEnum):
     NO_ADDRESS = "no_address"
     """The name has no address of the family that was asked for."""
     ADDRESS_REFUSED = "address_refused"
-    """No public address, or one outside what may be contacted; no packet left."""
+    """Not a public address, or outside the allowed prefixes; no packet was sent."""
     CONNECTION_REFUSED = "connection_refused"
-    """RST in answer to the SYN, or ICMP says that there is no such port."""
+    """RST in answer to the SYN, or ICMP port unreachable."""
     CONNECT_TIMEOUT = "connect_timeout"
     UNREACHABLE = "unreachable"
     """No route, or a router says so (ICMP)."""
@@ -42,7 +42,7 @@ SHAKEN = frozenset({0, errno.ECONNRESET, errno.EPIPE})
 """A reset before the handshake is ECONNREFUSED; these two come after it (net/ipv4/tcp_input.c, tcp_reset)."""
 
 LOCAL_FAULTS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
-"""These say nothing about the server, so that they are no result."""
+"""Faults of this host. They say nothing about the server, so they are not results."""
 
 
 def failure_of(code: int) -> Failure:
@@ -60,7 +60,7 @@ class OptionsRecord:
     provider: str | None = None
     """As mapped before the survey."""
     outcome: str = "failed"
-    """`ok` (hands were shaken) or `failed`."""
+    """`ok` (handshake completed) or `failed`."""
     failure: str | None = None
     """One of `Failure`; of the first port where several were tried."""
     failure_detail: str | None = None

@@ -36,14 +36,14 @@ class TcpInfo:
     """Of the handshake; None where the kernel took no sample (a retransmitted SYN without timestamps: RFC 6298,
     section 3)."""
     retransmissions: int
-    """Of a connection that only shook hands: SYNs sent again (`__tcp_retransmit_skb` in net/ipv4/tcp_output.c counts
+    """Of a connection with a handshake only: SYNs sent again (`__tcp_retransmit_skb` in net/ipv4/tcp_output.c counts
     them like data)."""
 
 
 def parse(data: bytes) -> TcpInfo:
     """Reads what `getsockopt(IPPROTO_TCP, TCP_INFO, SIZE)` gave. Raises ValueError where it is shorter than SIZE."""
     if len(data) < SIZE:
-        raise ValueError(f"tcp_info of {len(data)} bytes, {SIZE} are needed: the kernel is older than 2.6.10")
+        raise ValueError(f"tcp_info of {len(data)} bytes, {SIZE} needed: the kernel is older than 2.6.10")
     fields = _LAYOUT.unpack_from(data)
     options, scales = fields[5], fields[6]
     scaled = bool(options & WSCALE)

@@ -1,4 +1,4 @@
-"""One domain's survey of TCP options: choose an address, shake hands, and tell what was negotiated."""
+"""One domain's survey of TCP options: choose an address, complete a handshake, record what was negotiated."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Handshake:
     """How one attempt ended."""
 
     errno: int
-    """0: shaken hands; else an errno of connect(2)."""
+    """0: handshake completed; else an errno of connect(2)."""
     info: TcpInfo | None
     """None where there was no socket."""
 
 
 def prober(timeout_s: float) -> Program[Endpoint, Handshake]:
-    """The program that shakes hands, `survey.options.prober`."""
+    """The program that makes the handshakes, `survey.options.prober`."""
     return Program(
         # -P: whatever lies in the working folder is not ours.
         argv=(sys.executable, "-P", "-m", "survey.options.prober", str(timeout_s)),
@@ -61,11 +61,13 @@ def _greeted(line: bytes) -> None:
     try:
         wrong = json.loads(line)["wrong"]
     except (ValueError, KeyError):
-        raise PlaceError("the prober does not start", remedy="upshift doctor says what is missing") from None
+        raise PlaceError(
+            "the prober could not be started", remedy="run upshift doctor to see what is missing"
+        ) from None
     if wrong:
         said = ", ".join(f"{name} = {value}" for name, value in sorted(wrong.items()))
         raise PlaceError(
-            f"the kernel would not ask for every option here ({said})",
+            f"the kernel settings here do not request every option ({said})",
             remedy="leave --isolation at netns (as root), or set tcp_ecn = 1, tcp_ecn_fallback = 0 and "
             "tcp_sack, tcp_window_scaling, tcp_timestamps = 1 in this network namespace",
         )
@@ -73,7 +75,7 @@ def _greeted(line: bytes) -> None:
 
 @asynccontextmanager
 async def visits(context: Context) -> AsyncIterator[Visit]:
-    """The visit, and the programs that shake hands for it."""
+    """The visit, and the programs that make its handshakes."""
     settings = context.settings
     async with Programs(prober(context.options.timeout), context.start, count=settings.probers) as probers:
         yield Visitor(
@@ -88,7 +90,7 @@ class Visitor:
     access: Access
     probers: Programs[Endpoint, Handshake]
     ports: Sequence[int] = (443, 80)
-    """Tried in this order until hands are shaken."""
+    """Tried in this order until a handshake completes."""
     again_after_s: float = 3.0
     """A server that negotiates no option at all is asked again after this time; 0: never."""
 
@@ -141,8 +143,8 @@ class Visitor:
             handshake = await self.probers.ask((address, port))
         if handshake.errno in LOCAL_FAULTS:
             raise PlaceError(
-                f"this host cannot open so many connections ({os.strerror(handshake.errno)})",
-                remedy="lower --concurrency or --rate, then give the same command again: it goes on",
+                f"this host cannot open that many connections ({os.strerror(handshake.errno)})",
+                remedy="lower --concurrency or --rate, then run the same command again to resume",
             )
         return handshake
 

@@ -22,7 +22,7 @@ class Source(StrEnum):
     HTTPS_RECORD = "https_record"
     ALT_SVC = "alt_svc"
     GUESS = "guess"
-    """Nobody: `--all` tries the domain itself."""
+    """No offer: `--all` tries the domain itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def chosen(domain: str, *offers: Sequence[Endpoint], guess: bool) -> list[Endpoi
     Args:
         domain: the origin.
         offers: in the order of trust.
-        guess: try the domain itself where nobody offers anything.
+        guess: try the domain itself where nothing is offered.
     """
     found: dict[tuple[str, int], Endpoint] = {}
     for endpoint in (endpoint for offer in offers for endpoint in offer):

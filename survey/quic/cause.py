@@ -1,4 +1,4 @@
-"""The closed vocabulary of what a domain's QUIC survey ends with."""
+"""How a domain's QUIC survey ends: a closed vocabulary."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Cause(StrEnum):
     """Neither an HTTPS record nor Alt-Svc offers h3; nothing was sent to the servers."""
     DNS_ERROR = "dns_error"
     ADDRESS_REFUSED = "address_refused"
-    """No address that may be contacted; no packet left."""
+    """No address that may be contacted; no packet was sent."""
     BLOCKED = "blocked"
-    """Domain or address is on a block list; no packet left."""
+    """Domain or address is on a block list; no packet was sent."""
     NO_ANSWER = "no_answer"
     """Not offered, probed all the same (`--all`), and silent."""
     ADVERTISED_ONLY = "advertised_only"

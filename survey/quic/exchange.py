@@ -53,7 +53,7 @@ class Finding:
     received: int = 0
     """Datagrams of the server that begin like a handshake packet (long header, a version other than 0)."""
     refused: bool = False
-    """ICMP said that nobody listens."""
+    """ICMP port unreachable."""
     version: int | None = None
     alpn: str | None = None
     tls_cipher: str | None = None
@@ -107,7 +107,7 @@ class _Exchange(asyncio.DatagramProtocol):
             self.quic.receive_datagram(data, (self.request.address, self.request.port), now=self.loop.time())
             self._turn()
         except Exception as error:  # the engine stumbled over what a stranger sent: that is a finding, too
-            self.finish(Cause.TRANSPORT_ERROR, f"what the server sent cannot be read ({type(error).__name__})")
+            self.finish(Cause.TRANSPORT_ERROR, f"the server's data cannot be parsed ({type(error).__name__})")
 
     def error_received(self, error: Exception) -> None:
         """An ICMP error. It may be forged or late, so it is noted, and the deadline decides."""
@@ -160,9 +160,12 @@ class _Exchange(asyncio.DatagramProtocol):
         if self.finding.handshake_s is not None:
             self.finish(Cause.HTTP_ERROR, f"no response within {self.request.timeout_s:g} s of the request")
         elif self.finding.received:
-            self.finish(Cause.HANDSHAKE_TIMEOUT, f"{self.finding.received} datagrams came, the handshake did not end")
+            self.finish(
+                Cause.HANDSHAKE_TIMEOUT,
+                f"{self.finding.received} datagrams received, but the handshake did not complete",
+            )
         else:
-            self.finish(Cause.HANDSHAKE_TIMEOUT, "no packet came")
+            self.finish(Cause.HANDSHAKE_TIMEOUT, "no packet received")
 
     def _on_quic(self, event: QuicEvent) -> None:
         if isinstance(event, HandshakeCompleted):
@@ -226,9 +229,11 @@ class _Exchange(asyncio.DatagramProtocol):
             self.finish(*_verdict_here(*here))
         elif event is not None:
             if event.reason_phrase == _NO_COMMON_VERSION:
-                self.finish(Cause.VERSION_MISMATCH, "the server turned our versions down")
+                self.finish(Cause.VERSION_MISMATCH, "the server rejected our versions")
             elif event.reason_phrase == "Idle timeout":
-                self.finish(Cause.HTTP_ERROR if established else Cause.HANDSHAKE_TIMEOUT, "the server fell silent")
+                self.finish(
+                    Cause.HTTP_ERROR if established else Cause.HANDSHAKE_TIMEOUT, "the server stopped responding"
+                )
             else:
                 self.finish(*_verdict_there(event.error_code, event.frame_type, event.reason_phrase))
 
@@ -241,19 +246,19 @@ def _verdict_here(code: int, frame_type: int | None, reason: str) -> tuple[Cause
             return Cause.CERTIFICATE, reason
         return (Cause.ALPN if alert == _NO_APPLICATION_PROTOCOL else Cause.TLS_ALERT), f"TLS alert {alert}: {reason}"
     if code >= 0x100:
-        return Cause.HTTP_ERROR, f"the server broke HTTP/3: error {code:#x} {reason}"
-    return Cause.TRANSPORT_ERROR, f"the server broke QUIC: error {code:#x} {reason}"
+        return Cause.HTTP_ERROR, f"the server violated HTTP/3: error {code:#x} {reason}"
+    return Cause.TRANSPORT_ERROR, f"the server violated QUIC: error {code:#x} {reason}"
 
 
 def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
     """Cause and detail where the server closed."""
     if frame_type is None:
-        return Cause.HTTP_ERROR, f"the server closed: HTTP/3 error {code:#x} {reason}"
+        return Cause.HTTP_ERROR, f"the server closed the connection: HTTP/3 error {code:#x} {reason}"
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
         alert = code - CRYPTO_ERROR
         cause = Cause.ALPN if alert == _NO_APPLICATION_PROTOCOL else Cause.TLS_ALERT
         return cause, f"the server sent TLS alert {alert} {reason}".rstrip()
-    return Cause.TRANSPORT_ERROR, f"the server closed: QUIC error {code:#x} {reason}".rstrip()
+    return Cause.TRANSPORT_ERROR, f"the server closed the connection: QUIC error {code:#x} {reason}".rstrip()
 
 
 async def exchange(request: Request) -> Finding:

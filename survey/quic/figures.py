@@ -56,7 +56,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     }
     median_s = statistics.median(times) if times else None
     return Figures(
-        title=f"{len(asked):,} of {len(records):,} domains could be asked. Shares of these in %, 95 % intervals:",
+        title=f"{len(asked):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
         counts={"domains": len(records), "asked": len(asked)},
         shares=shares_by_group(asked, "all", SHARES),
         breakdowns={
@@ -84,9 +84,9 @@ def _notes(singles: Mapping[str, Share], flaws: Mapping[str, int], median_s: flo
     notes = [f"Of domains that offer h3, {cell(singles['usable_of_offered'])} % serve it."]
     unpadded = singles["answers_unpadded"]
     if unpadded.n:
-        notes.append(f"Of servers that answered, {cell(unpadded)} % answer a probe that is too small, too.")
+        notes.append(f"Of servers that answered, {cell(unpadded)} % also answer a probe that is too small.")
     if flaws:
         notes.append("Flawed answers: " + ", ".join(f"{flaw} {count:,}" for flaw, count in flaws.items()) + ".")
     if median_s is not None:
-        notes.append(f"Median time of a handshake: {median_s * 1000:.1f} ms.")
+        notes.append(f"Median handshake time: {median_s * 1000:.1f} ms.")
     return notes

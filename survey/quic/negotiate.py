@@ -49,9 +49,9 @@ class Kind(StrEnum):
     FLAWED = "flawed"
     """Something came, nothing valid; `flaw` says what was wrong with the first of it."""
     REFUSED = "refused"
-    """ICMP: nobody listens on the port."""
+    """ICMP: port unreachable."""
     UNREACHABLE = "unreachable"
-    """ICMP or our own kernel: there is no way to the host."""
+    """ICMP or our own kernel: no route to the host."""
     SILENT = "silent"
 
 

@@ -51,7 +51,7 @@ class Parameters:
     entries: tuple[tuple[int, bytes], ...]
 
     def number(self, identifier: int) -> int | None:
-        """A parameter that is one number; None where it is absent or is no number."""
+        """A parameter that is one number; None where it is absent or not a number."""
         for found, value in self.entries:
             if found == identifier:
                 try:
@@ -81,7 +81,7 @@ def read(data: bytes) -> Parameters:
         identifier, position = _varint(data, position)
         length, position = _varint(data, position)
         if position + length > len(data):
-            raise ValueError("a transport parameter is cut")
+            raise ValueError("a transport parameter is truncated")
         entries.append((identifier, data[position : position + length]))
         position += length
     return Parameters(tuple(entries))
@@ -94,5 +94,5 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     size = 1 << (data[position] >> 6)
     raw = data[position : position + size]
     if len(raw) < size:
-        raise ValueError("a number is cut")
+        raise ValueError("a number is truncated")
     return int.from_bytes(raw, "big") & ((1 << (8 * size - 2)) - 1), position + size

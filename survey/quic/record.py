@@ -21,7 +21,7 @@ class QuicRecord:
     provider: str | None = None
     """As mapped before the survey."""
     surveyed_at: float
-    """When the domain's turn came."""
+    """When the domain was surveyed."""
     cause: str = Cause.NO_CANDIDATE
     """One of `survey.quic.cause.Cause`."""
     detail: str | None = None

@@ -66,7 +66,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
         ).visit
         # Where there are any, the rate is too high for this host.
         dropped = negotiator.drops()
-        told = f"this host dropped {dropped:,} answers to probes: lower --rate"
+        told = f"this host dropped {dropped:,} replies to probes: lower --rate"
         context.remarks.append(Remark("dropped", dropped, told))
 
 
@@ -101,7 +101,7 @@ class Visitor:
         return replace(tried[0], endpoints=len(tried)) if tried else record
 
     async def _endpoints(self, subject: Subject, record: QuicRecord) -> list[Endpoint]:
-        """Who offers HTTP/3; what was offered goes into the record, and the cause where there is nobody."""
+        """Who offers HTTP/3; what was offered goes into the record, and the cause where none does."""
         by_record: list[Endpoint] = []
         try:
             services = await self.access.resolver.services(subject.domain)
@@ -184,7 +184,7 @@ class Visitor:
         if answer.offer is not None:
             versions = tuple(version for version in SPOKEN if version in answer.offer.versions)
             if not versions:
-                record.cause, record.detail = Cause.VERSION_MISMATCH, "it lists no version that we speak"
+                record.cause, record.detail = Cause.VERSION_MISMATCH, "the server lists no version that we support"
                 return
         request = Request(
             address=address,
@@ -209,7 +209,7 @@ def verdict(answer: Answer, finding: Finding) -> tuple[Cause, str | None]:
     if finding.cause is not Cause.HANDSHAKE_TIMEOUT:
         return finding.cause, finding.detail
     if answer.kind is Kind.FLAWED:
-        return Cause.TRANSPORT_ERROR, f"what it sends is no QUIC: {answer.flaw}"
+        return Cause.TRANSPORT_ERROR, f"its answer is not a valid Version Negotiation packet: {answer.flaw}"
     if finding.received:
         return finding.cause, finding.detail
     if answer.kind is Kind.VERSIONS:

@@ -24,7 +24,7 @@ VERSION_1, VERSION_2 = 0x00000001, 0x6B3343CF
 
 
 class Flaw(StrEnum):
-    """Why an answer is no Version Negotiation packet for our probe."""
+    """Why an answer is not a valid Version Negotiation packet for our probe."""
 
     NOT_LONG = "not_long"
     """Short header: its first bit is 0."""
@@ -87,7 +87,7 @@ def new_probe() -> Probe:
 def datagram(probe: Probe, size_bytes: int = PADDED_BYTES) -> bytes:
     """The probe as a server gets it: a long header with both of its upper bits set, as an Initial has, then zeros.
 
-    What follows the connection IDs belongs to a version that does not exist, so nobody may look at it.
+    What follows the connection IDs belongs to a version that does not exist, so it is not interpreted.
 
     Args:
         probe: what to say.

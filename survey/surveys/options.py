@@ -21,12 +21,15 @@ class Settings:
 
     port: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="TCP port; may be repeated: the next one where none answers. [443, 80]"),
+        typer.Option(
+            min=1, max=65535, help="TCP port; may be repeated: the next is tried where the handshake fails. [443, 80]"
+        ),
     ] = None
     again_after: Annotated[
-        float, typer.Option(min=0, help="Ask a server without any option again after this time [s]; 0: never.")
+        float,
+        typer.Option(min=0, help="Repeat the handshake after this time where no option was negotiated [s]; 0: never."),
     ] = 3.0
-    probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that shake hands.")] = 1
+    probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that make handshakes.")] = 1
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -47,9 +50,9 @@ def _negotiated(name: str) -> Callable[[OptionsRecord], bool | None]:
 
 OPTIONS = Survey(
     name="options",
-    help="""Shake hands with every domain's server: ECN, SACK, window scaling, timestamps, SYNs sent again.
+    help="""TCP handshake with every domain's server: ECN, SACK, window scaling, timestamps, SYN retransmissions.
 
-    A handshake is closed by RST; no data is sent. Killed or interrupted, the same command goes on from its ledger.
+    A handshake is closed by RST; no data is sent. After an interruption, the same command resumes from its ledger.
     """,
     record=OptionsRecord,
     visits=_visits,

@@ -23,14 +23,14 @@ class Settings:
     """Its own options."""
 
     everything: Annotated[
-        bool, typer.Option("--all", help="Probe domains, too, that offer h3 neither in DNS nor by Alt-Svc.")
+        bool, typer.Option("--all", help="Also probe domains that offer h3 neither in DNS nor by Alt-Svc.")
     ] = False
     unpadded: Annotated[
-        bool, typer.Option("--unpadded", help="Ask servers by a probe that is too small, too: they must not answer.")
+        bool, typer.Option("--unpadded", help="Also send a probe that is too small: servers must not answer it.")
     ] = False
-    probes: Annotated[int, typer.Option(min=1, max=10, help="Probes to a server that stays silent.")] = 2
+    probes: Annotated[int, typer.Option(min=1, max=10, help="Probes to a server that does not answer.")] = 2
     handshakes: Annotated[
-        int, typer.Option(min=1, max=1000, help="Handshakes at the same time, with servers that answer.")
+        int, typer.Option(min=1, max=1000, help="Handshakes at the same time (with servers that answered).")
     ] = 16
     ca: arguments.Certificates = None
 
@@ -58,8 +58,8 @@ QUIC = Survey(
     name="quic",
     help="""Find out which domains serve HTTP/3: offers, forced version negotiation, then a handshake and a HEAD.
 
-    Offers are HTTPS records, and the Alt-Svc headers that the crawl saw (INPUT: targets). Killed or interrupted, the
-    same command goes on from its ledger.
+    Offers are HTTPS records, and the Alt-Svc headers that the crawl saw (INPUT: targets). After an
+    interruption, the same command resumes from its ledger.
     """,
     record=QuicRecord,
     visits=_visits,

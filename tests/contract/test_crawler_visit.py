@@ -492,7 +492,7 @@ def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(world: World, 
     second = world.start(source, out)
     _, refusal = second.communicate(timeout=30)
     assert second.returncode == 2
-    assert "another crawl is at work on this ledger; wait until it ends, or name another file with --led" in refusal
+    assert "another crawl is using this ledger; wait until it ends, or give another file with --led" in refusal
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=30)
     assert child.returncode == 130, errors
@@ -584,12 +584,12 @@ def test_registered_domains_without_any_network() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--shard", "3/2"], "'3/2' is no shard"),
+        (["--shard", "3/2"], "'3/2' is not a valid shard"),
         (["--max-size", "10"], "smaller than --min-size"),
-        (["--start", "ftp://x"], "is no start page"),
-        (["--contact", " "], "is no address"),
+        (["--start", "ftp://x"], "is not a valid start page"),
+        (["--contact", " "], "is not a valid address"),
         (["--ca", "none.pem"], "none.pem: there is no such file; give certificates in PEM"),
-        (["--ca", __file__], "there is no certificate in it; give certificates in PEM"),
+        (["--ca", __file__], "no certificate found; give certificates in PEM"),
     ],
 )
 def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -> None:

@@ -288,7 +288,7 @@ def test_killed_and_started_again_every_domain_is_done_once(world: World, tmp_pa
 
     other = subprocess.run(world.command(*arguments, "--timeout", 3), capture_output=True, text=True, timeout=60)
     assert other.returncode == 2
-    assert "this ledger is of another survey: timeout changed; give the options of the first start" in other.stderr
+    assert "this ledger belongs to another survey: timeout changed; give the options of the first start" in other.stderr
 
 
 def finished(ledger: Path) -> int:
@@ -349,7 +349,10 @@ def test_wrong_settings_are_refused_here_made_right_elsewhere_and_put_back(
         command = world.command(source, "-o", tmp_path / "r.parquet")
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2
-        assert "would not ask for every option here (net.ipv4.tcp_ecn = 2); leave --isolation at netns" in done.stderr
+        assert (
+            "kernel settings here do not request every option (net.ipv4.tcp_ecn = 2); leave --isolation at netns"
+            in done.stderr
+        )
         assert len(done.stderr.strip().splitlines()) == 1
         environment = {**os.environ, "UPSHIFT_STATE_DIR": str(tmp_path / "state")}
         command = world.command(source, "-o", tmp_path / "r.parquet", isolation=isolation)

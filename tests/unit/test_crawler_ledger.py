@@ -34,7 +34,7 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
     assert taken[0] == ("d1.example", 1)
     ledger.finish(Result(domain="d1.example", outcome="found", url="https://d1.example/f", size_bytes=5, depth=1))
     ledger.finish(Result(domain="d2.example", outcome="dns_error"))
-    with pytest.raises(UsageError, match="another crawl is at work on this ledger"):
+    with pytest.raises(UsageError, match="another crawl is using this ledger"):
         Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     ledger.close()
     again = Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
@@ -53,7 +53,7 @@ def test_a_ledger_of_another_plan_or_no_ledger_is_refused(tmp_path: Path) -> Non
         Ledger(path, {"min_size": 2})
     path.write_bytes(b"hello, this is no database at all" * 40)
     for no_ledger in (path, tmp_path):
-        with pytest.raises(UsageError, match="no ledger of a crawl"):
+        with pytest.raises(UsageError, match="not a valid ledger of a crawl"):
             Ledger(no_ledger, {})
 
 

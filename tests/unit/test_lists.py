@@ -64,7 +64,7 @@ def test_broken_rows_are_counted_and_named(tmp_path: Path) -> None:
     path.write_text("\n".join([*rows, "8," + "a" * 5000 + ".example", "9,z.example"]))
     found = TopList(path)
     assert [row.domain for row in found] == ["a.example", "z.example"]
-    assert found.broken["the rank is no number"] == 2
+    assert found.broken["the rank is not a number"] == 2
     assert found.broken["a bare top-level name"] == 1
     assert found.broken["an IP address"] == 1
     assert found.broken["empty fields"] == 1
@@ -72,7 +72,7 @@ def test_broken_rows_are_counted_and_named(tmp_path: Path) -> None:
     assert found.broken["line too long"] == 1
     assert [(fault.line, fault.text, fault.reason) for fault in found.faults][:2] == [
         (2, ",", "empty fields"),
-        (3, "x,b.example", "the rank is no number"),
+        (3, "x,b.example", "the rank is not a number"),
     ]
 
 
@@ -81,9 +81,9 @@ def test_broken_rows_are_counted_and_named(tmp_path: Path) -> None:
     [
         (b"", "the list is empty"),
         (b"\n\n", "the list is empty"),
-        (b"a.example;b\tc,d.example,5\n", "is of no known list; give Tranco"),
-        (gzip.compress(b"1,a.example\n" * 1000, mtime=0)[:-12], "cut after line"),
-        (zipped(b"1,a.example\n")[:-30], "the zip file is damaged or cut"),
+        (b"a.example;b\tc,d.example,5\n", "matches no known list format; give Tranco"),
+        (gzip.compress(b"1,a.example\n" * 1000, mtime=0)[:-12], "damaged or truncated after line"),
+        (zipped(b"1,a.example\n")[:-30], "the zip file is damaged or truncated"),
     ],
 )
 def test_malformed_files_are_one_sentence(tmp_path: Path, data: bytes, said: str) -> None:
@@ -105,7 +105,7 @@ def test_a_zip_with_two_files_and_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no such file"):
         list(TopList(tmp_path / "none"))
     path.write_bytes(b"no domain\n,,,\n")
-    with pytest.raises(UsageError, match=r"no row names a domain \(2 rows, line 1: "):
+    with pytest.raises(UsageError, match=r"no row has a domain \(2 rows, line 1: "):
         list(TopList(path))
 
 

@@ -104,14 +104,14 @@ def test_pybgpstream_and_files_that_are_cut_or_missing(
     large = tmp_path / "large.gz"
     large.write_bytes((shared_data / "bgp" / "bview.20020722.2337.gz").read_bytes()[:300_000])
     (warning,) = sources.warnings(sources.build_table([large], Reports(), backend="bgpstream"))
-    assert re.search(r"cut at byte \d+ .*; BGPStream gave [\d,]+ of [\d,]+ routes", warning)
+    assert re.search(r"truncated at byte \d+ .*; BGPStream gave [\d,]+ of [\d,]+ routes", warning)
 
 
 def test_a_stream_that_nothing_is_known_of(pybgpstream: ModuleType, tmp_path: Path, shared_data: Path) -> None:
     peerless = tmp_path / "peerless"
     peerless.write_bytes(rib_v2([SOME[1]]))
     for path, said in (
-        (shared_data / "bgp" / "mrtparse_bird-mrtdump_rib", "passed over 8 records in silence"),
+        (shared_data / "bgp" / "mrtparse_bird-mrtdump_rib", "silently skipped 8 records"),
         (shared_data / "bgp" / "bview.ipv4_unicast_add_path.gz", "no RIB entry .record status: valid"),
         (peerless, "BGPStream stopped after 0 routes"),
     ):

@@ -180,9 +180,9 @@ def test_the_command_writes_set_account_and_dropped(tmp_path: Path) -> None:
 def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     store.write_rows(source, "targets", [target(0, ecn=None)])
-    with pytest.raises(UsageError, match=r"no target is left \(not surveyed: ecn\); survey them first"):
+    with pytest.raises(UsageError, match=r"no targets left \(not surveyed: ecn\); survey them first"):
         run(source, "-o", tmp_path / "o.parquet")
-    with pytest.raises(UsageError, match="'all' cannot be required; choose of tcp, quic, both, none"):
+    with pytest.raises(UsageError, match="'all' is not a valid requirement; use one of: tcp, quic, both, none"):
         run(source, "-o", tmp_path / "o.parquet", "--require", "all")
     with pytest.raises(UsageError, match="there is no such file"):
         run(tmp_path / "none.parquet", "-o", tmp_path / "o.parquet")

@@ -98,17 +98,17 @@ def test_overlapping_groups_become_one(groups: list[list[int]]) -> None:
     [
         ("", "the file is empty"),
         ("hello", "line 1 is neither a comment"),
-        ("# nothing\n", "names no AS number"),
+        ("# nothing\n", "the file has no AS number"),
         ("# x\n15169|a|b\n", r"line 2: a line `# format:...` before the first record expected, 3 fields found"),
         (TXT.replace("|ARIN\nAKAM", "\nAKAM"), "line 4: 5 fields expected, 4 fields found"),
-        (TXT.replace("15169|", "AS15169|"), "line 8: 'AS15169' is no AS number"),
-        (TXT.replace("15169|", "4294967296|"), "line 8: '4294967296' is no AS number"),
-        ("# format:isp|x\n1|2\n", "line 2: a table of 'isp' is unknown"),
+        (TXT.replace("15169|", "AS15169|"), "line 8: 'AS15169' is not a valid AS number"),
+        (TXT.replace("15169|", "4294967296|"), "line 8: '4294967296' is not a valid AS number"),
+        ("# format:isp|x\n1|2\n", "line 2: unknown table 'isp'"),
         (jsonl() + "\n{", "line 10 is not JSON"),
-        (jsonl() + "\n[1]", "line 10 is no record of type"),
-        (jsonl() + '\n{"type":"ASN","asn":true,"organizationId":"X"}', "line 10: True is no AS number"),
-        ('[["a"]]', "element 1 of the list: 'a' is no AS number"),
-        ("[[1], 2]", "element 2 of the list is no list"),
+        (jsonl() + "\n[1]", "line 10 is not a record of type"),
+        (jsonl() + '\n{"type":"ASN","asn":true,"organizationId":"X"}', "line 10: True is not a valid AS number"),
+        ('[["a"]]', "element 1 of the list: 'a' is not a valid AS number"),
+        ("[[1], 2]", "element 2 of the list is not a list"),
         ("[[1],", "this is not JSON"),
     ],
 )
@@ -124,7 +124,7 @@ def test_malformed_files_give_line_and_remedy(tmp_path: Path, text: str, said: s
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "as2org.gz"
     path.write_bytes(gzip.compress(TXT.encode())[:-9])
-    with pytest.raises(UsageError, match=r"ends too early, after line \d+; fetch it again"):
+    with pytest.raises(UsageError, match=r"is truncated after line \d+; fetch it again"):
         as2org.read(path)
 
 
@@ -195,10 +195,10 @@ def test_two_providers_cannot_claim_one_as(tmp_path: Path) -> None:
         ('title = "A"\nseed_asns = [1]', "field name: it is missing"),
         ('name = "a"\ntitle = "A"\nseed_asns = [1]\nseed = 1', "field seed: there is no such field"),
         ('name = "a"\ntitle = "A"\nseed_asns = ["x"]', "field seed_asns.0: "),
-        ('name = "a"\ntitle = "A"\nseed_asns = []', r"field seed_asns: \[\] will not do"),
-        ('name = "a"\ntitle = "A"\nseed_asns = [0]', "field seed_asns: 0 will not do"),
-        ('name = "A b"\ntitle = "A"\nseed_asns = [1]', "field name: 'A b' will not do"),
-        ('name = "other"\ntitle = "A"\nseed_asns = [1]', "field name: 'other' will not do"),
+        ('name = "a"\ntitle = "A"\nseed_asns = []', r"field seed_asns: \[\] is not valid"),
+        ('name = "a"\ntitle = "A"\nseed_asns = [0]', "field seed_asns: 0 is not valid"),
+        ('name = "A b"\ntitle = "A"\nseed_asns = [1]', "field name: 'A b' is not valid"),
+        ('name = "other"\ntitle = "A"\nseed_asns = [1]', "field name: 'other' is not valid"),
         ('name = "a"\ntitle = "A"\nseed_asns = [1]\ncname_suffixes = ["."]', "field cname_suffixes"),
     ],
 )

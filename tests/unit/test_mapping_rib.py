@@ -151,7 +151,7 @@ def test_other_records_are_passed_over_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"54204 | 167.173.47.0/24\n", "at byte 0 of the inflated data stands record type"),
+        (b"54204 | 167.173.47.0/24\n", "at byte 0 of the inflated data: record type"),
         (rib_v2([SOME[0]]), "byte 0 .* no PEER_INDEX_TABLE comes before it"),
         (peer_table() + record(13, 2, bytes(4) + b"\x21" + bytes(7)), r"prefix length of 33 bits"),
         (peer_table() + rib_v2([Route("10.0.0.0/8", 9, ())]), "it names peer 9, the index table has 3 peers"),

@@ -55,7 +55,7 @@ def test_tcp_info_is_read_by_offset(head: list[int], numbers: list[int], later: 
 
 @given(st.integers(0, SIZE - 1))
 def test_tcp_info_that_is_too_short_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match="104 are needed"):
+    with pytest.raises(ValueError, match="104 needed"):
         parse(bytes(length))
 
 
@@ -190,7 +190,7 @@ def test_figures_are_printed_and_drawn(tmp_path: Path) -> None:
     path = results(tmp_path)
     runner = CliRunner()
     said = runner.invoke(cli.app, ["survey", "figures", str(path)], catch_exceptions=False).output
-    assert said.startswith("3 of 4 domains shook hands.")
+    assert said.startswith("3 of 4 domains completed a handshake.")
     assert "rank <= 1,000 " in said
     assert "dns_error" in said
     document = json.loads(runner.invoke(cli.app, ["survey", "figures", str(path), str(path), "--json"]).output)
@@ -234,18 +234,21 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
     [
         (["options", "none.csv", "-o", "r"], "none.csv: there is no such file; give a top list or a targets file"),
         (["options", "list.csv", "-o", "r", "--targets-out", "t"], "--targets-out: a top list has no targets"),
-        (["options", "t.parquet", "-o", "r", "--targets-out", "r"], "--targets-out: it is the file of something else"),
-        (["options", "list.csv", "-o", "r", "--shard", "3/2"], "--shard: '3/2' is no shard; write i/n"),
+        (
+            ["options", "t.parquet", "-o", "r", "--targets-out", "r"],
+            "--targets-out: already used for the input or the results",
+        ),
+        (["options", "list.csv", "-o", "r", "--shard", "3/2"], "--shard: '3/2' is not a valid shard; write i/n"),
         (["options", "list.csv", "-o", "r", "--isolation", "jail"], "--isolation: there is no isolation 'jail'"),
         (["options", "list.csv", "-o", "r", "--block-list", "none"], "none: there is no such file; check the path"),
-        (["options", "odd.csv", "-o", "r"], "odd.csv: the first row, 'a;b c,d', is of no known list"),
+        (["options", "odd.csv", "-o", "r"], "odd.csv: the first row, 'a;b c,d', matches no known list format"),
         (["figures", "list.csv"], "list.csv: this is no readable Parquet file"),
         (
             ["figures", "t.parquet"],
-            "t.parquet: this holds targets records of Upshift's, and no results of a survey; name a",
+            "t.parquet: this holds targets records of Upshift, not survey results; give a",
         ),
-        (["figures", "t.parquet", "--json", "--csv"], "--json and --csv exclude each other; leave one out"),
-        (["figures", "t.parquet", "--picture", "a.gif"], "--picture: a.gif is no picture that we draw"),
+        (["figures", "t.parquet", "--json", "--csv"], "--json and --csv cannot be combined; leave one out"),
+        (["figures", "t.parquet", "--picture", "a.gif"], "--picture: a.gif is not a supported picture format"),
     ],
 )
 def test_wrong_input_is_one_sentence(

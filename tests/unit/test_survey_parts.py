@@ -135,10 +135,10 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     assert list(ledger.take()) == subjects
     ledger.record([("d0.example", "ok", {"ecn": True}), ("d1.example", "failed", {})])
     ledger.record([("d0.example", "failed", {}), *()])
-    with pytest.raises(UsageError, match="another survey is at work on this ledger"):
+    with pytest.raises(UsageError, match="another survey is using this ledger"):
         Ledger(path, {"a": 1})
     ledger.close()
-    with pytest.raises(UsageError, match="of another survey: a changed; give the options of the first start"):
+    with pytest.raises(UsageError, match="belongs to another survey: a changed; give the options of the first start"):
         Ledger(path, {"a": 2})
     again = Ledger(path, {"a": 1})
     assert again.filled
@@ -150,7 +150,7 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     assert list(again.results("ok")) == [(entries[0], "ok", {"ecn": True})]
     again.close()
     path.write_bytes(b"hello, this is no database at all" * 40)
-    with pytest.raises(UsageError, match="no ledger of a survey"):
+    with pytest.raises(UsageError, match="not a valid ledger of a survey"):
         Ledger(path, {})
 
 

@@ -45,7 +45,7 @@ def program(kind: str, marker: Path, *, padding: int = 0) -> Program[int, tuple[
 
     def greeted(line: bytes) -> None:
         if line != b"ready\n":
-            raise PlaceError("the prober does not start")
+            raise PlaceError("the prober could not be started")
 
     return Program(
         argv=(sys.executable, "-c", DOUBLER, kind, str(marker)),
@@ -102,7 +102,7 @@ def test_one_that_dies_again_and_again_is_told(tmp_path: Path) -> None:
     async def work() -> None:
         async with Programs(program("poisoned", tmp_path / "log"), start) as programs:
             assert (await programs.ask(6))[1] == 12
-            with pytest.raises(PlaceError, match=rf"ended {MOST_CRASHES} times in a row .*exit code 3.*give the same"):
+            with pytest.raises(PlaceError, match=rf"crashed {MOST_CRASHES} times in a row .*exit code 3.*run the same"):
                 await programs.ask(7)
             with pytest.raises(PlaceError, match="in a row"):
                 await programs.ask(8)
@@ -116,7 +116,7 @@ def test_one_that_cannot_work_says_so_at_once(tmp_path: Path) -> None:
         async with Programs(program("refuses", tmp_path / "log"), start, count=2):
             raise AssertionError("it was entered")
 
-    with pytest.raises(PlaceError, match="does not start"):
+    with pytest.raises(PlaceError, match="could not be started"):
         asyncio.run(work())
 
 

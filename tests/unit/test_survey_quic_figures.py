@@ -30,7 +30,7 @@ from upshift.errors import UsageError
 from upshift.files import store
 from upshift.outreach.dns import Service
 
-SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet came")
+SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet received")
 BEGUN = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)
 
 
@@ -178,8 +178,8 @@ def test_the_command_tells_the_kinds_of_files_apart(tmp_path: Any) -> None:
     def told(*words: object) -> Any:
         return CliRunner().invoke(cli.app, ["survey", "figures", *map(str, words)])
 
-    assert "6 of 8 domains could be asked" in told(quic).stdout
-    assert "0 of 1 domains shook hands" in told(options).stdout
+    assert "6 of 8 domains could be surveyed" in told(quic).stdout
+    assert "0 of 1 domains completed a handshake" in told(options).stdout
     rows = list(csv.DictReader(io.StringIO(told(quic, quic, "--csv").stdout)))
     assert [(r["count"], r["n"]) for r in rows if (r["figure"], r["name"]) == ("causes", "ok")] == [("6", "16")]
     assert [(r["count"], r["n"]) for r in rows if r["name"] == "usable_of_offered"] == [("6", "10")]

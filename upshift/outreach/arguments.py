@@ -10,24 +10,26 @@ import typer
 from upshift.errors import UsageError
 from upshift.files.config import read_bytes
 
-Contact = Annotated[str, typer.Option(help="Mail or web address in the user agent, for those who are asked. Required.")]
+Contact = Annotated[
+    str, typer.Option(help="Mail or web address in the user agent, so that operators can reach you. Required.")
+]
 
 LedgerFile = Annotated[
-    Path | None, typer.Option(help="What is done already (SQLite). Default: --out with .ledger.sqlite.")
+    Path | None, typer.Option(help="Progress of the work (SQLite). Default: --out with .ledger.sqlite.")
 ]
 
 Shard = Annotated[str, typer.Option(help="Part of the list: i/n, by hash of the domain.")]
 
-Limit = Annotated[int | None, typer.Option(min=1, help="Domains of the shard to do. Default: all.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Number of domains of the shard to process. Default: all.")]
 
 BlockLists = Annotated[
     list[Path] | None,
-    typer.Option(help="Domains and prefixes to leave alone, one a line; may be repeated, read again when changed."),
+    typer.Option(help="Domains and prefixes not to contact, one per line; may be repeated, read again when changed."),
 ]
 
-OptOut = Annotated[Path | None, typer.Option(help="The same, for those who opt out meanwhile (made if missing).")]
+OptOut = Annotated[Path | None, typer.Option(help="The same, for opt-outs during the run (created if missing).")]
 
-Nameserver = Annotated[str | None, typer.Option(help="Name server: an address. Default: this host's.")]
+Nameserver = Annotated[str | None, typer.Option(help="Address of the name server. Default: this host's.")]
 
 NameserverPort = Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")]
 
@@ -49,7 +51,7 @@ def ledger_beside(out: Path, ledger: Path | None) -> Path:
 def check_contact(contact: str) -> str:
     """The contact without blanks around it. Raises UsageError where nothing is left, or a header could not hold it."""
     if not contact.strip() or not contact.isprintable():
-        raise UsageError(f"{contact!r} is no address", where="--contact", remedy="give a mail or web address")
+        raise UsageError(f"{contact!r} is not a valid address", where="--contact", remedy="give a mail or web address")
     return contact.strip()
 
 
@@ -59,4 +61,4 @@ def check_certificates(file: Path | None) -> None:
         return
     remedy = "give certificates in PEM"
     if b"-----BEGIN CERTIFICATE-----" not in read_bytes(file, most_bytes=MOST_CERTIFICATE_BYTES, remedy=remedy):
-        raise UsageError("there is no certificate in it", where=str(file), remedy=remedy)
+        raise UsageError("no certificate found", where=str(file), remedy=remedy)

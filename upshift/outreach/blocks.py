@@ -55,7 +55,7 @@ def read_blocked(path: Path) -> Blocked:
             raise UsageError(
                 f"line {number}: {entry[:60]!r} is neither a domain nor a prefix",
                 where=str(path),
-                remedy="write www.example.org or 192.0.2.0/24, one a line",
+                remedy="write www.example.org or 192.0.2.0/24, one per line",
             ) from None
     return Blocked(frozenset(domains), tuple(prefixes))
 
@@ -71,7 +71,7 @@ def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -
 
 
 class BlockLists:
-    """Several block lists, read again while we run: whoever opts out is left alone within seconds.
+    """Several block lists, read again while we run: an opt-out takes effect within seconds.
 
     Attributes:
         complaints: faults of lists that became unreadable later; the last readable state goes on being honoured.

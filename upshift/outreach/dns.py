@@ -126,7 +126,7 @@ class Resolver:
             ipaddress.ip_address(self.nameserver)
         except ValueError:
             raise UsageError(
-                f"{self.nameserver!r} is not an address",
+                f"{self.nameserver!r} is not a valid address",
                 where="--nameserver",
                 remedy="write 192.0.2.53 or 2001:db8::53",
             ) from None
@@ -244,7 +244,7 @@ class Resolver:
 
 
 class _Receiver(asyncio.DatagramProtocol):
-    """Hands each reply to whoever waits for it; what nobody waits for is dropped."""
+    """Passes each reply to the query that waits for it; others are dropped."""
 
     def __init__(self, waiting: _Waiting) -> None:
         self._waiting = waiting
@@ -258,7 +258,7 @@ class _Receiver(asyncio.DatagramProtocol):
             future.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
-        """The name server's port is closed, or its network is: whoever waits is told at once."""
+        """The name server's port is closed, or its network is: waiting queries fail at once."""
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(OSError(str(exc)))
@@ -273,13 +273,13 @@ def read_services(data: bytes) -> tuple[tuple[Service, ...], str | None]:
         message: Any = dns.message.from_wire(data)
         resolved = message.resolve_chaining()
     except dns.exception.DNSException as error:
-        raise ResolveError(Cause.DNS_ERROR, f"an HTTPS record that cannot be read ({error})") from None
+        raise ResolveError(Cause.DNS_ERROR, f"the HTTPS record cannot be parsed ({error})") from None
     services: list[Service] = []
     for record in resolved.answer or ():
         target = record.target if record.target != dns.name.root else resolved.canonical_name
         name = target.to_text(omit_final_dot=True).lower()
         if record.priority == 0:
-            # An alias to "." says that there is no such service (section 2.5.1).
+            # An alias to "." says that the service is not available (section 2.5.1).
             return (), (None if record.target == dns.name.root else name)
         service = _service(record, name)
         if service is not None:

@@ -68,7 +68,7 @@ def parse(data: bytes) -> Reply:
     try:
         return _parse(data)
     except (IndexError, struct.error):
-        raise WireError("the message is cut") from None
+        raise WireError("the message is truncated") from None
 
 
 def answers(data: bytes, asked: bytes) -> bool:
@@ -80,7 +80,7 @@ def answers(data: bytes, asked: bytes) -> bool:
 def _parse(data: bytes) -> Reply:
     _, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
     if not flags & 0x8000 or questions != 1:
-        raise WireError("this is no answer to one question")
+        raise WireError("not a reply to a single question")
     asked, at = _name(data, 12)
     kind, _ = struct.unpack_from(">HH", data, at)
     at += 4
@@ -92,7 +92,7 @@ def _parse(data: bytes) -> Reply:
         at += _RECORD.size
         body = data[at : at + length]
         if len(body) != length:
-            raise WireError("the message is cut")
+            raise WireError("the message is truncated")
         if klass == _IN and record == Type.CNAME:
             cnames[owner] = _name(data, at)[0]
         elif klass == _IN and record == kind and record in (Type.A, Type.AAAA):
@@ -108,7 +108,7 @@ def _parse(data: bytes) -> Reply:
 
 def _address(body: bytes, record: int) -> str:
     if len(body) != (4 if record == Type.A else 16):
-        raise WireError("an address of a wrong length")
+        raise WireError("an address of the wrong length")
     return socket.inet_ntop(socket.AF_INET if record == Type.A else socket.AF_INET6, body)
 
 
@@ -129,7 +129,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
         else:
             label = data[at + 1 : at + 1 + length]
             if len(label) != length:
-                raise WireError("the message is cut")
+                raise WireError("the message is truncated")
             labels.append(label)
             at += 1 + length
-    raise WireError("a name without end")
+    raise WireError("a name that does not end")

@@ -84,9 +84,9 @@ class Ledger:
                 self._opened = opened.pop_all()
         except (sqlite3.DatabaseError, IsADirectoryError, PermissionError) as error:
             raise UsageError(
-                f"this is no ledger of a {self.WHAT} ({error})",
+                f"not a valid ledger of a {self.WHAT} ({error})",
                 where=str(path),
-                remedy="name another file with --ledger",
+                remedy="give another file with --ledger",
             ) from None
 
     def _claimed(self) -> IO[bytes]:
@@ -97,9 +97,9 @@ class Ledger:
         except BlockingIOError:
             handle.close()
             raise UsageError(
-                f"another {self.WHAT} is at work on this ledger",
+                f"another {self.WHAT} is using this ledger",
                 where=str(self.path),
-                remedy="wait until it ends, or name another file with --ledger",
+                remedy="wait until it ends, or give another file with --ledger",
             ) from None
         return handle
 
@@ -122,7 +122,7 @@ class Ledger:
         changed = sorted(key for key in {*stored, *wanted} if stored.get(key) != wanted.get(key))
         if changed:
             raise UsageError(
-                f"this ledger is of another {self.WHAT}: {', '.join(changed)} changed",
+                f"this ledger belongs to another {self.WHAT}: {', '.join(changed)} changed",
                 where=str(self.path),
                 remedy="give the options of the first start, or another --ledger",
             )
@@ -140,7 +140,7 @@ class Ledger:
     def _filling(self) -> Iterator[None]:
         """The block writes the list, all of it or nothing.
 
-        A broken list (UsageError) leaves no ledger, so that the mended one is not of another plan.
+        A broken list (UsageError) leaves no ledger, so that the fixed list does not count as another plan.
         """
         try:
             with self._transaction():

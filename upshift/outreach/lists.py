@@ -38,7 +38,7 @@ MAX_LINE_BYTES = 4_096
 """Longer lines are broken rows."""
 
 MOST_LINE_BYTES = 1 << 20
-"""A file with a longer one is no list."""
+"""A file with a longer one is not accepted as a list."""
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -100,7 +100,7 @@ class TopList:
                         yield row
         except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
             raise UsageError(
-                f"the compressed file is damaged or cut after line {line} ({error})",
+                f"the compressed file is damaged or truncated after line {line} ({error})",
                 where=str(self.path),
                 remedy="fetch it again",
             ) from None
@@ -109,7 +109,7 @@ class TopList:
         if self.rows == self.broken.total():
             why = f", line {self.faults[0].line}: {self.faults[0].reason}" if self.faults else ""
             raise UsageError(
-                f"no row names a domain ({self.rows} rows{why})",
+                f"no row has a domain ({self.rows} rows{why})",
                 where=str(self.path),
                 remedy="give a top list: rank,domain, or one domain a line",
             )
@@ -164,7 +164,7 @@ class TopList:
             self.form, self._columns = "ranked", (0, 1)
             return False
         raise UsageError(
-            f"the first row, {','.join(fields)[:60]!r}, is of no known list",
+            f"the first row, {','.join(fields)[:60]!r}, matches no known list format",
             where=str(self.path),
             remedy="give Tranco, CrUX, Umbrella, Majestic, Alexa, or one domain a line",
         )
@@ -183,7 +183,7 @@ class TopList:
             raise _RowError("too few fields")
         rank = fields[rank_at]
         if not (rank.isascii() and rank.isdigit()) or int(rank) < 1:
-            raise _RowError("the rank is no number")
+            raise _RowError("the rank is not a number")
         return int(rank), fields[name_at]
 
 
@@ -210,7 +210,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     number, _, of = text.partition("/")
     if number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of):
         return int(number), int(of)
-    raise UsageError(f"{text!r} is no shard", where="--shard", remedy="write i/n with i from 1 to n, e.g. 2/8")
+    raise UsageError(f"{text!r} is not a valid shard", where="--shard", remedy="write i/n with i from 1 to n, e.g. 2/8")
 
 
 def domain_of(name: str) -> str:
@@ -259,7 +259,7 @@ def _opened(path: Path) -> IO[bytes]:
         except zipfile.BadZipFile as error:
             handle.close()
             raise UsageError(
-                f"the zip file is damaged or cut ({error})", where=str(path), remedy="fetch it again"
+                f"the zip file is damaged or truncated ({error})", where=str(path), remedy="fetch it again"
             ) from None
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if len(names) != 1:

@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 LANES_KEPT = 4_096
-"""Lanes remembered before those that nobody uses are forgotten: a list has a million addresses."""
+"""Lanes remembered before unused ones are forgotten: a list has a million addresses."""
 
 
 class TokenBucket:
