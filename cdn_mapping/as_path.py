@@ -140,7 +140,7 @@ def origin(path: tuple[Segment, ...]) -> int | None:
 
 
 def public_origin(path: tuple[Segment, ...]) -> int:
-    """The last AS that an organisation can hold: private and reserved tails are passed over.
+    """The last AS that an organisation can hold: private and reserved tails are skipped.
 
     A customer without an AS number of its own often speaks to its provider under a private one that leaks; the
     provider is then who announces the address to the world. Returns `SET_ORIGIN` where an AS_SET comes first,

@@ -2,7 +2,7 @@
 
 BGPStream keeps quiet about what goes wrong. Seen with libbgpstream 2.3.0 and pybgpstream 2.0.2:
 
-- routes with ADD-PATH are passed over, also where they are only a part of a file (libbgpstream issue #228);
+- routes with ADD-PATH are skipped, also where they are only a part of a file (libbgpstream issue #228);
 - a missing file, a small file that is cut, or one of another format: a line on standard error and no elements;
 - a larger file that is cut: one record of status `corrupted-record`, and up to a tenth fewer routes than it holds;
 - a malformed path attribute: a line on standard error, and an element with an empty path;

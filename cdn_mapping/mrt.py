@@ -9,7 +9,7 @@ from pathlib import Path
 from cdn_mapping.inflate import Inflated
 from upshift.errors import UsageError
 
-HEADER = struct.Struct(">4xHHI")  # the timestamp is passed over: a RIB is one moment
+HEADER = struct.Struct(">4xHHI")  # the timestamp is skipped: a RIB is one moment
 HEADER_BYTES = HEADER.size
 
 MAX_RECORD_BYTES = 1 << 24
@@ -76,7 +76,7 @@ class MrtFile:
                 position = stop
             if self._on_read is not None and self.read_bytes < self.size_bytes:
                 self._on_read(self.read_bytes, self.size_bytes)
-        if self._on_read is not None:  # once, also where the last piece inflates to nothing or is passed over
+        if self._on_read is not None:  # once, also where the last piece inflates to nothing or is skipped
             self._on_read(self.size_bytes, self.size_bytes)
         if position < len(buffer) or self._source.cut or base + len(buffer) == 0:
             self.truncated_at = base + position

@@ -28,7 +28,7 @@ _PEER_INDEX_TABLE = 1
 _UNICAST = {2: (4, False), 4: (6, False), 8: (4, True), 10: (6, True)}
 """TABLE_DUMP_V2 subtype -> (IP version, whether entries carry a path identifier)."""
 _ADDRESS_BYTES = {4: 4, 6: 16}
-_ENTRY = struct.Struct(">H4xH")  # the time of origination is passed over
+_ENTRY = struct.Struct(">H4xH")  # the time of origination is skipped
 _ENTRY_ADD_PATH = struct.Struct(">H4xIH")
 
 new = tuple.__new__  # a named tuple's own constructor takes twice as long, and a RIB has millions of rows
@@ -85,7 +85,7 @@ class RibReader:
     Attributes:
         path: the file.
         peers: the peers met so far.
-        skipped: what was passed over, kind of MRT record -> number (multicast, updates, generic families).
+        skipped: kind of MRT record -> number (multicast, updates, generic families).
     """
 
     def __init__(self, path: Path, *, on_read: Callable[[int, int], None] | None = None) -> None:

@@ -5,7 +5,7 @@ Rules, each with its reason:
 - The origin that most peers see wins; of a tie, the lowest AS number, so that a table is the same every time.
 - Every other origin stays in the table (MOAS, and what dissenting peers saw).
 - A path that ends in an AS_SET votes for "unknown": it counts in the number of voters, never as an origin.
-- Private and reserved AS numbers at the tail are passed over (`as_path.public_origin`); a path of nothing else, or an
+- Private and reserved AS numbers at the tail are skipped (`as_path.public_origin`); a path of nothing else, or an
   empty one (a route of the collector's own network), has no vote and is counted.
 - Default routes, and prefixes shorter than /8 (IPv4) or /16 (IPv6), are dropped: no registry allocates such blocks, so
   they are a peer's default in disguise and would give every unrouted address an owner. The real sample of 2014 begins

@@ -20,7 +20,7 @@ def check_targets_out(source: Path, out: Path, targets_out: Path | None) -> None
             "a top list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
         )
     if targets_out.resolve() in (source.resolve(), out.resolve()):
-        raise UsageError("already used for the input or the results", where="--targets-out", remedy="name another file")
+        raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
 
 
 def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool]]) -> None:

@@ -33,12 +33,12 @@ _MAPPED = ("provider", "asn", "rule")
 
 
 class Subjects:
-    """Iterates over the subjects of a file, once; a domain that comes again is passed over.
+    """Iterates over the subjects of a file, once; a domain that comes again is skipped.
 
     Attributes:
         path: the file.
         is_targets: whether it is a `targets` file; else it is a top list.
-        duplicates: rows passed over because their domain was there already.
+        duplicates: rows skipped because their domain was there already.
         broken: reason -> rows of the list that cannot be used.
         faults: the first of them.
     """

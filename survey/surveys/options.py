@@ -61,7 +61,7 @@ OPTIONS = Survey(
     targets={name: _negotiated(name) for name in ("ecn", "sack", "window_scaling")},
     defaults={"rate": 1000.0},
     unplanned=("probers",),
-    contact=False,  # a bare handshake names nobody
+    contact=False,  # a bare handshake carries no contact address
     kernel=WANTED,
     visits_per_place=4,
 )
