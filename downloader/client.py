@@ -42,7 +42,7 @@ class ClientOption:
         """The number. Raises UsageError where it is none, or out of range."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
             raise UsageError(
-                f"option {self.name} is no whole number from {self.least} to {self.most}",
+                f"option {self.name} is not a whole number from {self.least} to {self.most}",
                 where=where,
                 remedy=f"leave it out for {self.default}",
             )

@@ -24,7 +24,7 @@ from upshift.errors import IncompleteError, UpshiftError, nearest
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
-    "doctor": ("upshift.compose.doctor:doctor", "What this host can and cannot measure, and how to mend it."),
+    "doctor": ("upshift.compose.doctor:doctor", "What this host can and cannot measure, and how to fix it."),
     "crawl": ("crawler.cli:crawl", "Top list -> targets: one large file per domain, with its size."),
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
     "survey": ("upshift.compose.survey:app", "What servers support: options, quic, figures."),

@@ -79,7 +79,7 @@ class NoisyHostError(UpshiftError):
 
 def unreadable(error: OSError) -> str:
     """Why a file cannot be opened or read, as `what` of a UsageError."""
-    return "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+    return "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:

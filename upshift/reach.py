@@ -89,5 +89,5 @@ def check_public(address: str) -> None:
     """
     ip = _unmapped(address)
     if environment_prefixes() is None and (not ip.is_global or ip.is_multicast):
-        raise ReachError(f"{address} is no public address")
+        raise ReachError(f"{address} is not a public address")
     check_address(ip)

@@ -62,7 +62,7 @@ class Registry(Generic[Variant], Mapping[str, Variant]):
         try:
             return self._variants[name]
         except KeyError:
-            what = f"there is no {self._kind.__name__.lower()} {name!r}"
+            what = f"unknown {self._kind.__name__.lower()} {name!r}"
             raise UsageError(what, where=where, remedy=use_one_of(name, self._variants)) from None
 
     def __getitem__(self, name: str) -> Variant:

@@ -59,7 +59,7 @@ def kpis(
     """KPIs of the TCP and QUIC connections in captures.
 
     Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; what each KPI means is said below. A file that is cut
-    gives its rows and a warning; one that is no capture gives a sentence and exit code 2.
+    gives its rows and a warning; one that is not a capture gives an error and exit code 2.
     """
     if out is not None and out.suffix != ".parquet":
         raise UsageError("-o writes a Parquet table", where=str(out), remedy="name FILE.parquet")
@@ -167,7 +167,7 @@ def _connections(
     if summary is not None:
         summary.show()
     if refused:
-        raise IncompleteError(f"{len(refused)} of {len(paths)} files are no captures", remedy="their names are above")
+        raise IncompleteError(f"{len(refused)} of {len(paths)} files are not captures", remedy="their names are above")
 
 
 def _with_progress(

@@ -146,7 +146,7 @@ def output_folder(paths: Sequence[Path], out: Path | None) -> Path:
 
 def _downloads(path: Path) -> list[Download]:
     if not path.exists():
-        raise UsageError("there is no such folder", where=str(path), remedy="name the --out folder of `upshift run`")
+        raise UsageError("folder not found", where=str(path), remedy="name the --out folder of `upshift run`")
     file = path / "downloads.parquet"
     if not file.is_file():
         raise UsageError(
@@ -158,7 +158,7 @@ def _downloads(path: Path) -> list[Download]:
     for text in {download.levels for download in downloads}:
         parse_json(text, where=f"{file}: column levels", remedy="export it again with `upshift run`")
     if not downloads:
-        raise UsageError("there is no download in it", where=str(file), remedy="run the campaign first")
+        raise UsageError("it has no downloads", where=str(file), remedy="run the campaign first")
     return downloads
 
 
@@ -209,7 +209,7 @@ def _refuse_repeats(records: Sequence[Record], folders: Sequence[Folder]) -> Non
         key = _key(record.download)
         where = str(folders[record.folder].path / "downloads.parquet")
         if (record.folder, key) in within:
-            raise UsageError(f"download {_words(key)} is there twice", where=where, remedy="export it again")
+            raise UsageError(f"download {_words(key)} is listed twice", where=where, remedy="export it again")
         within.add((record.folder, key))
         other = across.setdefault((*key, record.download.started_at), record.folder)
         if other != record.folder:

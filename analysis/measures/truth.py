@@ -172,7 +172,7 @@ def paths(document: Mapping[str, Any], *, where: str = "lab.json") -> list[LabPa
     """The paths of a `lab.json` document. Raises UsageError for a wrong field."""
     entries = document.get("paths")
     if not isinstance(entries, list):
-        raise UsageError("field paths: it is missing or no list", where=where, remedy="run the campaign again")
+        raise UsageError("field paths: missing, or not a list", where=where, remedy="run the campaign again")
     return [config.build(entry, LabPath, where=f"{where}: path {index}") for index, entry in enumerate(entries)]
 
 

@@ -93,11 +93,13 @@ class Campaign:
         for name, words in (("order", Order), ("isolation", Isolation)):
             if getattr(self, name) not in tuple(words):
                 raise UsageError(
-                    f"{getattr(self, name)!r} is no {name}", where=str(self.path), remedy=f"write {' or '.join(words)}"
+                    f"{getattr(self, name)!r} is not a valid {name}",
+                    where=str(self.path),
+                    remedy=f"write {' or '.join(words)}",
                 )
         for name in self.vantage_points:
             if not NAME.fullmatch(name):
-                raise fault(f"{name!r} is no name", str(self.path), "vantage_points", NAME_REMEDY)
+                raise fault(f"{name!r} is not a valid name", str(self.path), "vantage_points", NAME_REMEDY)
 
     @property
     def topology(self) -> str | None:
@@ -219,7 +221,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
 
 def _check(entry: _File, where: str) -> None:
     if not NAME.fullmatch(entry.name):
-        raise fault(f"{entry.name!r} is no name", where, "name", NAME_REMEDY)
+        raise fault(f"{entry.name!r} is not a valid name", where, "name", NAME_REMEDY)
     if len(set(entry.vantage_points)) != len(entry.vantage_points):
         raise fault("a vantage point is named twice", where, "vantage_points", "name each once")
     for name in ("iterations", "max_bytes", "max_attempts", "slowest_mbit"):
@@ -231,18 +233,16 @@ def _check(entry: _File, where: str) -> None:
         try:
             ipaddress.ip_address(server)
         except ValueError:
-            raise fault(f"{server!r} is no IP address", where, "nameservers", "name servers by address") from None
+            raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address") from None
     if entry.contact is not None and not entry.contact.isprintable():
         raise fault("it has control characters", where, "contact", "write an e-mail address or a URL")
     if entry.contact is None and entry.lab is None:
-        raise fault(
-            "real servers are measured only by somebody who can be reached", where, "contact", "write an e-mail address"
-        )
+        raise fault("required when real servers are measured", where, "contact", "write an e-mail address")
     if entry.targets == "lab" and entry.lab is None:
-        raise fault("there is no lab in this campaign", where, "targets", 'name a file of targets, or set lab = "anrw"')
+        raise fault("this campaign has no lab", where, "targets", 'name a file of targets, or set lab = "anrw"')
     host = _HOST_OF_CONTACT.search(entry.contact or "")
     if entry.lab is None and host is not None and _EXAMPLE_DOMAIN.fullmatch(host[1]):
-        raise fault(f"{entry.contact!r} is an example and reaches nobody", where, "contact", "write your own address")
+        raise fault(f"{entry.contact!r} is an example address", where, "contact", "write your own address")
 
 
 def _budget(value: object, where: str) -> float | None:

@@ -73,7 +73,7 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
 def _configuration(data: object, where: str) -> Configuration:
     entry = build(data, _Entry, where=where)
     if not NAME.fullmatch(entry.name) or entry.name == paper.WARMUP.name:
-        raise fault(f"{entry.name!r} is no name", where, "name", NAME_REMEDY)
+        raise fault(f"{entry.name!r} is not a valid name", where, "name", NAME_REMEDY)
     client = clients.ALL.pick(entry.client, where=where)
     levels = {name: _level(value) for name, value in entry.levels.items()}
     if levels and client.transport is not Transport.TCP:
@@ -105,7 +105,7 @@ def permutations(names: object, *, where: str) -> list[Configuration]:
     what is not at its default, as in `ECN+SACK` or `TS-off`. BL comes with BL2, the same again, for the noise floor.
     """
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise fault("it is no list of factors", where, "permute", 'write permute = ["ecn", "sack"]')
+        raise fault("not a list of factors", where, "permute", 'write permute = ["ecn", "sack"]')
     if len(set(names)) != len(names):
         raise fault("a factor is named twice", where, "permute", "name each once")
     chosen = [factors.ALL.pick(name, where=f"{where}: field permute") for name in names]

@@ -43,13 +43,13 @@ def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
     for place, target in rows:
         fault = _fault(target)
         if fault is None and (target.domain, target.url) in seen:
-            fault = f"this target ({scrub(target.domain, most=80)}) is there twice"
+            fault = f"this target ({scrub(target.domain, most=80)}) is listed twice"
         if fault is not None:
             raise UsageError(fault, where=place, remedy="correct or remove it")
         seen.add((target.domain, target.url))
         found.append(target)
     if not found:
-        raise UsageError("there are no targets", where=where, remedy="add at least one row")
+        raise UsageError("no targets", where=where, remedy="add at least one row")
     return found
 
 

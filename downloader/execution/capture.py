@@ -106,9 +106,9 @@ class Capture:
             said = signal.Signals(-code).name if code < 0 else last_line(self._said.decode("utf-8", "replace"))
             self.abandon()
             raise PlaceError(
-                f"tcpdump ended in the middle of a measurement run ({said or 'without a word'})",
+                f"tcpdump ended in the middle of a measurement run ({said or 'without a message'})",
                 where=self._path.name,
-                remedy="give the same command again" if code < 0 else "mend that, then give the same command again",
+                remedy="give the same command again" if code < 0 else "fix that, then give the same command again",
             )
         self._said = b""
         self._child.send(signal.SIGINT)

@@ -52,7 +52,7 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
     """
     paths = sorted(folder.glob(f"vantage/*/{FILE_NAME}"))
     if not paths:
-        what = "this folder holds no campaign" if folder.is_dir() else "there is no such folder"
+        what = "this folder holds no campaign" if folder.is_dir() else "folder not found"
         raise UsageError(what, where=str(folder), remedy="name the --out of an upshift run")
     with contextlib.ExitStack() as stack:
         journals: dict[str, Journal] = {}

@@ -95,7 +95,7 @@ class Journal:
             raise
         except sqlite3.DatabaseError as error:
             self._db.close()
-            raise UsageError(f"this is no journal ({error})", where=str(path), remedy="use another --out") from None
+            raise UsageError(f"not a valid journal ({error})", where=str(path), remedy="use another --out") from None
         if self._version > SCHEMA:
             self._db.close()
             raise UsageError(

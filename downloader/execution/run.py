@@ -92,7 +92,7 @@ def run_campaign(
         KeyboardInterrupt: after everything has been stopped cleanly.
     """
     if not places:
-        raise UsageError("there is no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
+        raise UsageError("no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
     check_clients(campaign)
     check_targets(targets, where=campaign.targets)
     require("tcpdump", package="tcpdump")

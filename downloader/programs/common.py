@@ -92,7 +92,7 @@ def options_from(arguments: argparse.Namespace) -> Options:
     if parts.scheme != "https" or not host:
         raise WrongUseError("--url must be https://HOST/PATH")
     if arguments.ca and not Path(arguments.ca).is_file():
-        raise WrongUseError(f"there is no file of certificates {scrub(arguments.ca)}")
+        raise WrongUseError(f"certificate file not found: {scrub(arguments.ca)}")
     if not 0 < arguments.budget_s < 1e6 or not 0 < port < 65536:
         raise WrongUseError("--budget-s and --port must be positive")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

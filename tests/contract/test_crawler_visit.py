@@ -588,7 +588,7 @@ def test_registered_domains_without_any_network() -> None:
         (["--max-size", "10"], "smaller than --min-size"),
         (["--start", "ftp://x"], "is not a valid start page"),
         (["--contact", " "], "is not a valid address"),
-        (["--ca", "none.pem"], "none.pem: there is no such file; give certificates in PEM"),
+        (["--ca", "none.pem"], "none.pem: file not found; give certificates in PEM"),
         (["--ca", __file__], "no certificate found; give certificates in PEM"),
     ],
 )

@@ -321,7 +321,7 @@ def test_memory_does_not_grow_with_the_campaign(tmp_path: Path, monkeypatch: pyt
 
 
 def test_sentences(tmp_path: Path, campaign: Path) -> None:
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="folder not found"):
         inspected(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "other").mkdir()
@@ -332,7 +332,7 @@ def test_sentences(tmp_path: Path, campaign: Path) -> None:
         inspected(campaign)
     (campaign / "environment.json").unlink()
     (campaign / "downloads.parquet").write_text("no")
-    with pytest.raises(UsageError, match="no readable Parquet"):
+    with pytest.raises(UsageError, match="not a readable Parquet"):
         inspected(campaign)
 
 

@@ -33,11 +33,11 @@ GOOD_ROW = "domain,url,provider\na.example,https://a.example/x,other\n"
 FILES: dict[str, tuple[str, str]] = {
     "unknown factor": (
         HEAD + ONE + 'client = "requests"\nlevels = { pacing = "on" }\n',
-        r"c\.toml: configurations\[0\]: there is no factor 'pacing'; use one of: ecn, .*window_scaling",
+        r"c\.toml: configurations\[0\]: unknown factor 'pacing'; use one of: ecn, .*window_scaling",
     ),
     "unknown factor to permute": (
         HEAD + 'permute = ["ecn", "pacing"]\n',
-        r"c\.toml: field permute: there is no factor 'pacing'; use one of: ecn, ",
+        r"c\.toml: field permute: unknown factor 'pacing'; use one of: ecn, ",
     ),
     "unknown level": (
         HEAD + ONE + 'client = "requests"\nlevels = { ecn = "perhaps" }\n',
@@ -45,13 +45,13 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "unknown client": (
         HEAD + ONE + 'client = "wget"\n',
-        r"c\.toml: configurations\[0\]: there is no client 'wget'; use one of: aioquic, ",
+        r"c\.toml: configurations\[0\]: unknown client 'wget'; use one of: aioquic, ",
     ),
     "wrong field": (
         HEAD + "iteration = 3\n",
-        r"c\.toml: field iteration: there is no such field; did you mean iterations\?",
+        r"c\.toml: field iteration: unknown field; did you mean iterations\?",
     ),
-    "wrong type": (HEAD + 'iterations = "many"\n', r"c\.toml: field iterations: .*valid integer.*; mend that field"),
+    "wrong type": (HEAD + 'iterations = "many"\n', r"c\.toml: field iterations: .*valid integer.*; fix that field"),
     "syntax error": (
         HEAD + "iterations = = 3\n",
         r"c\.toml: this is not valid TOML \(.*line 4, column 14.*\); fix that line",
@@ -62,9 +62,9 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "missing topology": (
         'name = "c"\nlab = "./none.toml"\ntargets = "lab"\n',
-        r"c\.toml: field lab: .*none\.toml: there is no such file; check the path",
+        r"c\.toml: field lab: .*none\.toml: file not found; check the path",
     ),
-    "missing targets": (CSV, r"t\.csv: there is no such file; check the path"),
+    "missing targets": (CSV, r"t\.csv: file not found; check the path"),
     "unknown vantage point": (
         'name = "c"\nlab = "LAB"\ntargets = "lab"\nvantage_points = ["MOON"]\n',
         r"c\.toml: the lab tiny has no vantage point 'MOON'; use one of: V",
@@ -84,7 +84,7 @@ TABLES = {
     "user information": (GOOD_ROW + "b.example,https://me:pw@b.example/x,other\n", r"line 3: the URL has user informa"),
     "port 0": (GOOD_ROW + "b.example,https://b.example:0/x,other\n", r"t\.csv, line 3: the URL has port 0; correct"),
     "final dot": (GOOD_ROW + "b.example,https://b.example./x,other\n", r"line 3: the host of the URL ends in a dot"),
-    "empty": ("domain,url,provider\n", r"t\.csv: there are no targets; add at least one row"),
+    "empty": ("domain,url,provider\n", r"t\.csv: no targets; add at least one row"),
     "no text": ("\0\ufffe\n", r"t\.csv, line 1: the column domain is missing; name the"),
 }
 
@@ -134,11 +134,11 @@ def test_a_broken_target_list(world: Any, out: Path, fault: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["none.toml"], r"none\.toml: there is no such file; check the path"),
+        (["none.toml"], r"none\.toml: file not found; check the path"),
         (["."], r"\.: this is a folder, not a file; name the file in it"),
         (["c.toml", "--vantage", "MOON"], r"c\.toml: the lab tiny has no vantage point 'MOON'; use one of: V"),
-        (["c.toml", "--order", "random"], r"c\.toml: 'random' is no order; write balanced or published"),
-        (["c.toml", "--isolation", "jail"], r"c\.toml: 'jail' is no isolation; write netns or host"),
+        (["c.toml", "--order", "random"], r"c\.toml: 'random' is not a valid order; write balanced or published"),
+        (["c.toml", "--isolation", "jail"], r"c\.toml: 'jail' is not a valid isolation; write netns or host"),
     ],
 )
 def test_wrong_arguments(world: Any, out: Path, arguments: list[str], said: str) -> None:

@@ -340,17 +340,17 @@ def test_folders_are_pooled_and_never_counted_twice(tmp_path: Path) -> None:
         dataset.load([one, copy])
     with pytest.raises(UsageError, match="named twice"):
         dataset.load([one, tmp_path / "two" / ".." / "one"])
-    with pytest.raises(UsageError, match="is there twice"):
+    with pytest.raises(UsageError, match="is listed twice"):
         dataset.load([write_campaign(tmp_path / "double", [downloads[0], downloads[0]], kpis=False)])
 
 
 def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="folder not found"):
         dataset.load([tmp_path / "none"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"no downloads\.parquet"):
         dataset.load([tmp_path / "empty"])
-    with pytest.raises(UsageError, match="no download in it"):
+    with pytest.raises(UsageError, match="it has no downloads"):
         dataset.load([write_campaign(tmp_path / "none planned", [], kpis=False)])
     good = write_campaign(tmp_path / "good", [make_download()])
     (good / "lab.json").write_text("{")
@@ -361,7 +361,7 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
         dataset.load([good])
     (good / "lab.json").unlink()
     (good / "superseded.parquet").write_text("no")
-    with pytest.raises(UsageError, match="no readable Parquet"):
+    with pytest.raises(UsageError, match="not a readable Parquet"):
         dataset.load([good])
     write_superseded(good / "superseded.parquet", [])
     write_kpis(good / "kpis.parquet", [make_download()] * 2, [{}, {}])

@@ -101,9 +101,9 @@ def comparison(**fields: Any) -> dict[str, Any]:
     [
         (
             comparison(config="scalded", vs="plain"),
-            "comparisons[1]: field config: there is no configuration 'scalded'; did you mean scaled? use one of: ",
+            "comparisons[1]: field config: unknown configuration 'scalded'; did you mean scaled? use one of: ",
         ),
-        (comparison(config="plain", vs="BL"), "comparisons[1]: field vs: there is no configuration 'BL'; use one of"),
+        (comparison(config="plain", vs="BL"), "comparisons[1]: field vs: unknown configuration 'BL'; use one of"),
         (comparison(config="plain", vs="plain"), "comparisons[1]: field vs: plain is compared with itself; name two"),
         (comparison(config="scaled", vs="plain"), "comparisons[1]: field name: there are two named 'scaled vs plain'"),
         (comparison(config="scaled", vs="plain", name="x"), "field vs: 'scaled vs plain' compares these two already"),
@@ -118,7 +118,7 @@ def comparison(**fields: Any) -> dict[str, Any]:
         (comparison(config="plain", vs="scaled", role="cache"), "cache is the role of comparisons with warmup, and of"),
         (comparison(config="warmup", vs="plain"), 'write role = "cache"'),
         (comparison(config="plain"), "comparisons[1]: field vs: it is missing"),
-        (comparison(config="plain", vs="scaled", with_="x"), "field with_: there is no such field"),
+        (comparison(config="plain", vs="scaled", with_="x"), "field with_: unknown field"),
         ({"comparisons": "all"}, "field comparisons: these are not tables; write [[comparisons]]"),
         ({"comparisons": [3]}, "comparisons[0]: "),
         ({"comparisons": [{"config": "WS", "vs": "BL"}]}, "field name: there are two named 'WS vs BL'; leave one out"),
@@ -177,7 +177,7 @@ def test_a_folder_of_an_older_upshift_has_none(tmp_path: Path) -> None:
         (
             '{"schema": 1, "campaign": "c", "configurations": [], "comparisons":'
             ' [{"name": "x", "config": "a", "vs": "b", "role": "effect"}]}',
-            "comparisons[0]: field config: there is no configuration 'a'",
+            "comparisons[0]: field config: unknown configuration 'a'",
         ),
     ],
 )

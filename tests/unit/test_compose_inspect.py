@@ -130,7 +130,7 @@ def test_without_a_capture_nothing_is_proven() -> None:
     ok, detail = proof.judge_treatment(download(), None)
     assert ok is None and "addresses and ports" in (detail or "")
     assert proof.judge_treatment(download(), None, lost="it is gone") == (None, "it is gone")
-    assert proof.judge_treatment(download(capture=None), None) == (None, "there is no capture")
+    assert proof.judge_treatment(download(capture=None), None) == (None, "no capture")
     assert proof.judge_treatment(download(), connection(syn_ns=None))[0] is None
 
 

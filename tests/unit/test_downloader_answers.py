@@ -132,5 +132,5 @@ def test_client_options() -> None:
     with pytest.raises(UsageError, match=r"no option 'maxdata'; did you mean max_data\? use one of: max_data, "):
         quiche.parse_options({"maxdata": 5}, where="a.toml")
     for wrong in (0, -1, "5", True, 2.5):
-        with pytest.raises(UsageError, match="no whole number from 1"):
+        with pytest.raises(UsageError, match="not a whole number from 1"):
             quiche.parse_options({"max_data": wrong})

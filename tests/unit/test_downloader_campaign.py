@@ -45,7 +45,7 @@ def test_the_examples_load(name: str) -> None:
 
 def test_the_example_for_real_servers_loads_once_somebody_can_be_reached(tmp_path: Path) -> None:
     example = REPOSITORY / "examples/internet.toml"
-    with pytest.raises(UsageError, match=r"field contact: 'you@example.org' is an example and reaches nobody; write"):
+    with pytest.raises(UsageError, match=r"field contact: 'you@example.org' is an example address; write"):
         load(example)
     own = tmp_path / "internet.toml"
     own.write_text(example.read_text().replace("you@example.org", "net@uni.edu"))
@@ -69,7 +69,7 @@ def test_an_example_is_not_a_contact(contact: str, accepted: bool) -> None:
         assert contact in from_document(document, Path("c.toml")).user_agent
         assert campaign(contact="me@example.org").lab == "anrw"  # nobody has to be reached in a lab
         return
-    with pytest.raises(UsageError, match="is an example and reaches nobody"):
+    with pytest.raises(UsageError, match="is an example address"):
         from_document(document, Path("c.toml"))
 
 
@@ -128,10 +128,10 @@ def entry(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"nam": 1}, "field nam: there is no such field"),
+        ({"nam": 1}, "field nam: unknown field"),
         ({"name": None}, "field name: input should be a valid string"),
-        ({"name": "../x"}, "field name: '../x' is no name"),
-        ({"vantage_points": ["a/b"]}, "field vantage_points: 'a/b' is no name"),
+        ({"name": "../x"}, "field name: '../x' is not a valid name"),
+        ({"vantage_points": ["a/b"]}, "field vantage_points: 'a/b' is not a valid name"),
         ({"vantage_points": ["a", "a"]}, "field vantage_points: a vantage point is named twice"),
         ({"iterations": 0}, "field iterations: it must be greater than 0"),
         ({"iterations": "two"}, "field iterations: input should be a valid integer"),
@@ -141,23 +141,23 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"budget": 0}, "field budget: it is neither auto nor a number"),
         ({"budget": True}, "field budget: it is neither auto nor a number"),
         ({"slowest_mbit": float("nan")}, "field slowest_mbit: it must be greater than 0"),
-        ({"nameservers": ["dns.example"]}, "field nameservers: 'dns.example' is no IP address"),
+        ({"nameservers": ["dns.example"]}, "field nameservers: 'dns.example' is not an IP address"),
         ({"allowed_prefixes": ["10/8/8"]}, "'10/8/8' is not an IP prefix"),
-        ({"lab": None, "targets": "t.csv"}, "field contact: real servers are measured only by somebody"),
-        ({"lab": None, "contact": "a@b.example"}, "field targets: there is no lab in this campaign"),
+        ({"lab": None, "targets": "t.csv"}, "field contact: required when real servers are measured"),
+        ({"lab": None, "contact": "a@b.example"}, "field targets: this campaign has no lab"),
         ({"configurations": "all"}, "field configurations: 'all' is unknown"),
         ({"configurations": []}, "field configurations: it names no configuration"),
-        ({"permute": "ecn"}, "field permute: it is no list of factors"),
+        ({"permute": "ecn"}, "field permute: not a list of factors"),
         ({"permute": ["ecn", "ecn"]}, "field permute: a factor is named twice"),
-        ({"permute": ["sak"]}, "field permute: there is no factor 'sak'; did you mean sack? use one of: ecn"),
-        (entry(client="curl"), "configurations[0]: there is no client 'curl'; use one of: aioquic, quiche, requests"),
+        ({"permute": ["sak"]}, "field permute: unknown factor 'sak'; did you mean sack? use one of: ecn"),
+        (entry(client="curl"), "configurations[0]: unknown client 'curl'; use one of: aioquic, quiche, requests"),
         (entry(levels={"ecn": "maybe"}), "configurations[0]: ecn has no level 'maybe'; accepted are: off, on"),
         (entry(levels={"window_scaling": 15}), "window_scaling has no level '15'; accepted are: off, 0 to 14"),
-        (entry(levels={"frog": "on"}), "configurations[0]: there is no factor 'frog'"),
-        (entry(level={}), "configurations[0]: field level: there is no such field"),
-        (entry(name="warmup"), "configurations[0]: field name: 'warmup' is no name"),
+        (entry(levels={"frog": "on"}), "configurations[0]: unknown factor 'frog'"),
+        (entry(level={}), "configurations[0]: field level: unknown field"),
+        (entry(name="warmup"), "configurations[0]: field name: 'warmup' is not a valid name"),
         (entry(client="quiche", levels={"ecn": "on"}), "quiche does not use TCP, so ecn would change nothing"),
-        (entry(client="quiche", options={"max_data": "big"}), "option max_data is no whole number"),
+        (entry(client="quiche", options={"max_data": "big"}), "option max_data is not a whole number"),
         (entry(options={"max_data": 5}), "the client requests has no option 'max_data'; leave it out"),
         ({"permute": ["ecn"], **entry(name="BL")}, "field configurations: there are two named BL"),
     ],
@@ -185,9 +185,9 @@ def test_no_file_makes_a_traceback(document: dict[str, Any]) -> None:
 
 
 def test_what_the_command_line_replaces_is_checked() -> None:
-    with pytest.raises(UsageError, match="'random' is no order; write balanced or published"):
+    with pytest.raises(UsageError, match="'random' is not a valid order; write balanced or published"):
         dataclasses.replace(campaign(), order="random")
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a valid name"):
         dataclasses.replace(campaign(), vantage_points=("../x",))
 
 
@@ -234,8 +234,8 @@ def test_target_lists(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "line 1: the column domain is missing"),
-        ("domain,url,provider,size_byte\n", "line 1: there is no column 'size_byte'; write size_bytes"),
-        (HEAD, "there are no targets"),
+        ("domain,url,provider,size_byte\n", "line 1: unknown column 'size_byte'; write size_bytes"),
+        (HEAD, "no targets; add at least one row"),
         (HEAD + "a.example,https://a.example/,google\n", "line 2: the row has another number of columns"),
         (HEAD + "a.example,https://a.example/,google,1,2\n", "line 2: the row has another number of columns"),
         (HEAD + "a.example,http://a.example/,google,\n", "line 2: the URL is not https"),
@@ -243,7 +243,7 @@ def test_target_lists(tmp_path: Path) -> None:
         (HEAD + "a.example,https://a.example/ä,google,\n", "line 2: the URL has characters that must be"),
         (HEAD + "\x1b[31m,https://a.example/,google,\n", "line 2: the domain is empty, too long, or has control"),
         (HEAD + "a.example,https://a.example/,google,big\n", "line 2: size_bytes 'big' is not a whole number"),
-        (HEAD + 2 * "a.example,https://a.example/,google,1\n", "line 3: this target (a.example) is there twice"),
+        (HEAD + 2 * "a.example,https://a.example/,google,1\n", "line 3: this target (a.example) is listed twice"),
         (HEAD + '"a.example,https://a.example/,google,1\n', "line 2: unexpected end of data"),
     ],
 )

@@ -82,7 +82,7 @@ def test_scaling_wins_over_the_default_buffer_only() -> None:
 
 
 def test_unknown_factor_and_level() -> None:
-    with pytest.raises(UsageError, match=r"a\.toml: there is no factor 'sak'; did you mean sack\? use one of: ecn, "):
+    with pytest.raises(UsageError, match=r"a\.toml: unknown factor 'sak'; did you mean sack\? use one of: ecn, "):
         complete_levels({"sak": "on"}, where="a.toml")
     with pytest.raises(UsageError, match=r"window_scaling has no level '15'; accepted are: off, 0 to 14"):
         complete_levels({"window_scaling": "15"})

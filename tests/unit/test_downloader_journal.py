@@ -158,7 +158,7 @@ def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds another plan"):
         opened(tmp_path, "other")
     (tmp_path / "x.sqlite").write_bytes(b"this is no database, and long enough to be sure of that" * 30)
-    with pytest.raises(UsageError, match="this is no journal"):
+    with pytest.raises(UsageError, match="not a valid journal"):
         Journal(tmp_path / "x.sqlite")
     journal = opened(tmp_path)
     journal._db.execute("PRAGMA user_version = 99")
@@ -303,7 +303,7 @@ def test_the_journals_of_a_folder(tmp_path: Path) -> None:
         assert document["vantage_points"] == {"A": {"kernel": "A"}, "B": {"kernel": "B"}}
     with pytest.raises(UsageError, match="holds no campaign"), open_journals(tmp_path / "vantage"):
         pass
-    with pytest.raises(UsageError, match="no such folder"), open_journals(tmp_path / "nowhere"):
+    with pytest.raises(UsageError, match="folder not found"), open_journals(tmp_path / "nowhere"):
         pass
     assert not (tmp_path / "nowhere").exists()
 

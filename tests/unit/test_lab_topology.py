@@ -110,7 +110,7 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("rtt_ms = 2", "rtt_ms = 2, rtt = 2", r"field server\.0\.paths\.V\.rtt: there is no such field"),
+        ("rtt_ms = 2", "rtt_ms = 2, rtt = 2", r"field server\.0\.paths\.V\.rtt: unknown field"),
         ("rtt_ms = 2, ", "", r"field server\.0\.paths\.V\.rtt_ms: it is missing"),
         ("rate_mbit = 50", "rate_mbit = 0", r"field server\.s\.paths\.V\.rate_mbit: 0 is out of range; use 0\.01 to"),
         (

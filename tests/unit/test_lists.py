@@ -102,7 +102,7 @@ def test_a_zip_with_two_files_and_a_missing_file(tmp_path: Path) -> None:
         archive.writestr("b", "x")
     with pytest.raises(UsageError, match="holds 2 files"):
         list(TopList(path))
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="file not found"):
         list(TopList(tmp_path / "none"))
     path.write_bytes(b"no domain\n,,,\n")
     with pytest.raises(UsageError, match=r"no row has a domain \(2 rows, line 1: "):

@@ -184,6 +184,6 @@ def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
         run(source, "-o", tmp_path / "o.parquet")
     with pytest.raises(UsageError, match="'all' is not a valid requirement; use one of: tcp, quic, both, none"):
         run(source, "-o", tmp_path / "o.parquet", "--require", "all")
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="file not found"):
         run(tmp_path / "none.parquet", "-o", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()

@@ -193,7 +193,7 @@ def test_two_providers_cannot_claim_one_as(tmp_path: Path) -> None:
     [
         ("name = \ntitle = 1", "not valid TOML .*line 1"),
         ('title = "A"\nseed_asns = [1]', "field name: it is missing"),
-        ('name = "a"\ntitle = "A"\nseed_asns = [1]\nseed = 1', "field seed: there is no such field"),
+        ('name = "a"\ntitle = "A"\nseed_asns = [1]\nseed = 1', "field seed: unknown field"),
         ('name = "a"\ntitle = "A"\nseed_asns = ["x"]', "field seed_asns.0: "),
         ('name = "a"\ntitle = "A"\nseed_asns = []', r"field seed_asns: \[\] is not valid"),
         ('name = "a"\ntitle = "A"\nseed_asns = [0]', "field seed_asns: 0 is not valid"),

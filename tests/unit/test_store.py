@@ -101,7 +101,7 @@ def test_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_garbage_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "targets.parquet"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="no readable Parquet"):
+    with pytest.raises(UsageError, match="not a readable Parquet"):
         store.read_table(path, "targets")
 
 

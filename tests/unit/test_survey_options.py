@@ -232,17 +232,17 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["options", "none.csv", "-o", "r"], "none.csv: there is no such file; give a top list or a targets file"),
+        (["options", "none.csv", "-o", "r"], "none.csv: file not found; give a top list or a targets file"),
         (["options", "list.csv", "-o", "r", "--targets-out", "t"], "--targets-out: a top list has no targets"),
         (
             ["options", "t.parquet", "-o", "r", "--targets-out", "r"],
             "--targets-out: already used for the input or the results",
         ),
         (["options", "list.csv", "-o", "r", "--shard", "3/2"], "--shard: '3/2' is not a valid shard; write i/n"),
-        (["options", "list.csv", "-o", "r", "--isolation", "jail"], "--isolation: there is no isolation 'jail'"),
-        (["options", "list.csv", "-o", "r", "--block-list", "none"], "none: there is no such file; check the path"),
+        (["options", "list.csv", "-o", "r", "--isolation", "jail"], "--isolation: 'jail' is not a valid isolation"),
+        (["options", "list.csv", "-o", "r", "--block-list", "none"], "none: file not found; check the path"),
         (["options", "odd.csv", "-o", "r"], "odd.csv: the first row, 'a;b c,d', matches no known list format"),
-        (["figures", "list.csv"], "list.csv: this is no readable Parquet file"),
+        (["figures", "list.csv"], "list.csv: not a readable Parquet file"),
         (
             ["figures", "t.parquet"],
             "t.parquet: this holds targets records of Upshift, not survey results; give a",

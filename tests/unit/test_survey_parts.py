@@ -55,7 +55,7 @@ def test_subjects_of_a_list_and_of_targets(tmp_path: Path) -> None:
 
 
 def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="file not found"):
         read_subjects(tmp_path / "none")
     downloads = tmp_path / "d.parquet"
     store.write_rows(downloads, "downloads", [])
@@ -65,7 +65,7 @@ def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the targets file is empty"):
         list(read_subjects(downloads))
     downloads.write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(UsageError, match="no readable Parquet"):
+    with pytest.raises(UsageError, match="not a readable Parquet"):
         list(read_subjects(downloads))
 
 

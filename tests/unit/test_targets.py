@@ -184,7 +184,7 @@ def test_columns_that_are_missing_twice_or_misspelt(tmp_path: Path, write: Calla
     with pytest.raises(UsageError, match=rf"{path}{place}: the column url is missing; name the columns as in domain"):
         targets.read(path, needs=NEEDS)
     path = write(tmp_path / "t", GOOD | {"size_byte": [1, 2]})
-    with pytest.raises(UsageError, match=rf"{path}{place}: there is no column 'size_byte'; write size_bytes, or name"):
+    with pytest.raises(UsageError, match=rf"{path}{place}: unknown column 'size_byte'; write size_bytes, or rename"):
         targets.read(path, needs=NEEDS)
     (tmp_path / "t.csv").write_text("domain,url,url\n")
     with pytest.raises(UsageError, match="line 1: there are two columns 'url'"):
@@ -215,7 +215,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(UsageError, match=said):
             targets.read(path)
-    with pytest.raises(UsageError, match="there is no such file; check the path"):
+    with pytest.raises(UsageError, match="file not found; check the path"):
         targets.read(tmp_path / "none.csv")
     with pytest.raises(UsageError, match="a directory"):
         targets.read(tmp_path.rename(tmp_path.with_suffix(".csv")))

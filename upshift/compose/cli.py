@@ -40,7 +40,7 @@ def run(
     campaign: Annotated[
         Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for all results; the same one again goes on where it stopped.")],
+    out: Annotated[Path, typer.Option(help="Folder for all results; give the same one again to resume.")],
     order: Annotated[
         str | None, typer.Option(help="balanced or published (the paper's fixed order). Default: the campaign's.")
     ] = None,

@@ -40,7 +40,9 @@ def place_for(isolation: str | None, nameserver: str | None, kernel: Mapping[str
     from vantage.lab.life.control import LAB_VARIABLE
 
     if isolation not in (None, "netns", "host", "here"):
-        raise UsageError(f"there is no isolation {isolation!r}", where="--isolation", remedy="known: netns, host, here")
+        raise UsageError(
+            f"{isolation!r} is not a valid isolation", where="--isolation", remedy="write netns, host or here"
+        )
     settings = [Sysctl(name=name.replace("/", "."), value=value) for name, value in kernel.items()]
     wrong = wrong_settings(kernel)
     in_lab = LAB_VARIABLE in os.environ

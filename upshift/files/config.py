@@ -96,7 +96,7 @@ def build(data: object, model: type[Model], *, where: str) -> Model:
         faults = error.errors(include_url=False)
         first = faults[0]
         name = ".".join(str(part) for part in first["loc"]) or "the file"
-        remedy = "mend that field"
+        remedy = "fix that field"
         if first["type"] in _UNKNOWN and (meant := nearest(str(first["loc"][-1]), _field_names(model))) is not None:
             remedy = f"did you mean {meant}?"
         raise UsageError(
@@ -127,7 +127,7 @@ def _field_names(model: type) -> list[str]:
 def _clause(kind: str, message: str) -> str:
     match kind:
         case _ if kind in _UNKNOWN:
-            return "there is no such field"
+            return "unknown field"
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return "it is missing"
         case _:

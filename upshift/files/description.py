@@ -78,7 +78,7 @@ def check(
     named = {configuration.name: configuration for configuration in known}
     for field, name in (("config", entry.config), ("vs", entry.vs)):
         if name not in named:
-            raise _fault(field, f"there is no configuration {name!r}", where, use_one_of(name, named))
+            raise _fault(field, f"unknown configuration {name!r}", where, use_one_of(name, named))
     if entry.config == entry.vs:
         raise _fault("vs", f"{entry.vs} is compared with itself", where, "name two configurations")
     for other in earlier:

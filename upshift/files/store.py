@@ -288,12 +288,10 @@ def parquet(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path) as file:
             yield file
     except FileNotFoundError:
-        raise UsageError("there is no such file", where=str(path), remedy=f"name a {kind} file of Upshift's") from None
+        raise UsageError("file not found", where=str(path), remedy=f"name an Upshift {kind} file") from None
     except (pa.ArrowException, OSError) as error:
         said = str(error).strip().splitlines()[0]
-        raise UsageError(
-            f"this is no readable Parquet file ({said})", where=str(path), remedy="make it again"
-        ) from None
+        raise UsageError(f"not a readable Parquet file ({said})", where=str(path), remedy="make it again") from None
 
 
 def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:

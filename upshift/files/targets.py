@@ -178,7 +178,7 @@ class _Rules:
                 self.refuse(f"there are two columns {name[:40]!r}", place, "give each its own name")
             meant = [] if name in known else difflib.get_close_matches(name, known, 1, 0.8)
             if meant and meant[0] not in names:
-                self.refuse(f"there is no column {name[:40]!r}", place, f"write {meant[0]}, or name it otherwise")
+                self.refuse(f"unknown column {name[:40]!r}", place, f"write {meant[0]}, or rename it")
         for name in self.needs:
             if name not in names:
                 self.refuse(f"the column {name} is missing", place, f"name the columns as in {_EXAMPLE}")

@@ -247,7 +247,7 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         handle = path.open("rb")
     except OSError as error:
-        said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        said = "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror)
         raise UsageError(said, where=str(path), remedy="check the path") from None
     magic = handle.read(4)
     handle.seek(0)

@@ -78,7 +78,7 @@ def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _missing(error: FileNotFoundError) -> PlaceError:
-    return PlaceError(f"the program {error.filename} is missing", remedy="upshift doctor says how to mend it")
+    return PlaceError(f"the program {error.filename} is missing", remedy="upshift doctor says how to fix it")
 
 
 def run(

@@ -54,7 +54,7 @@ def judge_treatment(
         return _judge_quic(download)
     if connection is None:
         if download.capture is None:
-            return None, "there is no capture"
+            return None, "no capture"
         return None, lost or "no connection of the capture has the addresses and ports of this download"
     handshake = handshake_of(connection)
     if handshake is None:
