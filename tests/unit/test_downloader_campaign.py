@@ -86,7 +86,7 @@ def test_a_topology_is_looked_for_beside_the_campaign_file() -> None:
 def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None:
     """Wherever the command is given; the fault names the file that was looked for."""
     (tmp_path / "c.toml").write_text('name = "c"\nlab = "x.toml"\ntargets = "lab"\n')
-    with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: there is no such file"):
+    with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: file not found"):
         run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
     (tmp_path / "x.toml").write_text('name = "x"\n')
     with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: field \w+: "):
