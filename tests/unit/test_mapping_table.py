@@ -144,13 +144,13 @@ def test_broken_tables_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for data in (b"", b"PK", b"hello", whole[: len(whole) // 2]):
         path.write_bytes(data)
-        with pytest.raises(UsageError, match="not a valid prefix table"):
+        with pytest.raises(UsageError, match="not a valid prefix table of Upshift"):
             table.load(path)
     np.savez(path, format=np.array(99))
     with pytest.raises(UsageError, match="format 99"):
         table.load(path)
     np.savez(path, something=np.array(99))
-    with pytest.raises(UsageError, match="not a valid prefix table"):
+    with pytest.raises(UsageError, match="not a valid prefix table of Upshift"):
         table.load(path)
     with pytest.raises(UsageError, match="no such file"):
         table.load(tmp_path / "none.npz")
@@ -218,7 +218,7 @@ def test_two_full_tables_against_a_dictionary(shared_data: Path, repeats: Repeat
 def test_the_zip_of_the_full_table_is_no_rib(shared_data: Path) -> None:
     path = shared_data / "bgp" / "asn_prefix_mapping_20220825.zip"
     assert zipfile.is_zipfile(path)
-    with progress.show() as shown, pytest.raises(UsageError, match="not a valid prefix table") as caught:
+    with progress.show() as shown, pytest.raises(UsageError, match="not a valid prefix table of Upshift") as caught:
         sources.open_table([path], shown)
     assert json.dumps(caught.value.sentence())
 
