@@ -308,7 +308,7 @@ class Download:
     dns_s: float | None
     """Time that the fresh DNS look-up of the measurement run (or of this download) took."""
     cnames: str | None
-    """The aliases that the look-up went through, in order, as a JSON list; None where there was no look-up."""
+    """Where the CNAME records of the look-up led, in order, as a JSON list; None where there was no look-up."""
     connect_s: float | None
     """End of TCP's handshake; for QUIC, of QUIC's and TLS's."""
     tls_s: float | None

@@ -50,7 +50,7 @@ def resolve(
                 errors.append(f"no {kind} record")
                 continue
             document["addresses"] += [record.address for record in answer]
-            chain = [str(rrset.name).rstrip(".") for rrset in answer.chaining_result.cnames]
+            chain = [str(rrset[0].target).rstrip(".") for rrset in answer.chaining_result.cnames]
             document["cnames"] = document["cnames"] or chain
             document["nameserver"] = str(answer.nameserver)
         if not document["addresses"]:

@@ -228,12 +228,18 @@ class Http3(QuicConnectionProtocol):
 
 
 class Closing(QuicConnectionProtocol):
-    """Closes with INTERNAL_ERROR instead of a handshake."""
+    """Closes with INTERNAL_ERROR instead of a handshake, and repeats it (RFC 9000, 10.2.1)."""
+
+    farewell: tuple[bytes, ...] = ()
 
     def datagram_received(self, data, addr):
-        super().datagram_received(data, addr)
-        self._quic.close(error_code=0x1, reason_phrase="not today")
-        self.transmit()
+        if not self.farewell:
+            now = asyncio.get_running_loop().time()
+            self._quic.receive_datagram(data, addr, now=now)
+            self._quic.close(error_code=0x1, reason_phrase="not today")
+            self.farewell = tuple(packet for packet, _ in self._quic.datagrams_to_send(now))
+        for packet in self.farewell:
+            self._transport.sendto(packet, addr)
 
 
 class Zero(Http3):

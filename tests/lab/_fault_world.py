@@ -187,12 +187,17 @@ def assert_each_once(out: Path, planned: int) -> list[Download]:
         finally:
             database.close()
     assert journaled == planned
-    thrown = store.read_rows(out / "superseded.parquet", "superseded", Superseded)
+    thrown = superseded(out)
     captures = {out / r.capture for r in (*found, *thrown) if r.capture}
     assert set(out.glob("vantage/*/captures/*")) == captures, "a capture that no row names"
     assert all(path.stat().st_size > 24 for path in captures)
     assert not [path for path in out.rglob("*") if "part" in path.name or path.name.endswith(".tmp")]
     return found
+
+
+def superseded(out: Path) -> list[Superseded]:
+    """Downloads of attempts that were void or interrupted, and made again."""
+    return store.read_rows(out / "superseded.parquet", "superseded", Superseded)
 
 
 def summary(done: Done) -> dict[str, Any]:

@@ -119,9 +119,13 @@ def test_a_client(world: Any, program: str) -> None:
     assert hit.done.returncode == 0, hit.done.stderr
     rows = faults.assert_each_once(hit.out, PLANNED)
     bad = [row for row in rows if row.outcome != "ok"]
+    if program == "h3get":
+        assert all("SIGKILL" in row.failure_detail for row in bad), bad
+    # On a busy host the run in which it happened may have been void, and made again.
+    bad += [row for row in faults.superseded(hit.out) if row.outcome != "ok"]
     assert len(bad) <= 1 and all(row.failure == Failure.CLIENT_CRASHED for row in bad), bad
     if program == "h3get":
-        assert bad and bad[0].configuration == "quiche" and "SIGKILL" in bad[0].failure_detail
+        assert bad and bad[0].configuration == "quiche"
 
 
 @cells(
