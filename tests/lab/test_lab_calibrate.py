@@ -77,6 +77,13 @@ def test_a_wrong_lab_is_wrong(lab: Lab) -> None:
         emulator.close()
 
 
+def test_only_who_brought_a_lab_up_may_change_its_paths(lab: Lab) -> None:
+    assert lab.folder.is_own()
+    program = "from sys import argv; from pathlib import Path; from vantage.lab.state import LabFolder as F"
+    done = process.run([sys.executable, "-c", f"{program}; print(F(Path(argv[1])).is_own())", str(lab.folder.root)])
+    assert done.stdout.strip() == "False", done.stderr
+
+
 def test_the_command_gives_a_verdict(lab_host: Path) -> None:
     command = [UPSHIFT, "lab", "calibrate", "small", "--quick", "--json"]
 

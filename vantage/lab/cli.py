@@ -132,7 +132,7 @@ def calibrate(
     with (
         show(as_json=as_json) as progress,
         open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep) as lab,
-        closing(Calibration(lab, own=bool(lab.state["attached"]), quick=quick)) as calibration,
+        closing(Calibration(lab, own=lab.folder.is_own(), quick=quick)) as calibration,
     ):
         checks = calibration.run(progress)
         wakeups, awake = calibration.wakeups, calibration.cpus_awake

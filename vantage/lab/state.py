@@ -175,6 +175,11 @@ class LabFolder:
             finally:
                 os.close(descriptor)
 
+    def is_own(self) -> bool:
+        """Whether this process brought the lab up, so that nothing else relies on its paths."""
+        owner, me = _read(self.owner), os.getpid()
+        return owner is not None and (owner["pid"], owner["started_ticks"]) == (me, process.start_time_ticks(me))
+
     def remove(self) -> None:
         """Removes all files. Call it with the lock held."""
         shutil.rmtree(self.root, ignore_errors=True)

@@ -140,7 +140,7 @@ class Calibration:
         found = statistics.median(times) if times else float("inf")
         is_awake = self.cpus_awake.method is not Method.NONE
         excess = abs(found - wanted) - (RTT_TOLERANCE_MS if is_awake else SLEEPY_RTT_TOLERANCE_MS)
-        good = excess <= 0 and (len(times) == count or bool(server.paths[vantage].loss_percent))
+        good = excess <= 0 and (answer["answered"] == count or bool(server.paths[vantage].loss_percent))
         if not good:  # the host may have become busy since
             self.wakeups = max(self.wakeups, measure_wakeups(WAKEUPS_S), key=lambda wakeups: wakeups.p50_us)
         noise = (

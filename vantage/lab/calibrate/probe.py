@@ -47,6 +47,7 @@ def check(address: str) -> str:
 def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
     """Round-trip times between the kernel's own time stamps, so that system calls and wake-ups do not count."""
     times: list[float] = []
+    answered = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as echo:
         echo.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TIMESTAMPS)
         echo.settimeout(2.0)
@@ -58,15 +59,20 @@ def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
                 _, left = receive(echo, socket.MSG_ERRQUEUE)
                 answer, came = receive(echo)
                 if struct.unpack("!BBHHH", answer[:8])[4] == number:
-                    times.append((came - left) / 1e6)
+                    answered += 1
+                    # The kernel begins to stamp in the background: the first packets may have none.
+                    if left is not None and came is not None:
+                        times.append((came - left) / 1e6)
             time.sleep(interval_s)
-    return {"rtt_ms": times, "sent": count}
+    return {"rtt_ms": times, "sent": count, "answered": answered}
 
 
-def receive(echo: socket.socket, flags: int = 0) -> tuple[bytes, int]:
-    """A received packet, or with MSG_ERRQUEUE a report of a sent one, and the kernel's time stamp [ns]."""
+def receive(echo: socket.socket, flags: int = 0) -> tuple[bytes, int | None]:
+    """A received packet, or with MSG_ERRQUEUE a report of a sent one, and the kernel's time stamp [ns], if any."""
     data, ancillary, _, _ = echo.recvmsg(2048, 512, flags)
     stamps = [value for level, kind, value in ancillary if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPING)]
+    if not stamps:
+        return data, None
     seconds, nanoseconds = struct.unpack("@ll", stamps[0][:16])
     return data, seconds * 10**9 + nanoseconds
 
