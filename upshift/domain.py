@@ -95,6 +95,8 @@ class VoidReason(StrEnum):
     """The path emulator lost packets that no programmed drop accounts for."""
     HOST_DROPPED = "host_dropped"
     """The host, or a device of the lab, dropped packets outside the path."""
+    PORT_REUSED = "port_reused"
+    """Two downloads of the run had the same client port: nobody can tell their packets apart by it."""
     UNKNOWN = "unknown"
     """Only in files of older versions, which had a text instead."""
 

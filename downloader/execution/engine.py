@@ -18,7 +18,7 @@ from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, Resolution, StoppedError
 from downloader.execution.capture import Capture, Captured
 from downloader.execution.journal import Journal
-from downloader.execution.records import Planned, complete, mark_void, not_started, record
+from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
 from upshift.domain import Disturbance, Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
 from upshift.files.target_rules import host_and_port
@@ -217,7 +217,7 @@ class _Attempt:
                 capture.abandon()
         verdict: Verdict | None = None if watch is None else watch.finish()
         done = complete(downloads, capture=self._worker.relative(path), captured=captured, verdict=verdict)
-        return done, None if verdict is None else verdict.disturbed
+        return done, (None if verdict is None else verdict.disturbed) or reused_port(done)
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""

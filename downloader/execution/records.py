@@ -13,7 +13,7 @@ from downloader.campaign.apply import complete_levels
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.capture import Captured
-from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target
+from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from upshift.system.place import Verdict
 
 
@@ -118,6 +118,25 @@ def complete(
             )
         )
     return done
+
+
+def reused_port(downloads: Sequence[Download]) -> Disturbance | None:
+    """Why a run in which two downloads had one client port is void, None if all ports differ.
+
+    The kernel may hand out a port again within seconds (`secure_ipv4_port_ephemeral` draws anew every ten). Capture
+    filters, the lab's counters and whoever opens the capture tell downloads apart by their ports.
+    """
+    seen: dict[tuple[str, str | None, int], Download] = {}
+    for download in downloads:
+        if download.local_port is None:
+            continue
+        key = (download.transport, download.server_ip, download.local_port)
+        if (earlier := seen.setdefault(key, download)) is not download:
+            both = f"{earlier.configuration} and {download.configuration}"
+            return Disturbance(
+                reason=VoidReason.PORT_REUSED, detail=f"{both} had the same client port, {download.local_port}"
+            )
+    return None
 
 
 def mark_void(downloads: Sequence[Download], why: Disturbance) -> list[Download]:

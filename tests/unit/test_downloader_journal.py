@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import signal
@@ -17,8 +18,8 @@ from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.folder import environment, folder_lock, open_journals
 from downloader.execution.journal import Journal
-from downloader.execution.records import Planned, complete, mark_void, record, same_object
-from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
+from downloader.execution.records import Planned, complete, mark_void, record, reused_port, same_object
+from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
 from upshift.errors import UsageError
 from upshift.files import store
 from upshift.system.place import FlowCount, Verdict
@@ -396,3 +397,18 @@ def test_what_is_known_at_the_end() -> None:
     first, second = complete([download(run, 0), download(run, 1)], capture="x.pcap", captured=None, verdict=verdict)
     assert (first.lab_sent, first.lab_lateness_p99_ms, first.capture) == (None, 0.4, "x.pcap")
     assert (second.lab_sent, second.lab_received, second.lab_dropped, second.lab_marked) == (10, 9, 1, 2)
+
+
+def test_two_downloads_with_one_client_port_void_their_run() -> None:
+    """Captures and the lab's counters tell downloads apart by it; the kernel may hand it out again within seconds."""
+    first, second, third = (download(runs()[0], position) for position in range(3))
+    assert reused_port([first, second, third]) is None
+    again = dataclasses.replace(third, local_port=first.local_port)
+    disturbed = reused_port([first, second, again])
+    assert disturbed is not None and disturbed.reason == VoidReason.PORT_REUSED
+    assert f"{first.configuration} and {third.configuration} had the same client port, 1000" == disturbed.detail
+    # The same number of the other transport, or towards another server, is another connection.
+    assert reused_port([first, second, dataclasses.replace(again, transport=Transport.QUIC)]) is None
+    assert reused_port([first, second, dataclasses.replace(again, server_ip="198.18.9.9")]) is None
+    unknown = dataclasses.replace(first, local_port=None)
+    assert reused_port([unknown, unknown]) is None
