@@ -6,10 +6,10 @@ Reads CAIDA's as-org2info in both forms and as2org+ sibling lists, plain or comp
   files lack the column opaque_id.
 - jsonl: one object per line of `type` `Organization` or `ASN`; the ASN is a string, `name` and `changed` may be
   missing.
-- as2org+ (NU-AquaLab): a JSON list of lists of ASNs without names; each list is one organisation, which is named by
-  the vote of CAIDA's names.
+- as2org+ (NU-AquaLab): a JSON list of lists of ASNs without names; each list is one organisation. Its name is
+  the one that CAIDA gives to most of its members.
 
-The name in an ASN record is the network's, not the organisation's, and is not used.
+The name in an ASN record is that of the network, not of the organisation, so it is not used.
 Source: https://publicdata.caida.org/datasets/as-organizations/README.txt
 """
 
@@ -29,12 +29,12 @@ from upshift.errors import UsageError
 MAX_ASN = 2**32 - 1
 
 MOST_BYTES = 256 << 20
-"""Largest file, inflated: several times what CAIDA publishes."""
+"""Largest file, decompressed: several times the size that CAIDA publishes."""
 MOST_LINES = 1_000_000
-"""Most lines: there are about 120,000 AS numbers, and fewer organisations."""
+"""Most lines: about 120,000 AS numbers exist, and fewer organisations."""
 LONGEST_LINE = 64 << 10
 MOST_SIBLING_BYTES = 8 << 20
-"""Largest sibling list, inflated: it is parsed as a whole."""
+"""Largest sibling list, decompressed: it is parsed as a whole."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -45,13 +45,13 @@ class Organisation:
 
     org_id: str
     name: str | None
-    """None where the file has AS numbers of an organisation that it does not describe."""
+    """None if the file has AS numbers of an organisation that it does not describe."""
     country: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Organisations:
-    """AS number -> organisation, and back."""
+    """AS number -> organisation, and the reverse."""
 
     of_asn: dict[int, str] = field(default_factory=dict)
     """AS number -> organisation id."""
@@ -60,7 +60,7 @@ class Organisations:
     _members: dict[str, list[int]] = field(default_factory=dict)
 
     def get(self, asn: int | None) -> Organisation | None:
-        """The organisation of an AS, None where it is unknown."""
+        """The organisation of an AS, None if it is unknown."""
         org_id = None if asn is None else self.of_asn.get(asn)
         return None if org_id is None else self.by_id.get(org_id, Organisation(org_id=org_id, name=None))
 
@@ -74,10 +74,10 @@ class Organisations:
         return self._members.get(org_id, [])
 
     def merge_siblings(self, groups: Iterable[Iterable[int]], *, source: str) -> None:
-        """Makes each group of ASNs one organisation; groups that overlap become one.
+        """Merges each group of ASNs into one organisation; overlapping groups are merged.
 
-        The organisation with most members in the group gives id and name (of a tie, the lowest id); a group without
-        any known member is called `siblings-` and its lowest ASN.
+        Id and name are those of the organisation with most members in the group (in a tie, the lowest id); a group
+        without any known member is named `siblings-` and its lowest ASN.
         """
         parent: dict[int, int] = {}
 
@@ -140,7 +140,7 @@ def read(path: Path, *, into: Organisations | None = None) -> Organisations:
 
 
 def _limited(path: Path) -> Iterator[bytes]:
-    """The inflated file in chunks; whatever inflates to more than `MOST_BYTES` is something else."""
+    """The decompressed file in chunks, at most `MOST_BYTES` in all."""
     source = Inflated(path)
     total = lines = 0
     for chunk in source:
@@ -185,8 +185,8 @@ def _decode(line: bytes) -> str:
         return text.decode("latin-1")
 
 
-def mended(name: str) -> str:
-    """UTF-8 that was once read as Latin-1 and written again (`Ã©` for `é`), put right; other names unchanged."""
+def decoded(name: str) -> str:
+    """Undoes UTF-8 text that was decoded as Latin-1 (`Ã©` for `é`); other names are returned unchanged."""
     try:
         return name.encode("latin-1").decode("utf-8")
     except (UnicodeEncodeError, UnicodeDecodeError):
@@ -226,7 +226,7 @@ def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
             into.of_asn[_asn(row["aut"], path, number)] = row.get("org_id", "")
         elif columns[0] == "org_id":
             into.by_id[row["org_id"]] = Organisation(
-                org_id=row["org_id"], name=mended(row.get("org_name", "")) or None, country=row.get("country") or None
+                org_id=row["org_id"], name=decoded(row.get("org_name", "")) or None, country=row.get("country") or None
             )
         else:
             raise UsageError(
@@ -258,15 +258,15 @@ def _read_jsonl(path: Path, lines: Iterable[str], into: Organisations) -> None:
             into.of_asn[_asn(row.get("asn"), path, number)] = org_id
         else:
             into.by_id[org_id] = Organisation(
-                org_id=org_id, name=_text(row, "name", mend=True), country=_text(row, "country")
+                org_id=org_id, name=_text(row, "name", decode=True), country=_text(row, "country")
             )
 
 
-def _text(row: Mapping[str, Any], key: str, *, mend: bool = False) -> str | None:
+def _text(row: Mapping[str, Any], key: str, *, decode: bool = False) -> str | None:
     value = row.get(key)
     if not isinstance(value, str) or not value:
         return None
-    return mended(value) if mend else value
+    return decoded(value) if decode else value
 
 
 def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:

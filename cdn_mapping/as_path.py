@@ -1,4 +1,4 @@
-"""AS paths out of the path attributes of a BGP route.
+"""AS paths from the path attributes of a BGP route.
 
 Sources: RFC 4271, sections 4.3 (attribute format) and 5.1.2 (AS_PATH); RFC 5065 (confederation segments); RFC 6793,
 section 4.2.3 (AS4_PATH beside a path of 2-byte numbers); RFC 6396, section 4.3.4 (in TABLE_DUMP_V2 all AS numbers of
@@ -28,7 +28,7 @@ _CONFEDERATION = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 NO_ORIGIN = 0
 """Origin of a path that is empty, or holds reserved numbers only (0 is itself reserved: RFC 7607)."""
 SET_ORIGIN = -1
-"""Origin of a path that ends in an AS_SET: one of several, unknown which."""
+"""Origin of a path that ends in an AS_SET: one of several AS, unknown which."""
 
 
 class Segment(NamedTuple):
@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 
 
 class PathError(ValueError):
-    """The attributes do not add up; the message says how."""
+    """The attributes are malformed; the message says how."""
 
 
 def is_reserved(asn: int) -> bool:
@@ -142,9 +142,9 @@ def origin(path: tuple[Segment, ...]) -> int | None:
 def public_origin(path: tuple[Segment, ...]) -> int:
     """The last AS that an organisation can hold: private and reserved tails are skipped.
 
-    A customer without an AS number of its own often speaks to its provider under a private one that leaks; the
-    provider is then who announces the address to the world. Returns `SET_ORIGIN` where an AS_SET comes first,
-    `NO_ORIGIN` where no such AS is left.
+    A customer without its own AS number often uses a private one towards its provider, and that number leaks; the
+    provider is then the AS that announces the address. Returns `SET_ORIGIN` if an AS_SET comes first,
+    `NO_ORIGIN` if no such AS is left.
     """
     for segment in reversed(path):
         if segment.kind == AS_SET:
@@ -157,10 +157,10 @@ def public_origin(path: tuple[Segment, ...]) -> int:
 
 
 def quick_public_origin(attributes: bytes) -> int:
-    """`public_origin` of attributes with 4-byte numbers, without parsing what nearly all routes have in common.
+    """`public_origin` of attributes with 4-byte numbers, with a fast path for nearly all routes.
 
     Nearly every route begins with ORIGIN (40 01 01 xx), then AS_PATH with a single AS_SEQUENCE; its last number can be
-    read in place. Anything else goes the long way. Raises PathError.
+    read directly. Anything else is parsed completely. Raises PathError.
     """
     if attributes[:3] == b"\x40\x01\x01" and attributes[5:6] == b"\x02":
         flags = attributes[4]

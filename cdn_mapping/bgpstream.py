@@ -1,15 +1,15 @@
-"""RIBs through pybgpstream, for those who have it. Our own reader is the default and needs nothing.
+"""RIBs by pybgpstream, where it is installed. Our own reader is the default and needs no other program.
 
-BGPStream keeps quiet about what goes wrong. Seen with libbgpstream 2.3.0 and pybgpstream 2.0.2:
+BGPStream does not report errors. Observed with libbgpstream 2.3.0 and pybgpstream 2.0.2:
 
 - routes with ADD-PATH are skipped, also where they are only a part of a file (libbgpstream issue #228);
-- a missing file, a small file that is cut, or one of another format: a line on standard error and no elements;
-- a larger file that is cut: one record of status `corrupted-record`, and up to a tenth fewer routes than it holds;
+- a missing file, a small truncated file, or one of another format: a line on standard error and no elements;
+- a larger truncated file: one record of status `corrupted-record`, and up to a tenth fewer routes than it holds;
 - a malformed path attribute: a line on standard error, and an element with an empty path;
 - a prefix of 33 bits: the process dies (segmentation fault).
 
-So a file goes through our own reader first, which names what is malformed, and counts; BGPStream must then give as many
-entries. Of a collector's stream nothing else is known: what BGPStream itself shows of its silence is an error.
+So our own reader reads a file first: it reports what is malformed, and counts entries; BGPStream must then return the
+same number. A collector's stream has no such reference; there, the signs of a failure in BGPStream's output are errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from upshift.errors import ReachError, UsageError
 from upshift.reach import ENVIRONMENT_VARIABLE, environment_prefixes
 
 RIB_WINDOW = timedelta(minutes=30)
-"""A dump is looked for this long after the time asked for: collectors begin late, and stamp the minute of the start."""
+"""A dump is accepted this long after the requested time: collectors begin late, and name the minute of the start."""
 
 _OWN_READER = "leave out --backend bgpstream: our own reader reads it"
 
@@ -43,13 +43,13 @@ def _module() -> Any:
 
 
 class StreamReader:
-    """Iterates over the RIB entries of a stream once. Raises UsageError where BGPStream fails, or keeps quiet.
+    """Iterates over the RIB entries of a stream once. Raises UsageError if BGPStream fails, even silently.
 
     Attributes:
-        entries: how many came so far.
-        truncated: BGPStream met a record that it could not read, or the file is known to be cut.
+        entries: number returned so far.
+        truncated: BGPStream met a record that it could not read, or the file is known to be truncated.
         check: our own reader, after it read the same file; None for a collector's stream.
-        expected: how many entries it found there; None for a collector's stream.
+        expected: the number of entries that it found; None for a collector's stream.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class StreamReader:
 
 
 def to_entry(element: Any) -> Entry:
-    """An element in the words of our own reader: BGPStream gives paths as text, in the same notation."""
-    fields = element.fields  # made anew at each call
+    """An element as our own reader's entry: BGPStream gives paths as text, in the same notation."""
+    fields = element.fields  # computed again at each call
     path = fields["as-path"]
     return Entry(fields["prefix"], as_path.origin_of_text(path), path, element.peer_asn, element.peer_address, None)
 
 
 def read_file(path: Path, *, on_read: Callable[[int, int], None] | None = None) -> StreamReader:
-    """The entries of one RIB file, without any network (`singlefile`: the default interface asks a broker).
+    """The entries of one RIB file, without network access (`singlefile`: the default interface contacts a broker).
 
     Args:
-        path: the file; our own reader reads it at once, see above.
-        on_read: called with bytes read and size of the file while it does.
+        path: the file; our own reader reads it first, see above.
+        on_read: called with bytes read and file size meanwhile.
 
     Raises:
         UsageError: pybgpstream is missing, the file is missing or malformed, or it holds routes with ADD-PATH.
@@ -129,7 +129,7 @@ def read_file(path: Path, *, on_read: Callable[[int, int], None] | None = None) 
 
 
 def read_collector(collector: str, time: datetime) -> StreamReader:
-    """The RIB of a RouteViews or RIS collector at a time, by BGPStream's broker: this goes out to the Internet.
+    """The RIB of a RouteViews or RIS collector at a time, by BGPStream's broker: this contacts the Internet.
 
     Raises:
         ReachError: the environment limits what may be contacted; libbgpstream's own connections cannot be checked.

@@ -88,7 +88,7 @@ def targets(
     dns_rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Queries per second.")] = 50.0,
     as_json: Json = False,
 ) -> None:
-    """Targets -> AS, organisation, provider, and what speaks against it."""
+    """Targets -> AS, organisation and provider, with conflicting evidence."""
     from cdn_mapping.target_mapping import chains_by_dns, map_table
     from upshift.files import targets as table_of
     from upshift.progress import show
@@ -129,7 +129,7 @@ def explain(
     backend: Backend = "own",
     as_json: Json = False,
 ) -> None:
-    """Prefix, origin, organisation and provider of one address, with the rule and what speaks against it."""
+    """Prefix, origin, organisation and provider of one address, with the rule and conflicting evidence."""
     from cdn_mapping.mapping import explain as facts
     from cdn_mapping.mapping import sentences
     from upshift.progress import show
@@ -157,7 +157,7 @@ def table(
     time: Annotated[str | None, typer.Option(help="Time of the collector's RIB in UTC, e.g. 2026-11-01T08:00.")] = None,
     as_json: Json = False,
 ) -> None:
-    """RIBs -> prefix table, with what was read, dropped and cut."""
+    """RIBs -> prefix table, with counts of what was read, dropped and truncated."""
     from cdn_mapping import sources
     from upshift.progress import show
 
@@ -213,7 +213,7 @@ def _time(text: str | None) -> datetime:
 def fetch(
     folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")] = Path(),
     name_only: Annotated[
-        bool, typer.Option("--name-only", help="Only print which files are newest; fetch none.")
+        bool, typer.Option("--name-only", help="Only print which files are newest; do not fetch them.")
     ] = False,
     what: Annotated[str, typer.Option(help="What to fetch: rib, as2org, or both.")] = "both",
     collector: Annotated[str, typer.Option(help="RouteViews collector's folder. Default: route-views2.")] = "",
@@ -223,7 +223,7 @@ def fetch(
 ) -> None:
     """Names and fetches the newest RouteViews RIB (about 100 MB) and CAIDA AS2Org file (about 4 MB).
 
-    This contacts archive.routeviews.org and publicdata.caida.org. An interrupted fetch goes on where it stopped.
+    This contacts archive.routeviews.org and publicdata.caida.org. An interrupted fetch resumes where it stopped.
     """
     from cdn_mapping import fetch as fetching
     from upshift.progress import show

@@ -1,7 +1,7 @@
 """CNAME chains: a second opinion on who serves a domain.
 
 A cache inside an access provider's network is announced by that provider, while its name says `akamaiedge.net`; and a
-domain may keep an old CNAME and answer from its own address. Neither is right always, so both are recorded.
+domain may keep an old CNAME but use its own address. Neither source is always right, so both are recorded.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from upshift.outreach.dns import ResolveError, Resolver
 from upshift.outreach.pace import TokenBucket
 
 AT_ONCE = 200
-"""Questions under way."""
+"""Queries in progress."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Chains:
-    """What the look-ups gave."""
+    """The results of the look-ups."""
 
     of_domain: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Domain -> names after it, in order; empty where it has no CNAME. Domains that failed are absent."""
+    """Domain -> the names that it is an alias of, in order; empty without a CNAME. Failed domains are absent."""
     failed: Counter[str] = field(default_factory=Counter)
     """Cause -> domains."""
 
@@ -40,13 +40,13 @@ def look_up(
     """Asks one name server for each domain's address, and keeps the CNAMEs that lead there.
 
     Args:
-        nameserver: its address; None for the first of this host.
-        rate_per_s: questions per second.
-        timeout_s: how long to wait for an answer; each domain is asked twice at most.
+        nameserver: its address; None: this host's first.
+        rate_per_s: queries per second.
+        timeout_s: how long to wait for an answer; each domain is queried twice at most.
         on_done: called with (domains done, domains that failed).
 
     Raises:
-        UsageError: the name server is not an address, or there is none.
+        UsageError: the name server is not an address, or this host has none.
         ReachError: the name server is outside what may be contacted.
     """
     resolver = Resolver(nameserver, port=port, timeout_s=timeout_s)

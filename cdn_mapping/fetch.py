@@ -1,10 +1,10 @@
-"""Names and fetches the newest RouteViews RIB and CAIDA AS2Org file. Nothing runs here unless a user asks for it.
+"""Names and fetches the newest RouteViews RIB and CAIDA AS2Org file. Runs only at a user's request.
 
 Sources: https://archive.routeviews.org/bgpdata/YYYY.MM/RIBS/rib.YYYYMMDD.HHMM.bz2 (every two hours; collectors other
-than route-views2 in a folder of their own), https://publicdata.caida.org/datasets/as-organizations/ (monthly).
+than route-views2 have their own folders), https://publicdata.caida.org/datasets/as-organizations/ (monthly).
 
-Addresses are resolved once, checked by `upshift.reach`, and pinned: what is connected to is what was checked, on each
-redirect too.
+Addresses are resolved once, checked by `upshift.reach`, and pinned: only checked addresses are connected to, also after
+redirects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _AS2ORG = re.compile(r'href="((\d{8})\.as-org2info\.(jsonl|txt)\.gz)"')
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to an address that was checked, whatever the name says by now."""
+    """A connection to the address that was checked; the name is not resolved again."""
 
     def __init__(self, host: str, port: int, address: str, context: ssl.SSLContext | None) -> None:
         super().__init__(host, port, timeout=TIMEOUT_S)
@@ -53,8 +53,8 @@ class _Pinned(http.client.HTTPConnection):
 def checked_address(host: str, port: int) -> str:
     """The first address of a host that may be contacted. Raises ReachError.
 
-    While the environment limits what may be contacted, names are not even looked up: the question itself would go to
-    somebody's name server.
+    While the environment limits what may be contacted, names are not looked up at all: the query itself would go to a
+    name server outside.
     """
     try:
         addresses = [str(ipaddress.ip_address(host.strip("[]")))]
@@ -98,7 +98,7 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
 
 
 def read_index(url: str) -> str | None:
-    """The text of an index page, None where it is missing (404)."""
+    """The text of an index page, None if it is missing (404)."""
     connection, response = _request(url, {})
     try:
         if response.status == 404:
@@ -115,7 +115,7 @@ def read_index(url: str) -> str | None:
 
 
 def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | None = None) -> str:
-    """Address of a collector's newest RIB; the folder of last month is asked where this month's is still empty.
+    """URL of a collector's newest RIB; in last month's folder if this month's is still empty.
 
     Args:
         collector: folder of the collector, e.g. `route-views.sg`; empty for route-views2.
@@ -133,7 +133,7 @@ def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | N
 
 
 def newest_as2org(base: str = CAIDA) -> str:
-    """Address of CAIDA's newest as-org2info file; jsonl where both forms are there."""
+    """URL of CAIDA's newest as-org2info file; jsonl if both forms exist."""
     names = _AS2ORG.findall(read_index(base) or "")
     if not names:
         raise IncompleteError("no as-org2info file is listed", where=base, remedy="check the address")
@@ -143,19 +143,19 @@ def newest_as2org(base: str = CAIDA) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A file that was fetched."""
+    """A fetched file."""
 
     url: str
     path: Path
     size_bytes: int
     resumed_at: int
-    """Bytes that an earlier try had left."""
+    """Bytes that an earlier attempt received."""
 
 
 def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | None = None) -> Fetched:
-    """Fetches a file into a folder. An interrupted fetch goes on where it stopped; the file appears only when whole.
+    """Fetches a file into a folder. An interrupted fetch resumes where it stopped; the file appears only when complete.
 
-    The rest of a file is asked for with If-Range and the first try's ETag, so that two versions are never joined.
+    The rest of a file is requested with If-Range and the first attempt's ETag, so that two versions are never mixed.
     """
     target = folder / urlsplit(url).path.rpartition("/")[2]
     part, note = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.part.json")
@@ -163,7 +163,7 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
     start, validator = _earlier(part, note, url)
     headers = {"Range": f"bytes={start}-", "If-Range": validator} if start and validator else {}
     connection, response = _request(url, headers)
-    if response.status == 416 and start:  # the earlier try had it all, or the file is another one by now
+    if response.status == 416 and start:  # the earlier attempt had received all of it, or the file has changed
         connection.close()
         start = 0
         connection, response = _request(url, {})
@@ -199,7 +199,7 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
 
 
 def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:
-    """How much an earlier try left of this very file, and how to ask for the same version."""
+    """How much an earlier attempt received of this file, and how to request the same version."""
     try:
         known = read_json(note)
         if known["url"] == url and known["validator"]:
@@ -210,7 +210,7 @@ def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:
 
 
 def _placed(response: http.client.HTTPResponse, start: int, url: str) -> tuple[int, int | None]:
-    """Where the body of this response begins in the file, and the file's length (None where it is not told)."""
+    """Where the body of this response begins in the file, and the file's length (None if unknown)."""
     length = response.headers.get("Content-Length")
     if response.status == 206:
         found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))

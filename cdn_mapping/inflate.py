@@ -1,7 +1,7 @@
-"""Compressed files as a stream of plain chunks: gz, bz2, zst or none, told by their first bytes, never by their names.
+"""Compressed files as a stream of plain chunks: gz, bz2, zst or none, detected by their first bytes, not by name.
 
-The decompressors of the standard library are fed by hand because `bz2.open` and `gzip.open` throw away what they had
-already inflated when a file is cut short (EOFError), and `zstandard`'s reader ends a cut file as if it were whole.
+The decompressors of the standard library are used directly because `bz2.open` and `gzip.open` discard the data that
+they have decompressed if a file is truncated (EOFError), and `zstandard`'s reader ends as if the file were complete.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, unreadable
 
 PIECE_BYTES = 32_768
 """Compressed bytes read at a time."""
 
 PLAIN_PIECE_BYTES = 1 << 20
-"""Plain bytes at a time, so that a file made to explode comes in pieces, too."""
+"""Plain bytes at a time: bounds the memory for a decompression bomb."""
 
 _ZSTD_PIECE_BYTES = 512
-"""Compressed bytes fed at a time: `zstandard` has no limit of output, and four bytes may stand for 128 KiB."""
+"""Compressed bytes fed at a time: `zstandard` does not limit its output, and four bytes may expand to 128 KiB."""
 
 _BZ2_BLOCK = bytes.fromhex("314159265359")
 _BZ2_END = bytes.fromhex("177245385090")
@@ -36,7 +36,7 @@ class _Inflater(Protocol):
     @property
     def unused_data(self) -> bytes: ...
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What this much of the file inflates to, in pieces."""
+        """The decompressed form of these bytes, in pieces."""
 
 
 class _Zlib:
@@ -52,7 +52,7 @@ class _Zlib:
         return self._inflater.unused_data
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        # After the end, `unconsumed_tail` may repeat what is in `unused_data`.
+        # After the end, `unconsumed_tail` may repeat `unused_data`.
         while not self._inflater.eof and (plain := self._inflater.decompress(data, PLAIN_PIECE_BYTES)):
             yield plain
             data = self._inflater.unconsumed_tail
@@ -78,7 +78,7 @@ class _Bz2:
 
 class _Zstd:
     def __init__(self) -> None:
-        import zstandard  # here, as it comes with the extra `crawl` and most RIBs are gz or bz2
+        import zstandard  # imported here: it belongs to the extra `crawl`, and most RIBs are gz or bz2
 
         self._inflater = zstandard.ZstdDecompressor().decompressobj()
         self.unused_data = b""
@@ -96,9 +96,9 @@ class _Zstd:
 
 
 def _inflater_for(head: bytes) -> tuple[Callable[[], _Inflater], bytes] | None:
-    """How to make an inflater for a file that begins so, and the magic of a further member; None for a plain file.
+    """A function that makes an inflater for a file with this beginning, and the magic of a further member; or None.
 
-    `BZh` alone does not tell: as an MRT timestamp it is a few minutes of 2005-04-11, so the block magic is asked too.
+    `BZh` alone is not enough: it is also an MRT timestamp of 2005-04-11, so the block magic is checked as well.
     """
     if head[:2] == b"\x1f\x8b":
         return _Zlib, b"\x1f\x8b"
@@ -114,9 +114,9 @@ class Inflated:
 
     Attributes:
         path: the file.
-        size_bytes: its size on disk, 0 where that is unknown (a pipe).
+        size_bytes: its size on disk, 0 if unknown (a pipe).
         read_bytes: how much of it has been read so far.
-        cut: True when the compressed stream ended before its end mark.
+        cut: whether the compressed stream ended before its end mark.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,8 +130,7 @@ class Inflated:
             self._handle = path.open("rb", buffering=0)
             self.size_bytes = status.st_size
         except OSError as error:
-            said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
-            raise UsageError(said, where=str(path), remedy="check the path") from None
+            raise UsageError(unreadable(error), where=str(path), remedy="check the path") from None
 
     def __iter__(self) -> Iterator[bytes]:
         with self._handle:

@@ -1,4 +1,4 @@
-"""Longest-prefix match by vectors: prefixes flattened to intervals that do not overlap, found by binary search.
+"""Vectorised longest-prefix match: prefixes flattened to intervals that do not overlap, found by binary search.
 
 A table of prefixes cuts the address space at the first address of each prefix and at the first one after it. Between
 two cuts every address has the same longest match, so a look-up is one search among the cuts, and a batch of them is
@@ -23,9 +23,9 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """Sorted cuts of one IP version, and what holds from each cut to the next.
+    """Sorted cuts of one IP version, and the prefix that matches from each cut to the next.
 
-    `key` is what the binary search looks at: the address for IPv4 (32 bits), the upper half for IPv6. `low` is None for
+    `key` is what the binary search compares: the address for IPv4 (32 bits), the upper half for IPv6. `low` is None for
     IPv4; for IPv6 it is the lower half of each cut, zero for all but prefixes longer than /64.
     """
 
@@ -46,7 +46,7 @@ class Cuts:
         return np.where(at == 0, np.int32(NONE), found)
 
     def find_v4(self, addresses: npt.NDArray[np.uint32]) -> I32:
-        """`find` for IPv4 addresses as 32-bit numbers, without the detour over 64 bits."""
+        """`find` for IPv4 addresses as 32-bit numbers, without conversion to 64 bits."""
         if len(self.key) == 0:
             return np.full(len(addresses), NONE, np.int32)
         at = np.searchsorted(self.key, addresses, side="right")
@@ -58,7 +58,7 @@ class Cuts:
     def _refine(self, at: npt.NDArray[np.int64], high: U64, low: U64) -> npt.NDArray[np.int64]:
         """Among cuts of the same upper half, the last one whose lower half is not above the address's.
 
-        Nearly all prefixes are /64 or shorter, so few addresses get here; those search all their groups in step.
+        Nearly all prefixes are /64 or shorter, so few addresses get here; they are searched in parallel.
         """
         assert self.low is not None  # noqa: S101 - narrows the type
         last = np.maximum(at - 1, 0)
@@ -110,7 +110,7 @@ def flatten(high: U64, low: U64, length: npt.NDArray[np.uint8], *, bits: int) ->
     stop[beyond] = len(cut_low)  # the prefix reaches the last address: no cut comes after it
 
     painted = np.full(len(cut_low), NONE, np.int32)
-    for size in np.unique(length):  # short prefixes first, so that longer ones paint over them
+    for size in np.unique(length):  # short prefixes first, so that longer ones overwrite them
         chosen = np.flatnonzero(length == size)
         counts = stop[chosen] - first[chosen]
         offsets = np.cumsum(counts) - counts

@@ -1,4 +1,4 @@
-"""Address -> prefix, origin AS, organisation, provider, and why: the join of all that this room knows."""
+"""Address -> prefix, origin AS, organisation, provider, and the reason: joins all sources of this package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Mapped:
 
     address: str
     origin: Origin | None
-    """None where no prefix holds the address."""
+    """None if no prefix holds the address."""
     organisation: Organisation | None
     rule: Rule
     rival_asns: tuple[int, ...]
-    """Other origins of the prefix that another organisation holds: a MOAS that matters, not a company's second AS."""
+    """Other origins of the prefix that belong to another organisation: a real MOAS, not a company's second AS."""
 
     @property
     def asn(self) -> int | None:
@@ -28,7 +28,7 @@ class Mapped:
 
     @property
     def organisation_name(self) -> str | None:
-        """The name, or the id where the organisation has none."""
+        """The name, or the id if the organisation has no name."""
         return (self.organisation.name or self.organisation.org_id) if self.organisation else None
 
 
@@ -41,7 +41,7 @@ class Mapper:
     providers: Providers
 
     def map(self, addresses: Sequence[str]) -> list[Mapped]:
-        """All that is known of each address, looked up at once. The addresses must be valid."""
+        """Looks up many addresses at once. The addresses must be valid."""
         origins = self.table.find_all(addresses)
         return [self._judge(address, origin) for address, origin in zip(addresses, origins, strict=True)]
 
@@ -64,7 +64,7 @@ class Mapper:
 
 
 def explain(mapped: Mapped) -> dict[str, object]:
-    """Everything about one address as plain data, for `upshift map explain --json`."""
+    """Everything known about one address as plain data, for `upshift map explain --json`."""
     origin = mapped.origin
     return {
         "address": mapped.address,

@@ -13,11 +13,11 @@ HEADER = struct.Struct(">4xHHI")  # the timestamp is skipped: a RIB is one momen
 HEADER_BYTES = HEADER.size
 
 MAX_RECORD_BYTES = 1 << 24
-"""No RIB record comes near: 65,535 entries of a hundred bytes are 6.5 MB. A longer one is not MRT, or is damaged."""
+"""Far above any RIB record: 65,535 entries of a hundred bytes are 6.5 MB. A longer one is not MRT, or is damaged."""
 
 
 TABLE_DUMP, TABLE_DUMP_V2 = 12, 13
-"""The types that hold RIBs (RFC 6396, section 4). Plain numbers: an IntEnum costs a tenth of the whole reading."""
+"""The types that hold RIBs (RFC 6396, section 4). Plain numbers: an IntEnum costs a tenth of the total time."""
 
 _KNOWN_TYPES = frozenset(range(14)) | {16, 17, 32, 33, 48, 49}
 """IANA's registry of MRT types, the deprecated ones (0-10) included."""
@@ -26,7 +26,7 @@ _KNOWN_TYPES = frozenset(range(14)) | {16, 17, 32, 33, 48, 49}
 Record = tuple[int, int, int, bytes]
 """One MRT record: offset of its header in the plain (inflated) data [byte], type, subtype, body.
 
-A plain tuple, as a RIB has a million of them: a named one takes six times as long to make.
+A plain tuple, as a RIB has a million records: a named tuple takes six times as long to make.
 """
 
 
@@ -36,8 +36,8 @@ class MrtFile:
     Attributes:
         path: the file.
         truncated_at: offset in the inflated data of the record that is incomplete, or of the end of a compressed
-            stream that was cut between two records; None where the file is whole, as far as anyone can tell: a plain
-            file that was cut exactly between two records shows no sign of it.
+            stream that was cut between two records; None if the file appears complete. A plain file that was cut
+            exactly between two records cannot be detected.
         size_bytes, read_bytes: size on disk and how much of it has been read, for progress.
     """
 
@@ -76,7 +76,7 @@ class MrtFile:
                 position = stop
             if self._on_read is not None and self.read_bytes < self.size_bytes:
                 self._on_read(self.read_bytes, self.size_bytes)
-        if self._on_read is not None:  # once, also where the last piece inflates to nothing or is skipped
+        if self._on_read is not None:  # once, also if the last piece decompresses to nothing or is skipped
             self._on_read(self.size_bytes, self.size_bytes)
         if position < len(buffer) or self._source.cut or base + len(buffer) == 0:
             self.truncated_at = base + position

@@ -15,7 +15,7 @@ from typing import Any
 
 from cdn_mapping.as2org import MAX_ASN, Organisations
 from upshift.domain import Provider
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 from upshift.files.config import STRICT, load_toml
 
 SHIPPED = Path(__file__).parent / "providers"
@@ -28,9 +28,9 @@ class ProviderFile:
     __pydantic_config__ = STRICT
 
     name: str
-    """As it stands in the column `provider`."""
+    """As in the column `provider`."""
     title: str
-    """As people read it."""
+    """Display name."""
     seed_asns: list[int]
     siblings: bool = True
     """Also all ASNs of the seeds' organisations."""
@@ -50,7 +50,7 @@ class RuleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Why an AS belongs to a provider, or to none."""
+    """Why an AS belongs to a provider, or to no provider."""
 
     provider: str
     kind: RuleKind
@@ -58,7 +58,7 @@ class Rule:
 
 
 class Providers:
-    """The rules of a set of providers, applied to an AS2Org file. An AS belongs to one provider at most.
+    """The rules of a set of providers, applied to an AS2Org file. An AS belongs to at most one provider.
 
     Raises:
         UsageError: two providers claim the same AS number.
@@ -88,7 +88,7 @@ class Providers:
         return self._rules.get(asn, none)
 
     def by_cname(self, chain: Sequence[str]) -> str | None:
-        """The provider that a chain of CNAMEs leads to: the last name in it that one claims. None where none does."""
+        """The provider of a chain of CNAMEs: that of the last name that matches a rule; None without a match."""
         for name in reversed(chain):
             labels = name.rstrip(".").lower()
             for provider in self.files.values():
@@ -128,7 +128,7 @@ class Providers:
 def read_providers(folder: Path = SHIPPED) -> dict[Path, ProviderFile]:
     """All provider files of a folder. Raises UsageError that names file and field."""
     if not folder.is_dir():
-        raise UsageError("there is no such folder", where=str(folder), remedy="give a folder of provider TOML files")
+        raise not_found(folder, "folder", remedy="give a folder of provider TOML files")
     files = {path: _read(path) for path in sorted(folder.glob("*.toml"))}
     if not files:
         raise UsageError("the folder has no *.toml file", where=str(folder), remedy="copy one of " + str(SHIPPED))

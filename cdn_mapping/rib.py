@@ -1,8 +1,8 @@
 """RIB dumps, entry by entry: our own streaming MRT reader.
 
 Reads TABLE_DUMP (RFC 6396, section 4.2) and TABLE_DUMP_V2 (section 4.3) with the ADD-PATH subtypes of RFC 8050, IPv4
-and IPv6 unicast, plain or compressed. It hides nothing: default routes, AS_SETs and private numbers come as they are;
-what to drop is the prefix table's business (`cdn_mapping.votes`).
+and IPv6 unicast, plain or compressed. It filters nothing: default routes, AS_SETs and private numbers are returned as
+they are; `cdn_mapping.votes` decides what to drop.
 
     reader = read_entries(Path("rib.20260101.0000.bz2"))
     for entry in reader:
@@ -28,19 +28,19 @@ _PEER_INDEX_TABLE = 1
 _UNICAST = {2: (4, False), 4: (6, False), 8: (4, True), 10: (6, True)}
 """TABLE_DUMP_V2 subtype -> (IP version, whether entries carry a path identifier)."""
 _ADDRESS_BYTES = {4: 4, 6: 16}
-_ENTRY = struct.Struct(">H4xH")  # the time of origination is skipped
+_ENTRY = struct.Struct(">H4xH")  # the originated time is skipped
 _ENTRY_ADD_PATH = struct.Struct(">H4xIH")
 
-new = tuple.__new__  # a named tuple's own constructor takes twice as long, and a RIB has millions of rows
+new = tuple.__new__  # the named tuple's constructor takes twice as long, and a RIB has millions of rows
 
 CACHED_ATTRIBUTES = 200_000
-"""Decoded attribute blobs kept: neighbouring prefixes of one origin share theirs. The cache is emptied when full."""
+"""Most cached attribute blobs: neighbouring prefixes of one origin share theirs. The cache is emptied when full."""
 
 LONGEST_CACHED_BYTES = 512
-"""Longer blobs are rare, and a file made to fill the memory has nothing else."""
+"""Longest cached blob: longer ones are rare, except in a file made to exhaust the memory."""
 
 MOST_STRAY_RECORDS = 1_000_000
-"""Records before the first that belongs to a RIB."""
+"""Most records before the first that belongs to a RIB."""
 
 
 class Entry(NamedTuple):
@@ -48,13 +48,13 @@ class Entry(NamedTuple):
 
     prefix: str
     origin: int | None
-    """The AS that announced it; None where the path is empty or ends in an AS_SET."""
+    """The AS that announced it; None if the path is empty or ends in an AS_SET."""
     as_path: str
     """As bgpdump and BGPStream write it, nearest AS first: `701 6453 {64,65}`; AS_CONFED_* in ( ) and [ ]."""
     peer_asn: int
     peer_address: str
     path_id: int | None
-    """ADD-PATH identifier (RFC 7911), None where the dump has none."""
+    """ADD-PATH identifier (RFC 7911), None if the dump has none."""
 
 
 class Peer(NamedTuple):
@@ -84,7 +84,7 @@ class RibReader:
 
     Attributes:
         path: the file.
-        peers: the peers met so far.
+        peers: the peers read so far.
         skipped: kind of MRT record -> number (multicast, updates, generic families).
     """
 
@@ -98,7 +98,7 @@ class RibReader:
 
     @property
     def truncated(self) -> bool:
-        """Whether the file ends before its end. Known when the iteration is over."""
+        """Whether the file is truncated. Known when the iteration is over."""
         return self._file.truncated_at is not None
 
     @property
@@ -237,7 +237,7 @@ class RibReader:
 
 
 def _network(body: bytes, position: int, length: int, version: int) -> bytes:
-    """The network address in full length; bits after the prefix length mean nothing (RFC 4271, section 4.3)."""
+    """The network address in full length; bits after the prefix length are ignored (RFC 4271, section 4.3)."""
     size = _ADDRESS_BYTES[version]
     if length > size * 8:
         raise ValueError(f"it has a prefix length of {length} bits")
@@ -251,14 +251,14 @@ def _network(body: bytes, position: int, length: int, version: int) -> bytes:
 
 
 def read_entries(path: Path | str, *, on_read: Callable[[int, int], None] | None = None) -> RibReader:
-    """Every entry of a RIB file, default routes too; look at `truncated` when done.
+    """Every entry of a RIB file, default routes included; check `truncated` when done.
 
     Args:
         path: MRT file, plain or gz, bz2, zst.
-        on_read: called now and then with (bytes read, size of the file).
+        on_read: called from time to time with (bytes read, file size).
 
     Raises:
-        UsageError: the file is missing, not MRT, damaged; with the byte offset. A file that merely ends too early is
-            no error: what is whole in it is yielded, and `truncated` says so.
+        UsageError: the file is missing, not MRT, or damaged; with the byte offset. A truncated file is not an error:
+            its complete entries are yielded, and `truncated` is True.
     """
     return RibReader(Path(path), on_read=on_read)

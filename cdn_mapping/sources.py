@@ -1,4 +1,4 @@
-"""From what a user names (RIB files, prefix tables, a backend) to a prefix table, built once and kept."""
+"""The prefix table for the user's input (RIB files, a prefix table, a backend), built once and cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdn_mapping import bgpstream, table
 from cdn_mapping.rib import Entry, RibReader
 from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 from upshift.progress import Progress
 
 BACKENDS = ("own", "bgpstream")
@@ -24,13 +24,13 @@ ROUTES_PER_REPORT = 50_000
 
 
 def cache_folder() -> Path:
-    """Where built tables are kept: `$XDG_CACHE_HOME/upshift/prefix-tables` (default `~/.cache`)."""
+    """Cache of built tables: `$XDG_CACHE_HOME/upshift/prefix-tables` (default `~/.cache`)."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "upshift" / "prefix-tables"
 
 
 def _cache_path(ribs: Sequence[Path], backend: str) -> Path:
-    """The name says which files, in which state, were read: a changed RIB is another table."""
+    """The name depends on the files and their state: a changed RIB gets another table."""
     parts = [f"format {table.FORMAT}, {backend}"]
     for rib in ribs:
         status = rib.stat()
@@ -43,7 +43,7 @@ def _is_table(path: Path) -> bool:
         with path.open("rb") as handle:
             return handle.read(2) == b"PK"
     except FileNotFoundError:
-        raise UsageError("there is no such file", where=str(path), remedy="check the path") from None
+        raise not_found(path) from None
     except OSError as error:
         raise UsageError(str(error.strerror), where=str(path), remedy="give a RIB or a prefix table") from None
 
@@ -54,7 +54,7 @@ def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own"
     Args:
         ribs: RIBs in MRT format (IPv4 and IPv6 may be in different files), or exactly one `.npz`.
         backend: `own` or `bgpstream`.
-        keep: store a built table in `cache_folder()`, and use the one that is there.
+        keep: store a built table in `cache_folder()`, and use a stored one.
     """
     if backend not in BACKENDS:
         raise UsageError(f"{backend!r} is not a valid backend", where="--backend", remedy="choose own or bgpstream")
@@ -69,7 +69,7 @@ def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own"
         return table.load(tables[0])
     cached = _cache_path(ribs, backend)
     if keep and cached.exists():
-        with contextlib.suppress(UsageError):  # a cache that cannot be read is built again
+        with contextlib.suppress(UsageError):  # an unreadable cache file is built again
             return table.load(cached)
     built = build_table(ribs, progress, backend=backend)
     if keep:
@@ -78,7 +78,7 @@ def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own"
 
 
 def build_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own") -> PrefixTable:
-    """Counts the votes of all files. Raises UsageError where no prefix is left."""
+    """Counts the votes of all files. Raises UsageError if no prefix is left."""
     ballot = Ballot()
     sources: list[dict[str, Any]] = []
     for rib in ribs:
@@ -96,7 +96,7 @@ def build_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own
 
 
 def _add_bgpstream(ballot: Ballot, rib: Path, progress: Progress, about: dict[str, Any]) -> RibReader:
-    """Counts what BGPStream reads of a file; returns our own reader, which checked it."""
+    """Counts the routes that BGPStream reads from a file; returns our own reader, which checked the file."""
     stream = bgpstream.read_file(rib, on_read=_reporter(progress, rib))
     assert stream.check is not None and stream.expected is not None  # noqa: S101 - a file always has both
 
@@ -126,7 +126,7 @@ def build_from_collector(collector: str, time: datetime) -> PrefixTable:
 
 @contextlib.contextmanager
 def _killed_by_ctrl_c() -> Iterator[None]:
-    """libbgpstream asks an absent broker for ever without coming back to Python, which would only note the signal."""
+    """Restores SIGINT's default: libbgpstream retries an absent broker for ever without returning to Python."""
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
@@ -160,7 +160,7 @@ def _reporter(progress: Progress, rib: Path) -> Any:
 
 
 def warnings(opened: PrefixTable) -> list[str]:
-    """Sentences about what the table lacks, for standard error."""
+    """Warnings about missing data in the table, for standard error."""
     found = []
     for source in opened.about.get("sources", []):
         cut, missed = source.get("truncated_at"), source.get("missed_routes", 0)

@@ -1,4 +1,4 @@
-"""The prefix table: which AS announces an address. Built once from RIBs, kept as `.npz`, asked by vectors."""
+"""The prefix table: which AS announces an address. Built once from RIBs, stored as `.npz`, vectorised."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import numpy.typing as npt
 from cdn_mapping.as_path import SET_ORIGIN
 from cdn_mapping.intervals import NONE, Cuts, flatten
 from cdn_mapping.votes import VoteRows
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 from upshift.files.store import whole_file
 from upshift.reach import IPAddress, IPNetwork
 
 FORMAT = 1
-"""Version of the file. Raise it when an array changes meaning; an older file is refused: a table is built quickly."""
+"""Version of the file. Increase it when an array changes meaning; older files are refused and built again."""
 
 UNKNOWN = 0
-"""Origin of a prefix that only AS_SETs announce."""
+"""Origin of a prefix that is announced by AS_SETs only."""
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -32,11 +32,11 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What the table knows of the prefix that holds an address."""
+    """The table's entry for the prefix that holds an address."""
 
     prefix: IPNetwork
     asn: int | None
-    """The AS that most peers see announce it; None where only AS_SETs do."""
+    """The origin AS that most peers see; None if all paths end in AS_SETs."""
     votes: Mapping[int, int]
     """AS number -> peers that see it as the origin, most first."""
     as_set_votes: int
@@ -65,19 +65,19 @@ class Family:
     length: npt.NDArray[np.uint8]
     origin: npt.NDArray[np.uint32]
     first_row: npt.NDArray[np.int32]
-    """Where the prefix's votes begin in `row_origin` and `row_votes`; one element more than prefixes."""
+    """Index of the prefix's first vote in `row_origin` and `row_votes`; one element more than prefixes."""
     row_origin: I64
     row_votes: npt.NDArray[np.int32]
 
     @property
     def moas(self) -> npt.NDArray[np.bool_]:
-        """Which prefixes have several origins."""
+        """Whether each prefix has several origins."""
         real: I64 = np.zeros(len(self.row_origin) + 1, np.int64)
         np.cumsum(self.row_origin > 0, out=real[1:])
         return real[self.first_row[1:]] - real[self.first_row[:-1]] > 1
 
     def describe(self, index: int) -> Origin:
-        """All that is known of one prefix."""
+        """The data of one prefix."""
         network = int(self.high[index]) << 64 | int(self.low[index])
         kind = ipaddress.IPv4Network if self.version == 4 else ipaddress.IPv6Network
         rows = range(self.first_row[index], self.first_row[index + 1])
@@ -103,7 +103,7 @@ def build_family(version: int, rows: VoteRows) -> Family:
     )
     starts = np.flatnonzero(fresh)
     prefix_of_row = np.cumsum(fresh) - 1
-    # Most votes first, the lowest AS number of a tie; AS_SETs last, as they never win over an AS that is known.
+    # Most votes first, in a tie the lowest AS number; AS_SETs last, as they never win over a known AS.
     order = np.lexsort((rows.origin, -rows.votes, rows.origin == SET_ORIGIN, prefix_of_row))
     winner = rows.origin[order[starts]]
     high, low, length = rows.high[starts], rows.low[starts], rows.length[starts]
@@ -127,10 +127,10 @@ class PrefixTable:
     v4: Family
     v6: Family
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Where it comes from: sources, routes, peers, what was dropped, what was truncated."""
+    """Origin of the table: sources, routes, peers, what was dropped, what was truncated."""
 
     def find(self, address: str | IPAddress) -> Origin | None:
-        """The longest match of one address, None where no prefix holds it."""
+        """The longest match of one address, None if no prefix holds it."""
         ip = unmapped(ipaddress.ip_address(address))
         value = int(ip)
         family = self.v4 if ip.version == 4 else self.v6
@@ -140,7 +140,7 @@ class PrefixTable:
         return None if index == NONE else family.describe(int(index))
 
     def origins_v4(self, addresses: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Origin AS of each IPv4 address (32-bit numbers), 0 where there is none. Sorted batches are fastest."""
+        """Origin AS of each IPv4 address (32-bit numbers), 0 if there is none. Sorted batches are fastest."""
         if len(self.v4.origin) == 0:
             return np.zeros(len(addresses), np.uint32)
         index = self.v4.cuts.find_v4(addresses)
@@ -149,7 +149,7 @@ class PrefixTable:
         return found
 
     def origins_v6(self, high: U64, low: U64) -> npt.NDArray[np.uint32]:
-        """Origin AS of each IPv6 address (upper and lower half), 0 where there is none."""
+        """Origin AS of each IPv6 address (upper and lower half), 0 if there is none."""
         if len(self.v6.origin) == 0:
             return np.zeros(len(high), np.uint32)
         index = self.v6.cuts.find(high, low)
@@ -173,7 +173,7 @@ class PrefixTable:
         return found
 
     def save(self, path: Path) -> None:
-        """Writes the table whole or not at all; uncompressed, because loading is what happens often."""
+        """Writes the table atomically; uncompressed, because it is loaded often."""
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(dict(self.about)))}
         for name, family in (("v4", self.v4), ("v6", self.v6)):
             for key in _ARRAYS:
@@ -209,7 +209,7 @@ def load(path: Path) -> PrefixTable:
                 v4=_stored_family(stored, 4), v6=_stored_family(stored, 6), about=json.loads(str(stored["about"]))
             )
     except FileNotFoundError:
-        raise UsageError("there is no such file", where=str(path), remedy="check the path") from None
+        raise not_found(path) from None
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A whole targets file: the columns that mapping adds, the second opinion by CNAME, and the sums."""
+"""Maps a targets file: the columns that mapping adds, the second opinion by CNAME, and the summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def chains_by_dns(
     table: pa.Table, nameserver: str | None, port: int, rate_per_s: float, progress: Progress
 ) -> tuple[pa.Table, Counter[str]]:
-    """The table with its CNAME chains as DNS gives them now, and why look-ups failed."""
+    """The table with its current CNAME chains, and the causes of failed look-ups."""
     from cdn_mapping import cname
 
     def report(done: int, failed: int) -> None:
@@ -30,7 +30,7 @@ def chains_by_dns(
 
 
 def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]]:
-    """The targets with what is known of their addresses (the columns of `Target` from `asn` on), and a summary."""
+    """The targets with the mapping of their addresses (the columns of `Target` from `asn` on), and a summary."""
     addresses = table.column("server_ip").to_pylist()
     asked = list(dict.fromkeys(address for address in addresses if address is not None))
     known = dict(zip(asked, mapper.map(asked), strict=True))

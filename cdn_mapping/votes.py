@@ -2,13 +2,13 @@
 
 Rules, each with its reason:
 
-- The origin that most peers see wins; of a tie, the lowest AS number, so that a table is the same every time.
-- Every other origin stays in the table (MOAS, and what dissenting peers saw).
+- The origin that most peers see wins; in a tie, the lowest AS number, so that the table is reproducible.
+- All other origins stay in the table (MOAS, and those of dissenting peers).
 - A path that ends in an AS_SET votes for "unknown": it counts in the number of voters, never as an origin.
-- Private and reserved AS numbers at the tail are skipped (`as_path.public_origin`); a path of nothing else, or an
-  empty one (a route of the collector's own network), has no vote and is counted.
+- Private and reserved AS numbers at the tail are skipped (`as_path.public_origin`); a path with only such
+  numbers, or an empty one (a route of the collector's own network), does not vote and is counted.
 - Default routes, and prefixes shorter than /8 (IPv4) or /16 (IPv6), are dropped: no registry allocates such blocks, so
-  they are a peer's default in disguise and would give every unrouted address an owner. The real sample of 2014 begins
+  they are a peer's default route in parts, and would map every unrouted address. The real sample of 2014 begins
   with 0.0.0.0/0 out of AS 16637.
 """
 
@@ -27,7 +27,7 @@ from cdn_mapping import as_path
 from cdn_mapping.rib import LONGEST_CACHED_BYTES, Entry, RibReader
 
 SHORTEST = {4: 8, 6: 16}
-"""IP version -> shortest prefix length that is believed."""
+"""IP version -> shortest prefix length that is accepted."""
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ class _Columns:
 
 
 class _OriginCache(dict[bytes, int]):
-    """Attributes with 4-byte AS numbers -> public origin; the lookup of a known blob stays inside the interpreter."""
+    """Attributes with 4-byte AS numbers -> public origin. A dict, so that a cached look-up runs no Python code."""
 
     LIMIT = 400_000
 
@@ -110,7 +110,7 @@ class Ballot:
     """Collects the votes of one or several RIBs.
 
     Attributes:
-        dropped: why routes had no vote -> number of routes.
+        dropped: why routes did not vote -> number of routes.
         routes: routes seen in all.
     """
 
@@ -120,7 +120,7 @@ class Ballot:
         self._columns = {4: _Columns(4), 6: _Columns(6)}
 
     def add_rib(self, reader: RibReader) -> None:
-        """Counts a whole RIB file."""
+        """Counts the votes of a RIB file."""
         cache = _OriginCache()
         number = int.from_bytes
         routes = 0
@@ -149,7 +149,7 @@ class Ballot:
         """Counts entries of another backend, whose paths are text."""
         import ipaddress
 
-        parse = lru_cache(maxsize=1)(ipaddress.ip_network)  # entries of one prefix stand together
+        parse = lru_cache(maxsize=1)(ipaddress.ip_network)  # entries of one prefix are adjacent
         origin_of = lru_cache(maxsize=_OriginCache.LIMIT)(as_path.public_origin_of_text)
         for entry in entries:
             self.routes += 1
@@ -171,7 +171,7 @@ class Ballot:
         self.dropped["default route" if length == 0 else "prefix too short"] += routes
 
     def _count(self, version: int, network: int, length: int, origins: list[int]) -> None:
-        """Votes of peers that do not agree, or have nothing to say."""
+        """Counts one prefix's origins: routes without an origin are dropped."""
         for origin, votes in Counter(origins).items():
             if origin == as_path.NO_ORIGIN:
                 self.dropped["path without a public AS"] += votes

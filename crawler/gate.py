@@ -1,4 +1,4 @@
-"""The gate: the one downloader middleware of the crawl. Every request passes here, whatever asked for it."""
+"""The gate: the only downloader middleware of the crawl. It checks every request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ASK = "upshift_ask"
 
 
 class GateMiddleware:
-    """Refuses what must not be asked: not pinned, not public, blocked, or disallowed by robots.txt.
+    """Refuses requests that must not be sent: not pinned, not public, blocked, or disallowed by robots.txt.
 
-    `crawler.visit` asks the same questions earlier, to choose what to do; this is the lock, that is the map.
+    `crawler.visit` makes the same checks earlier, to choose what to do; this is the enforcement.
     """
 
     def __init__(self, blocks: BlockLists) -> None:
@@ -28,7 +28,7 @@ class GateMiddleware:
         return cls(crawler.spider.blocks)
 
     def process_request(self, request: Any) -> None:
-        """Raises RefusedError; None lets the request pass."""
+        """Returns None, which lets the request pass. Raises RefusedError."""
         ask: Ask | None = request.meta.get(ASK)
         host = urlsplit(request.url).hostname or ""
         pinned = Pins.current.get(host) if Pins.current is not None else None

@@ -1,4 +1,4 @@
-"""Scrapy's HTTP client with a short memory for idle connections."""
+"""Scrapy's HTTP client, with a short timeout for idle connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 
 IDLE_S = 3
-"""How long a connection stays open unused [s]: longer than the pause between two requests at the default rate. With
+"""How long an idle connection stays open [s]: longer than the pause between two requests at the default rate. With
 Twisted's 240 s a crawl that has moved on would leave thousands open."""
 
 HOSTS_REMEMBERED = 4_096
@@ -32,7 +32,7 @@ def forget_idle_hosts(pool: Any) -> None:
     """Drops hosts without idle connections from a Twisted `HTTPConnectionPool`.
 
     The pool keeps an empty list for every host that it ever had a connection to (twisted/web/client.py,
-    `_removeConnection`): 0.35 kB each, which a list of a million domains would feel.
+    `_removeConnection`): 0.35 kB each, or 350 MB for a list of a million domains.
     """
     hosts: dict[Hashable, list[Any]] = pool._connections
     if len(hosts) > HOSTS_REMEMBERED:

@@ -13,7 +13,7 @@ from upshift.outreach.lists import Listed, in_shard
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What became of one domain."""
+    """The result of one domain."""
 
     domain: str
     outcome: str
@@ -31,7 +31,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What came of writing a list into the ledger."""
+    """The result of writing a list into the ledger."""
 
     added: int
     duplicates: int
@@ -43,7 +43,7 @@ class Filled:
 _OF_TARGET = (
     "url", "size_bytes", "size_is_lower_bound", "server_ip", "depth", "crawled_at", "alt_svc", "cname_chain",
 )  # fmt: skip
-"""What a target has from a result."""
+"""The columns of a target that a result fills."""
 
 
 class Ledger(ledger.Ledger):
@@ -54,7 +54,7 @@ class Ledger(ledger.Ledger):
     def fill(self, rows: Iterable[Listed], *, shard: tuple[int, int] = (1, 1), limit: int | None = None) -> Filled:
         """Writes the list into the ledger, all of it or nothing.
 
-        A broken list (UsageError) leaves no ledger, so that the fixed list does not count as another crawl.
+        A broken list (UsageError) leaves no ledger behind, so the corrected list can be crawled into the same file.
 
         Args:
             rows: the list, in order.
@@ -79,11 +79,11 @@ class Ledger(ledger.Ledger):
         return Filled(added=added, duplicates=duplicates, other_shards=others, first_duplicates=tuple(first))
 
     def take(self) -> Iterator[tuple[str, int | None]]:
-        """Domains that are not done with their ranks, in the order of the list; each once per open ledger."""
+        """Pending domains with their ranks, in the order of the list; each once per open ledger."""
         return ((entry.domain, entry.rank) for entry in self.entries())
 
     def finish(self, result: Result) -> None:
-        """Says that a domain is done, durably against a kill of the process."""
+        """Marks a domain as done; survives a kill of the process."""
         document = asdict(result) | {"crawled_at": time.time()}
         self.record([(document.pop("domain"), document.pop("outcome"), document)])
 

@@ -1,4 +1,4 @@
-"""Links out of a page: what may be a large file, and what may be a further page."""
+"""Extracts links from a page: candidates for large files, and for further pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import lxml.html  # type: ignore[import-untyped]
 from upshift.files.target_rules import url_fault
 
 MAX_LINKS = 2_000
-"""Links of one page that are looked at; a page with more is a directory of its own kind."""
+"""Most links of one page that are considered."""
 
 MAX_URL = 2_000
 
@@ -57,14 +57,14 @@ class Links:
 
 
 def ending(url: str) -> str:
-    """Lower-case extension of the URL's path, empty where there is none."""
+    """Lower-case extension of the URL's path, empty if there is none."""
     name = urlsplit(url).path.rpartition("/")[2]
     stem, dot, found = name.rpartition(".")
     return found.lower() if dot and stem and len(found) <= 8 else ""
 
 
 def normal(base: str, reference: str) -> str | None:
-    """The absolute http(s) URL of a reference, ASCII only, None where it is none."""
+    """The absolute http(s) URL of a reference, ASCII only; None if it has no such URL."""
     reference = reference.strip()
     if not reference or len(reference) > MAX_URL:
         return None
@@ -104,7 +104,7 @@ def _references(root: lxml.html.HtmlElement) -> Iterator[tuple[str, bool]]:
 
 
 def extract(body: bytes, *, url: str, encoding: str | None = None) -> Links:
-    """The links of an HTML page; of broken HTML, those that lxml can make out."""
+    """The links of an HTML page; from broken HTML, those that lxml can recover."""
     files: dict[str, None] = {}
     pages: dict[str, None] = {}
     try:

@@ -1,6 +1,6 @@
-"""What a crawl may contact, and how fast: address policy, block lists, opt-out, pace per address.
+"""What a crawl may contact, and how fast: address policy, block lists, opt-outs, and the rate per address.
 
-`admit` is asked by `crawler.gate` for every request, whatever asked for it.
+`crawler.gate` calls `admit` for every request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RefusedError(Exception):
 
 
 def admit(blocks: BlockLists, host: str, address: str | None = None) -> None:
-    """Raises RefusedError where the host opted out, or the address may not be contacted (None: not known yet)."""
+    """Raises RefusedError if the host opted out, or the address may not be contacted (None: not known yet)."""
     try:
         if address is not None:
             check_public(address)
@@ -42,10 +42,10 @@ def admit(blocks: BlockLists, host: str, address: str | None = None) -> None:
 
 
 MAX_CRAWL_DELAY_S = 60.0
-"""A site that asks for more is not crawled at all: its visit would take hours."""
+"""A site with a longer Crawl-delay is not crawled: its visit would take hours."""
 
 SIZE_GETS = 24
-"""GETs for a size at the same time in all: each may hold the minimum size in memory until it is stopped."""
+"""Most concurrent GETs for a size: each may hold the minimum size in memory until it is stopped."""
 
 
 class Pace:
@@ -58,11 +58,11 @@ class Pace:
 
     @asynccontextmanager
     async def turn(self, address: str, *, size_get: bool = False) -> AsyncIterator[None]:
-        """Waits for this address's turn, and holds one of its places for the time of the block.
+        """Waits until the rate limit of this address allows a request, and holds one of its slots during the block.
 
         Args:
             address: of the server.
-            size_get: the request is one of those of which there are `SIZE_GETS` at most.
+            size_get: the request is a GET for a size, limited to `SIZE_GETS` at a time.
         """
         async with self._addresses.turn(address), self._size_gets if size_get else nullcontext():
             yield

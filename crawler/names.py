@@ -1,7 +1,7 @@
-"""Names pinned to addresses: a visit resolves each host once, and the HTTP client never asks again.
+"""Names pinned to addresses: a visit resolves each host once, and the HTTP client never resolves it again.
 
-`Pins` is also Scrapy's DNS resolver: a host that no visit has pinned cannot be connected to at all, so that neither a
-redirect nor a changed DNS answer leads the crawl to an address that was not checked.
+`Pins` is also Scrapy's DNS resolver: a host that is not pinned by a visit does not resolve, so neither a redirect nor
+a changed DNS answer can lead the crawl to an address that was not checked.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from twisted.internet.interfaces import IHostnameResolver, IHostResolution
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 _extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
-"""With the public suffix list that comes with the package: fetching a newer one would be unrequested traffic.
+"""Uses the public suffix list shipped with the package: fetching a newer one would be traffic that nobody asked for.
 
 Private suffixes count (`user.github.io` is a domain of its own), as different people own the names below them.
 """
 
 
 def registered_domain(host: str) -> str:
-    """The part of a name that somebody registered; of a name without a public suffix (the lab's), two labels."""
+    """The registered domain of a name; for a name without a public suffix (as in the lab), its last two labels."""
     found = _extract(host)
     if found.suffix and found.domain:
         return f"{found.domain}.{found.suffix}"
@@ -36,12 +36,12 @@ class _Resolution:
         self.name = name
 
     def cancel(self) -> None:
-        """Nothing is under way."""
+        """Twisted's interface for a name resolution; there is nothing to cancel."""
 
 
 @implementer(IHostnameResolver)
 class Pins:
-    """Host -> address for the visits under way; Scrapy's `DNS_RESOLVER`."""
+    """Host -> address for the visits in progress; Scrapy's `DNS_RESOLVER`."""
 
     current: Pins | None = None
     """The instance that Scrapy made for this process; it makes exactly one."""
@@ -61,12 +61,12 @@ class Pins:
         self._reactor.installNameResolver(self)
 
     def pin(self, host: str, address: str) -> str:
-        """Pins a host for one more visit; where another visit holds it, that visit's address stays and is returned."""
+        """Pins a host for one more visit. If another visit pinned it already, its address is kept and returned."""
         self._users[host] += 1
         return self._pinned.setdefault(host, address)
 
     def release(self, host: str) -> None:
-        """Ends one visit's hold."""
+        """Releases one visit's pin."""
         self._users[host] -= 1
         if self._users[host] <= 0:
             del self._users[host]
@@ -83,7 +83,7 @@ class Pins:
         addressTypes: Any = None,  # noqa: ARG002, N803
         transportSemantics: str = "TCP",  # noqa: ARG002, N803
     ) -> Any:
-        """Tells the pinned address; no address at all for a host that is not pinned."""
+        """Reports the pinned address; no address for a host that is not pinned."""
         resolution = _Resolution(hostName)
         resolutionReceiver.resolutionBegan(resolution)
         address = self._pinned.get(hostName)

@@ -1,22 +1,22 @@
-"""robots.txt by our own agent name (RFC 9309), with Crawl-delay."""
+"""robots.txt (RFC 9309) for our agent name, with Crawl-delay."""
 
 from __future__ import annotations
 
 from protego import Protego
 
 AGENT = "upshift"
-"""The product token that site owners write into robots.txt to address us."""
+"""Our product token in robots.txt."""
 
 MAX_BYTES = 500 * 1024
-"""RFC 9309, section 2.5: at least 500 KiB must be parsed; what comes after is ignored."""
+"""RFC 9309, section 2.5: at least 500 KiB must be parsed; the rest is ignored."""
 
 
 class Robots:
     """The rules of one origin.
 
     Attributes:
-        delay_s: Crawl-delay for us [s], 0 where none is asked for.
-        unreachable: the file could not be had, so everything is disallowed (RFC 9309, section 2.3.1.4).
+        delay_s: Crawl-delay for our agent [s], 0 if not set.
+        unreachable: the file could not be fetched, so everything is disallowed (RFC 9309, section 2.3.1.4).
     """
 
     def __init__(self, text: str | None) -> None:
@@ -31,7 +31,7 @@ class Robots:
 
 
 def from_reply(status: int, body: bytes) -> Robots:
-    """RFC 9309, section 2.3.1: 2xx is parsed, 4xx means no rules, anything else means that all is disallowed."""
+    """RFC 9309, section 2.3.1: 2xx is parsed, 4xx means no rules, anything else disallows everything."""
     if 200 <= status < 300:
         return Robots(body[:MAX_BYTES].decode("utf-8", "replace"))
     return Robots("" if 400 <= status < 500 else None)

@@ -16,7 +16,7 @@ from crawler.ledger import Filled, Ledger
 from crawler.manners import Pace
 from crawler.robots import AGENT
 from crawler.visit import Limits, Outcome
-from upshift.errors import UpshiftError, UsageError
+from upshift.errors import UpshiftError, UsageError, not_found
 from upshift.files import targets
 from upshift.outreach.blocks import BlockLists
 from upshift.outreach.dns import Resolver
@@ -24,12 +24,12 @@ from upshift.outreach.lists import TopList, identity
 from upshift.progress import Progress
 
 OLDEST_SCRAPY = (2, 19)
-"""Since this one, responses without a body have the address of the server, too (Scrapy's pull request 8048)."""
+"""First version in which responses without a body have the server's address (Scrapy's pull request 8048)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user can set."""
+    """The user's options."""
 
     source: Path
     out: Path
@@ -53,7 +53,7 @@ class Options:
         return f"{AGENT}/{upshift.__version__} (+{self.contact})"
 
     def plan(self) -> dict[str, Any]:
-        """What decides the results: a resumed crawl must have the same."""
+        """Options that affect the results: a resumed crawl must have the same."""
         limits = asdict(self.limits) | {"shard": list(self.shard), "limit": self.limit}
         return limits | {"list": identity(self.source)}
 
@@ -68,7 +68,7 @@ class Summary:
     broken_rows: Counter[str]
     named_faults: list[str]
     filled: Filled | None
-    """None where the ledger had the list already."""
+    """None if the list was in the ledger already."""
     complaints: list[str]
 
     @property
@@ -83,7 +83,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
         UsageError: a broken list, ledger, or block list; with file and line.
     """
     if not options.source.is_file():
-        raise UsageError("there is no such file", where=str(options.source), remedy="check the path")
+        raise not_found(options.source)
     blocks = BlockLists(options.block_lists)
     ledger = Ledger(options.ledger, options.plan())
     try:
@@ -106,7 +106,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
 
 
 def settings(options: Options) -> dict[str, Any]:
-    """Scrapy's settings: only what this crawl uses; all else that Scrapy would add is off."""
+    """Scrapy's settings: only what this crawl uses; Scrapy's other middleware is off."""
     return {
         "LOG_ENABLED": False,
         "LOG_INSTALL_ROOT_HANDLER": False,
@@ -126,15 +126,15 @@ def settings(options: Options) -> dict[str, Any]:
             **dict.fromkeys(("file", "ftp", "s3", "data")),
         },
         "DOWNLOAD_VERIFY_CERTIFICATES": True,
-        "DOWNLOAD_DELAY": 0,  # the pace is ours: per address, with Crawl-delay
-        "CONCURRENT_REQUESTS": 0,  # as many as there are workers
+        "DOWNLOAD_DELAY": 0,  # `crawler.manners` limits the rate: per address, with Crawl-delay
+        "CONCURRENT_REQUESTS": 0,  # the number of workers is the limit
         "CONCURRENT_REQUESTS_PER_DOMAIN": max(8, options.per_address),
         "DOWNLOAD_MAXSIZE": 0,  # downloads are stopped, never cancelled: a cancelled one loses its response
         "DOWNLOAD_WARNSIZE": 0,
         "DOWNLOAD_FAIL_ON_DATALOSS": False,
         "COOKIES_ENABLED": False,
         "RETRY_ENABLED": False,
-        "ROBOTSTXT_OBEY": False,  # it is obeyed by crawler.visit and crawler.gate, per origin and by our own name
+        "ROBOTSTXT_OBEY": False,  # crawler.visit and crawler.gate obey it, per origin and for our agent name
     }
 
 
@@ -142,7 +142,7 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
     total, before = ledger.counts()
     if sum(before.values()) >= total:
         return
-    if options.ca_file is not None:  # Twisted's trust roots are OpenSSL's, which reads this
+    if options.ca_file is not None:  # Twisted uses OpenSSL's trust roots, and OpenSSL reads this variable
         os.environ["SSL_CERT_FILE"] = str(options.ca_file)
     import scrapy
     from scrapy.crawler import CrawlerProcess

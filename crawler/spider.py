@@ -1,7 +1,7 @@
 """The Scrapy spider: workers that take domains from the ledger and visit them through Scrapy's downloader.
 
-Visits are coroutines that await `engine.download_async`; nothing goes through Scrapy's scheduler, so there is no queue
-of requests to grow, to lose in a crash, or to replay: memory depends on the number of workers, not on the list.
+Visits are coroutines that await `engine.download_async` and bypass Scrapy's scheduler. Without its request queue,
+memory depends on the number of workers, not on the list, and a crash loses no queued requests.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ class FileSpider(scrapy.Spider):
         return spider
 
     async def start(self) -> AsyncIterator[Any]:
-        """Runs the workers to their end; yields no request of its own."""
+        """Runs the workers until the list is done; yields no requests itself."""
         domains = self._ledger.take()
         try:
             async with self._resolver, asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
                     group.create_task(self._work(domains))
-        except BaseExceptionGroup as error:  # Scrapy would only log it
+        except BaseExceptionGroup as error:  # Scrapy would log the exception and go on
             self._faults.extend(error.exceptions)
         return
-        yield  # makes this an asynchronous generator, as Scrapy wants it
+        yield  # makes this an asynchronous generator, which Scrapy requires
 
     async def _work(self, domains: Any) -> None:
         for domain, _ in domains:
-            assert Pins.current is not None  # noqa: S101 - Scrapy made it before it made us
+            assert Pins.current is not None  # noqa: S101 - Scrapy creates it before the spider
             visit = Visit(
                 domain=domain,
                 limits=self._limits,
@@ -126,7 +126,7 @@ class FileSpider(scrapy.Spider):
         )
 
     def headers_received(self, headers: Any, body_length: Any, request: Any, **_: Any) -> None:  # noqa: ARG002
-        """Notes length and kind. For a HEAD without Content-Length Scrapy says 0, which is taken for unknown."""
+        """Notes length and kind. For a HEAD without Content-Length Scrapy reports 0, which we treat as unknown."""
         ask: Ask = request.meta[ASK]
         kind = (headers.get(b"Content-Type") or b"").split(b";")[0].strip().lower()
         ask.html = kind in (b"", b"text/html", b"application/xhtml+xml")
@@ -135,7 +135,7 @@ class FileSpider(scrapy.Spider):
         ask.length = int(length) if length.isdigit() and int(length) > 0 and not ask.encoded else None
 
     def bytes_received(self, data: bytes, request: Any, **_: Any) -> None:
-        """Stops the download when the rest is of no use. (Stopping at the headers would lose the server's address.)"""
+        """Stops the download when the rest is not needed. (Stopping at the headers would lose the server's address.)"""
         ask: Ask = request.meta[ASK]
         ask.received += len(data)
         if ask.enough:
@@ -143,7 +143,7 @@ class FileSpider(scrapy.Spider):
 
 
 _CAUSES: tuple[tuple[type[BaseException], Outcome], ...] = (
-    (CannotResolveHostError, Outcome.OTHER_ADDRESS),  # its pin is gone: no connection to it is allowed now
+    (CannotResolveHostError, Outcome.OTHER_ADDRESS),  # it is no longer pinned, so connections to it are not allowed
     (DownloadTimeoutError, Outcome.TIMEOUT),
     (DownloadConnectionRefusedError, Outcome.CONNECTION_FAILED),
     (ResponseDataLossError, Outcome.PROTOCOL_ERROR),
@@ -156,7 +156,7 @@ def _cause(error: Exception) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     text = f"{type(error).__name__}: {error}"
-    reasons = getattr(error.__cause__, "reasons", ())  # Twisted's, which Scrapy's exception has only as text
+    reasons = getattr(error.__cause__, "reasons", ())  # Twisted's exception, of which Scrapy's holds only the text
     if any(reason.check(ParseError) for reason in reasons):
         return RefusedError(Outcome.PROTOCOL_ERROR, text)
     for kind, outcome in _CAUSES:

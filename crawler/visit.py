@@ -2,8 +2,8 @@
 
 Order: resolve once and pin; robots.txt; then pages by breadth. After each page the files that it names are probed; as
 soon as a page has files of at least the minimum size, the largest of them (below the maximum) is the result and the
-domain is left alone. Every URL, redirect hops included, must be on the same registered domain, of the start's scheme
-and port, at the same address, and allowed by robots.txt.
+visit ends. Every URL, redirect hops included, must have the registered domain, scheme, port and address of the start
+page, and be allowed by robots.txt.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Outcome(StrEnum):
     TIME_BUDGET = "time_budget"
     PROTOCOL_ERROR = "protocol_error"
     INTERNAL_ERROR = "internal_error"
-    """A fault of ours, met on this domain; its detail belongs into an issue."""
+    """A bug of Upshift, triggered by this domain; please report the detail."""
 
 
 NO_HTTP = (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.TLS_ERROR, Outcome.PROTOCOL_ERROR)
-"""No page can be had from a host that answers like this."""
+"""Outcomes after which no page of the host can be fetched."""
 
 
 class Want(StrEnum):
-    """What a request is for; it decides when the download is stopped."""
+    """Purpose of a request; determines when its download is stopped."""
 
     ROBOTS = "robots"
     PAGE = "page"
@@ -70,7 +70,7 @@ class Want(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Ask:
-    """A request, and what has been seen of its answer so far."""
+    """A request, and the part of its response received so far."""
 
     url: str
     want: Want
@@ -87,7 +87,7 @@ class Ask:
 
     @property
     def enough(self) -> bool:
-        """Whether the rest of the body is of no use."""
+        """Whether the rest of the body is not needed."""
         if self.want is Want.ROBOTS or (self.want is Want.PAGE and self.html):
             return self.received >= self.max_page_bytes
         return self.length is not None or self.received >= self.min_size
@@ -95,7 +95,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back."""
+    """The response."""
 
     status: int
     headers: dict[str, str]
@@ -106,12 +106,12 @@ class Reply:
 
 
 Fetch = Callable[[Ask], Awaitable[Reply]]
-"""Makes one request. Raises RefusedError with a cause when there is no answer."""
+"""Makes one request. Raises RefusedError with a cause if there is no response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Budgets of a visit; the plan of the crawl."""
+    """Budgets of a visit."""
 
     min_size: int = 1_000_000
     max_size: int = 100_000_000
@@ -148,14 +148,14 @@ class Visit:
     _result: Result = field(init=False)
     _address: str = ""
     _hosts: dict[str, RefusedError | None] = field(default_factory=dict)
-    """Hosts asked for in this visit: None where they are pinned."""
+    """Host -> why it cannot be used in this visit, None if it is pinned."""
     _robots: dict[str, Robots] = field(default_factory=dict)
     _probed: set[str] = field(default_factory=set)
     _best: Found | None = None
     _trouble: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> Result:
-        """Visits the domain; whatever happens, there is a result."""
+        """Visits the domain. Always returns a result."""
         self._result = Result(domain=self.domain, outcome=Outcome.NO_FILE)
         try:
             async with asyncio.timeout(self.limits.domain_s) as self._budget:
@@ -164,7 +164,7 @@ class Visit:
             self._result.outcome, self._result.detail = error.cause, error.detail[:MAX_DETAIL]
         except TimeoutError:
             self._result.outcome = Outcome.TIME_BUDGET
-        except Exception as error:  # one site's oddity must not end the crawl, now and at each restart
+        except Exception as error:  # one unusual site must not end the crawl, now and after each restart
             self._result.outcome = Outcome.INTERNAL_ERROR
             self._result.detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]
         finally:
@@ -219,7 +219,7 @@ class Visit:
                         queue.append((link, depth + 1))
 
     async def _settle(self, host: str) -> None:
-        """Resolves the domain, once, and chooses the address that the whole visit stays at."""
+        """Resolves the domain once, and chooses the address that the whole visit uses."""
         admit(self.blocks, host)
         answer = await self._resolve(host)
         self._result.cname_chain = " ".join(answer.chain) or None
@@ -243,7 +243,7 @@ class Visit:
             raise RefusedError(Outcome.DNS_ERROR, error.detail) from None
 
     def _fault(self, url: str) -> RefusedError | None:
-        """Why a URL is off limits, as far as that can be told without asking anybody."""
+        """Why a URL is out of scope, as far as its text shows; None if it is not."""
         start = urlsplit(self.limits.start.format(domain=self.domain))
         parts = urlsplit(url)
         if (parts.scheme, parts.port) != (start.scheme, start.port):
@@ -253,7 +253,7 @@ class Visit:
         return None
 
     async def _admit(self, url: str) -> Robots:
-        """The rules under which the URL may be fetched. Raises RefusedError where it may not."""
+        """The robots.txt rules that apply to the URL. Raises RefusedError if it may not be fetched."""
         fault = self._fault(url)
         if fault is not None:
             raise fault
@@ -273,14 +273,14 @@ class Visit:
         return robots
 
     async def _elsewhere(self, url: str) -> RefusedError | None:
-        """Why the URL's host is not at our address, None where it is; each host is asked for once."""
+        """Why the URL's host is not at our address, None if it is; each host is resolved once."""
         host = urlsplit(url).hostname or ""
         if host not in self._hosts:
             self._hosts[host] = await self._same_address(host)
         return self._hosts[host]
 
     async def _same_address(self, host: str) -> RefusedError | None:
-        """None where another host of the domain is at our address (it is pinned then)."""
+        """None if another host of the domain is at our address (it is pinned then)."""
         try:
             answer = await self._resolve(host)
         except RefusedError as error:
@@ -302,7 +302,7 @@ class Visit:
                 if error.cause == Outcome.BLOCKED:
                     raise
                 if error.cause in NO_HTTP and not self._robots:
-                    raise  # the start page would not come either: its cause says more than "no robots.txt"
+                    raise  # the start page would fail as well, and its cause says more than "no robots.txt"
                 return Robots(None)
             location = reply.headers.get("location")
             if not 300 <= reply.status < 400 or location is None:
@@ -336,7 +336,7 @@ class Visit:
 
     @asynccontextmanager
     async def _turn(self, want: Want) -> AsyncIterator[None]:
-        """The address's turn. Waiting for it does not count against the time budget of this domain."""
+        """Waits for the rate limit of the address. The wait does not count against the domain's time budget."""
         loop = asyncio.get_running_loop()
         left_s = (self._budget.when() or loop.time()) - loop.time()
         self._budget.reschedule(None)
@@ -345,7 +345,7 @@ class Visit:
             yield
 
     async def _follow(self, url: str, want: Want) -> tuple[str, Ask, Reply]:
-        """A request with its redirects, each hop admitted first."""
+        """A request with its redirects; each hop is checked first."""
         for _ in range(MAX_REDIRECTS + 1):
             ask, reply = await self._request(url, want, await self._admit(url))
             location = reply.headers.get("location")
@@ -358,7 +358,7 @@ class Visit:
         raise RefusedError(Outcome.TOO_MANY_REDIRECTS, url)
 
     async def _probe(self, url: str, depth: int) -> None:
-        """Finds out a file's size: by HEAD, and where that does not tell, by a GET that is stopped early."""
+        """Finds a file's size: by HEAD, or, if the response has no length, by a GET that is stopped early."""
         if url in self._probed or len(self._probed) >= self.limits.probes or self._fault(url) is not None:
             return
         self._probed.add(url)
@@ -366,7 +366,7 @@ class Visit:
             final, ask, reply = await self._follow(url, Want.HEAD)
             if reply.status in (200, 204) and (ask.length or ask.encoded):
                 self._weigh(final, ask, depth)
-            elif reply.status in (200, 204, 403, 405, 500, 501):  # servers that know GET only
+            elif reply.status in (200, 204, 403, 405, 500, 501):  # servers that support GET only
                 final, ask, reply = await self._follow(final, Want.SIZE)
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
@@ -376,7 +376,7 @@ class Visit:
             self._trouble[error.cause] += 1
 
     def _weigh(self, url: str, ask: Ask, depth: int) -> None:
-        """Takes a file for the result where it is the largest so far, and within bounds."""
+        """Takes a file as the result if it is the largest so far, and within bounds."""
         if ask.encoded:
             self._trouble["encoded body"] += 1
             return

@@ -1,4 +1,4 @@
-"""How visits get to servers: names, block lists, which addresses may be contacted, and pace."""
+"""How visits reach servers: DNS, block lists, address policy, and rate limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKED, ADDRESS_REFUSED, NO_ADDRESS = "blocked", "address_refused", "no_address
 
 
 class NotAskedError(Exception):
-    """No packet left for the server.
+    """No packet was sent to the server.
 
     Attributes:
         failure: blocked, address_refused, dns_error, no_such_domain or no_address.
@@ -39,17 +39,17 @@ class Access:
     resolver: Resolver
     blocks: BlockLists
     names: TokenBucket
-    """The rate of domains looked up."""
+    """Rate limit of DNS look-ups."""
     rate: TokenBucket
-    """The rate of handshakes and probes."""
+    """Rate limit of handshakes and probes."""
     lanes: Lanes
-    """Rate and places of each server address."""
+    """Rate and concurrency limits per server address."""
     places: asyncio.Semaphore
-    """Servers asked at the same time."""
+    """Limits the servers contacted at the same time."""
     ipv6: bool = False
 
     def admit(self, domain: str, address: str | None = None) -> None:
-        """Raises NotAskedError where the domain or the address is to be left alone."""
+        """Raises NotAskedError if the domain or the address must not be contacted."""
         try:
             self.blocks.check(domain, address)
         except BlockedError as error:
@@ -59,10 +59,10 @@ class Access:
             raise NotAskedError(ADDRESS_REFUSED, refusal)
 
     async def address(self, subject: Subject) -> tuple[str, tuple[str, ...]]:
-        """The address to ask (the crawl's while DNS still names it, else the first that may be contacted), and CNAMEs.
+        """The address to contact (the crawl's if DNS still returns it, else the first allowed one), and CNAMEs.
 
         Raises:
-            NotAskedError: no such address.
+            NotAskedError: there is none.
         """
         self.admit(subject.domain)
         await self.names.turn()
@@ -85,7 +85,7 @@ class Access:
 
     @asynccontextmanager
     async def turn(self, domain: str, address: str) -> AsyncIterator[None]:
-        """Waits until the address may be asked, and holds its place for the time of the block.
+        """Waits until the address may be contacted, and holds its slot during the block.
 
         Raises:
             NotAskedError: its owner opted out while it waited.
@@ -98,7 +98,7 @@ class Access:
 
 @lru_cache(maxsize=1 << 16)
 def _refusal(address: str) -> str | None:
-    """Why an address may not be contacted, None where it may. One address of a CDN serves thousands of domains."""
+    """Why an address may not be contacted, None if it may. Cached: a CDN's address serves thousands of domains."""
     try:
         check_public(address)
     except ReachError as error:

@@ -41,7 +41,7 @@ def compose(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON document.")] = False,
 ) -> None:
-    """N targets per provider that support all options: seeded, stratified by rank, and an account of the rest."""
+    """Choose N targets per provider that support all options: seeded, stratified by rank, with reasons for the rest."""
     from survey.compose import Require, account
     from survey.compose import compose as choose
     from upshift.files import store
@@ -85,7 +85,7 @@ def _rows(tables: list[Any]) -> list[dict[str, Any]]:
 
 
 def _table(rows: Any, sources: list[Any]) -> Any:
-    """A table with every column of the sources, those of `Target` first, as each source has them."""
+    """A table with all columns of the sources, those of `Target` first, with their types in the sources."""
     import pyarrow as pa
 
     fields: dict[str, Any] = {}

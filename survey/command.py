@@ -27,8 +27,8 @@ Place = Callable[[str | None, str | None, Mapping[str, str]], AbstractContextMan
 Isolation = Annotated[
     str | None,
     typer.Option(
-        help="Where kernel settings are made: netns (a namespace), host, or here (they are already right)."
-        " Default: here in a lab or where they are right, else netns."
+        help="Where kernel settings are changed: netns (a namespace), host, or here (they are already correct)."
+        " Default: here in a lab or if they are correct, else netns."
     ),
 ]
 
@@ -38,7 +38,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
 
     Args:
         survey: its options are those of `Options`, its own settings, and `--json`.
-        place: where its programs start; only for one that needs kernel settings.
+        place: where its programs start; only for a survey that needs kernel settings.
     """
     shared = {entry.name for entry in fields(Options)}
     own = {entry.name for entry in fields(survey.settings)}
@@ -51,7 +51,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         if survey.contact:
             arguments.check_contact(options.contact)
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
-        engine.check(survey, options, settings)  # before a place is made for it
+        engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Start | None] = nullcontext()
         if place is not None and survey.kernel:
             opened = place(given["isolation"], options.nameserver, survey.kernel)
@@ -97,7 +97,7 @@ def _filling(annotation: Any, columns: str) -> Any:
 
 
 def _tell(survey: Survey, summary: Summary, out: Path, *, as_json: bool) -> None:
-    """What was read, and the figures."""
+    """Prints what was read, and the figures."""
     from survey.figures import as_document, print_figures
 
     found = survey.figures(summary.records)
@@ -131,7 +131,7 @@ def figures(
         list[Path] | None, typer.Option(help="Also draw them to this file: .svg or .png; may be repeated.")
     ] = None,
 ) -> None:
-    """Shares of what servers support, with 95 % intervals: in all, by rank, by provider."""
+    """Shares of what servers support, with 95 % intervals: overall, by rank, by provider."""
     from survey import figures as counted
     from upshift.files import store
 
@@ -160,7 +160,7 @@ def figures(
 
 
 def survey_of(path: Path) -> Survey:
-    """The survey that made a file of results. Raises UsageError where none did."""
+    """The survey that wrote a file of results. Raises UsageError for any other file."""
     from survey.surveys import ALL
     from upshift.files import store
 

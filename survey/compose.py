@@ -1,17 +1,17 @@
 """The target set of a campaign, chosen from mapped and surveyed targets.
 
-It stands in the survey's room because what it asks of a target, "supports the options", is the survey's word: the
-columns `ecn`, `sack`, `window_scaling` and `quic` mean what this room writes into them.
+It belongs to the survey package because its criterion, "supports the options", is the survey's: this package defines
+and writes the columns `ecn`, `sack`, `window_scaling` and `quic`.
 
 The choice:
 
 - One target per domain. Rows of the same domain and file are joined (one file may bring the options, another QUIC).
 - Only targets that support what is required; a target that was not surveyed does not count as supporting.
 - Per provider, strata by rank (1-1,000, -10,000, -100,000, -1,000,000, beyond, without rank), each with its share of
-  the places (largest remainders), so that the set has the ranks of what was eligible, whatever the draw.
+  the places (largest remainders), so that ranks in the set are distributed as among the eligible targets.
 - Within a stratum the domains with the smallest SHA-256 of seed and domain: the same seed gives the same set, the order
-  of the input does not matter, and a list that gained or lost a few domains changes a few places only.
-- Targets of an earlier set (`union`) stay, whatever they support now; the others fill up what is missing.
+  of the input does not matter, and if a list gains or loses a few domains, only a few places change.
+- Targets of an earlier set (`union`) stay, even if they no longer support the options; new ones fill the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from survey.shares import RANK_BUCKETS
 from upshift.domain import Provider
 
 Row = Mapping[str, Any]
-"""A target as a dictionary: all columns of the file, those that `Target` does not know too."""
+"""A target as a dictionary: all columns of the file, also those that `Target` does not have."""
 
 
 class Require(StrEnum):
@@ -52,7 +52,7 @@ NOT_CHOSEN = "not drawn: enough others"
 
 @dataclass(slots=True, kw_only=True)
 class Share:
-    """What became of one provider's targets."""
+    """The composition of one provider's targets."""
 
     wanted: int
     seen: int = 0
@@ -60,7 +60,7 @@ class Share:
     """From the earlier set."""
     eligible: int = 0
     chosen: int = 0
-    """Kept ones included."""
+    """Including kept ones."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> targets."""
     strata: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -74,20 +74,20 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
-    """A target set, and the account of how it came about."""
+    """A target set, and how it was chosen."""
 
     rows: list[Row]
     shares: dict[str, Share]
     dropped: list[tuple[str, str, str, str]]
     """(domain, url, provider, reason), every row that is not in the set."""
     kept_without_support: list[str]
-    """Domains of the earlier set that lack what is required; they are in the set."""
+    """Domains of the earlier set that do not meet the requirement; they are in the set."""
 
 
 def lacks(row: Row, require: Require) -> str | None:
-    """Why a target is not eligible, None where it is."""
+    """Why a target is not eligible, None if it is."""
     if not row["url"].startswith("https://"):
-        return "its URL is not https, which is all that campaigns download"
+        return "its URL is not https; campaigns download https only"
     columns = _COLUMNS[require]
     unknown = [name for name in columns if row.get(name) is None]
     without = [name for name in columns if row.get(name) is False]
@@ -113,7 +113,7 @@ def _order(seed: int, domain: str) -> bytes:
 
 
 def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
-    """Places per stratum in proportion to its size: largest remainders, of a tie the larger stratum, then the name."""
+    """Places per stratum in proportion to its size: largest remainders; in a tie the larger stratum, then by name."""
     total = sum(sizes.values())
     places = min(places, total)
     if total == 0:
@@ -126,7 +126,7 @@ def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
 
 
 def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
-    """One row per domain, and what was left out. Of several files of a domain the first that is named stays."""
+    """One row per domain, and the rows left out. Of several files of a domain the first one is kept."""
     found: dict[str, dict[str, Any]] = {}
     dropped: list[tuple[Row, str]] = []
     for row in rows:
@@ -151,15 +151,15 @@ def compose(
     seed: int,
     earlier: Sequence[Row] = (),
 ) -> Composition:
-    """Chooses a target set (the rules stand at the top of this module).
+    """Chooses a target set (rules: at the top of this module).
 
     Args:
         rows: targets, in the order in which files of one domain take precedence.
         per_provider: places for each provider.
-        other: places for targets of no provider.
+        other: places for targets without a provider.
         require: what they must support.
-        seed: another seed is another draw.
-        earlier: targets that stay.
+        seed: of the random draw.
+        earlier: targets to keep.
     """
     shares: dict[str, Share] = {}
     chosen: list[Row] = []

@@ -29,7 +29,7 @@ from upshift.progress import Progress
 from upshift.system import process
 
 FLUSH_S = 0.2
-"""How often what is found goes into the ledger: a kill costs the work of this time at most."""
+"""Interval of commits to the ledger: a kill loses at most the work of this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,14 @@ class Summary:
 
     records: list[Record]
     subjects: Subjects | None
-    """What was read; None where the ledger had the list already."""
+    """What was read; None if the list was in the ledger already."""
     complaints: list[str]
-    """Block lists that became unreadable on the way."""
+    """Block lists that became unreadable during the run."""
     remarks: list[Remark]
 
 
 def plan_of(survey: Survey, options: Options, settings: Any) -> dict[str, Any]:
-    """What decides the results, as JSON can hold it: a resumed run must have the same."""
+    """Options that affect the results, as JSON values: a resumed run must have the same."""
     own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in survey.unplanned}
     shared = {name: getattr(options, name) for name in PLANNED}
     return {
@@ -73,18 +73,18 @@ def run(
     start: Start | None = None,
     now: Callable[[], float] = time.time,
 ) -> Summary:
-    """Runs a survey, or goes on from its ledger, and writes its results.
+    """Runs a survey, or resumes it from its ledger, and writes its results.
 
     Args:
-        survey: what to ask.
-        options: what every survey has.
+        survey: its description.
+        options: those of every survey.
         settings: the survey's own options, a value of `survey.settings`.
         start: starts its programs; None: here.
         now: Unix time, for `surveyed_at`.
 
     Raises:
         UsageError: a broken list, ledger or block list, with file and line; options that contradict each other.
-        PlaceError: this host cannot do it.
+        PlaceError: this host cannot run it.
     """
     check(survey, options, settings)
     blocks = BlockLists(block_list_paths(options.block_list, options.opt_out))
@@ -110,7 +110,7 @@ def run(
 
 
 def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool]]:
-    """Column of a target -> domain -> value, where a record says one."""
+    """Column of a target -> domain -> value, for records that have one."""
     return {
         column: {record.domain: value for record in records if (value := says(record)) is not None}
         for column, says in survey.targets.items()
@@ -152,7 +152,7 @@ async def _visit_all(
     start: Start,
     now: Callable[[], float],
 ) -> list[Remark]:
-    """Visits every subject that is not done."""
+    """Visits all pending subjects."""
     total, outcomes = ledger.counts()
     finished: list[Finished] = []
 
@@ -186,7 +186,7 @@ async def _visit_all(
 async def _work(
     survey: Survey, visit: Visit, subjects: Iterator[Subject], finished: list[Finished], now: Callable[[], float]
 ) -> None:
-    """Visits one subject after another, until none is left."""
+    """Visits subjects one after another until none is left."""
     for subject in subjects:
         record = survey.record(domain=subject.domain, rank=subject.rank, provider=subject.provider, surveyed_at=now())
         try:
@@ -203,7 +203,7 @@ def _show(survey: Survey, progress: Progress, total: int, outcomes: Counter[str]
 
 
 def allow_many_files(sockets: int) -> None:
-    """Raises the limit of open files, which programs inherit. Raises UsageError where it stays too low."""
+    """Raises the limit of open files, which programs inherit. Raises UsageError if it stays too low."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < sockets + 64:

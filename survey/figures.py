@@ -1,4 +1,4 @@
-"""The figures of a survey, whatever it asked: as JSON, as CSV, for people, and drawn (`survey.picture`)."""
+"""The figures of any survey: as JSON, as CSV, as printed tables, and drawn (`survey.picture`)."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from upshift.terminal import console, print_line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """A whole by categories: failures by cause, versions."""
+    """A total split by category: failures by cause, versions."""
 
     title: str
-    """For people."""
+    """Heading of its printed table."""
     heading: tuple[str, str]
-    """Of the categories, and of their shares."""
+    """Column headings of the categories, and of their shares."""
     group: str
-    """Who is shared, for CSV: `all hosts`."""
+    """The group in CSV: `all hosts`."""
     shares: Mapping[str, Share]
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Category -> what people read; the category itself where it is not here."""
+    """Category -> its printed name; categories without an entry are printed as they are."""
     shown: bool = True
-    """To people; JSON and CSV have it anyway."""
+    """Whether to print it; JSON and CSV always have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the records of a survey add up to."""
+    """Summary of a survey's records."""
 
     title: str
-    """A sentence for people, which names the whole that shares are of."""
+    """The printed sentence above the table, which says what the shares are of."""
     counts: Mapping[str, int]
     """`domains`, and what else was counted."""
     shares: Mapping[str, Mapping[str, Share]]
     """Group (all, rank buckets, providers) -> share's name -> share."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Share's name -> what people read; the name itself where it is not here."""
+    """Share's name -> its printed name; names without an entry are printed as they are."""
     paper: Mapping[str, float] = field(default_factory=dict)
-    """Share's name -> what the ANRW 2023 paper has [%]."""
+    """Share's name -> its value in the ANRW 2023 paper [%]."""
     breakdowns: Mapping[str, Breakdown] = field(default_factory=dict)
     singles: Mapping[str, Share] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     """Further plain data for JSON."""
     notes: Sequence[str] = ()
-    """Sentences for people."""
+    """Sentences printed after the tables."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the shares."""
+        """Names of the shares."""
         return tuple(next(iter(self.shares.values()), {}))
 
     def label(self, name: str) -> str:
@@ -61,7 +61,7 @@ PAPER = "the ANRW 2023 paper"
 
 
 def as_document(found: Figures) -> dict[str, Any]:
-    """The figures as plain data; shares from 0 to 1, None where there is nothing to share."""
+    """The figures as plain data; shares from 0 to 1, None if n is 0."""
     parts = {name: breakdown.shares for name, breakdown in found.breakdowns.items()}
     return {
         **found.counts,
@@ -80,7 +80,7 @@ CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high")
 
 
 def as_rows(found: Figures) -> Iterator[tuple[Any, ...]]:
-    """The figures as rows of a CSV file, `CSV_HEADER` first; shares from 0 to 1, empty where there is nothing."""
+    """The figures as rows of a CSV file, `CSV_HEADER` first; shares from 0 to 1, empty if n is 0."""
     yield CSV_HEADER
     tables = [("shares", group, shares) for group, shares in found.shares.items()]
     tables += [(name, breakdown.group, breakdown.shares) for name, breakdown in found.breakdowns.items()]
@@ -92,7 +92,7 @@ def as_rows(found: Figures) -> Iterator[tuple[Any, ...]]:
 
 
 def print_figures(found: Figures, stream: TextIO) -> None:
-    """Prints the figures for people, as wide as the terminal: shares in per cent, with 95 % intervals."""
+    """Prints the figures as tables in the terminal's width: shares in per cent, with 95 % intervals."""
     to = console(stream)
     rows: list[list[str | Share]] = [
         [group, *shares.values(), f"{next(iter(shares.values())).n:,}"] for group, shares in found.shares.items()

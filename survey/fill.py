@@ -1,4 +1,4 @@
-"""A targets file again, with columns filled in from a survey."""
+"""Copies a targets file, with columns filled in from a survey."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from upshift.files import targets
 
 
 def check_targets_out(source: Path, out: Path, targets_out: Path | None) -> None:
-    """Raises UsageError for an input that has no targets, or files that would overwrite each other."""
+    """Raises UsageError for an input that is a top list, or files that would overwrite each other."""
     subjects = read_subjects(source)
     if targets_out is None:
         return
@@ -28,8 +28,8 @@ def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool]
 
     Args:
         source: a targets file.
-        out: the file to write, whole or not at all.
-        found: column -> domain -> value; other domains keep what they had.
+        out: the file to write, atomically.
+        found: column -> domain -> value; other domains keep their values.
     """
     table = targets.read(source, needs=("domain",))
     domains = table.column("domain").to_pylist()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def wrong_settings(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Settings of this network namespace that are not as they have to be: sysctl name -> value here.
+    """Settings of this network namespace that differ from the required ones: sysctl name -> value here.
 
     Args:
         wanted: setting, relative to /proc/sys -> value.

@@ -1,4 +1,4 @@
-"""The ledger of a survey: which subjects are done, and what was found, as one document each."""
+"""The ledger of a survey: which subjects are done, and the result of each as one JSON document."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from upshift.outreach import ledger
 Record = TypeVar("Record")
 
 _KNOWN = ("provider", "server_ip", "alt_svc")
-"""What a subject has beside its domain and rank."""
+"""Fields of a subject besides domain and rank."""
 
 _OF_SUBJECT = ("domain", "rank", "provider")
-"""What a record has from its subject; the rest of it is the document."""
+"""Fields that a record takes from its subject; the others form the document."""
 
 
 def document_of(record: Any) -> dict[str, Any]:
-    """What was found, of a record that is a dataclass: all that its subject does not say."""
+    """The fields of a record (a dataclass) that do not come from its subject."""
     return {name: getattr(record, name) for name in _found_columns(record.__class__)}
 
 
-@cache  # it is asked for thousands of times a second
+@cache  # called thousands of times a second
 def _found_columns(record_type: Any) -> tuple[str, ...]:
     return tuple(column.name for column in fields(record_type) if column.name not in _OF_SUBJECT)
 
@@ -37,13 +37,13 @@ class Ledger(ledger.Ledger):
     def fill(self, subjects: Iterable[Subject]) -> int:
         """Writes the subjects into the ledger, all of them or none; returns how many.
 
-        A broken list (UsageError) leaves no ledger, so that the corrected one is not another survey.
+        A broken list (UsageError) leaves no ledger behind, so the corrected list can use the same file.
         """
         with self._filling():
             return self._add(_entry(subject) for subject in subjects)
 
     def take(self) -> Iterator[Subject]:
-        """Subjects that are not done, in the order of the list, read lazily; each is given once per open ledger."""
+        """Pending subjects in the order of the list, read lazily; each once per open ledger."""
         return map(_subject, self.entries())
 
     def records(self, record_type: Callable[..., Record]) -> Iterator[Record]:

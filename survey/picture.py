@@ -16,7 +16,7 @@ _INK = "#1b1f27"
 
 
 def draw(found: Figures, kind: str) -> bytes:
-    """The picture as `svg` or `png` (160 dpi). The same figures give the same bytes: no date, a fixed salt for ids."""
+    """The picture as `svg` or `png` (160 dpi). Reproducible: no date, a fixed salt for ids."""
     import matplotlib as mpl
 
     style: Any = {
@@ -91,10 +91,10 @@ def _breakdown(axis: Any, breakdown: Breakdown | None) -> None:
 
 
 def _bars(axis: Any, at: list[float], shares: list[Share], width: float, style: Mapping[str, str]) -> None:
-    """Bars with their intervals; of nothing, no bar."""
+    """Bars with their intervals; no bar if n is 0."""
     shown = [(place, share) for place, share in zip(at, shares, strict=True) if share.n]
     heights = [share.share * 100 for _, share in shown]
-    # A share of 0 or 1 is an end of its interval, less an ulp perhaps.
+    # A share of 0 or 1 is an end of its interval, up to rounding.
     below = [max(0.0, (share.share - share.low) * 100) for _, share in shown]
     above = [max(0.0, (share.high - share.share) * 100) for _, share in shown]
     error = {"ecolor": _INK, "capsize": 1.5, "error_kw": {"linewidth": 0.8}}

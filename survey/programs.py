@@ -1,6 +1,6 @@
 """Probers: programs that take many requests over a pipe and answer each with a record of fixed size.
 
-What is said is the survey's (`Program`); processes, pipes, back-pressure and a restart after a crash are here.
+A survey defines the messages (`Program`); this module has processes, pipes, back-pressure and restarts after crashes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Reply = TypeVar("Reply")
 READ_BYTES = 1 << 18
 
 MOST_UNSENT_BYTES = 1 << 20
-"""Requests that wait for room in a pipe; further requests wait."""
+"""Most requests queued for a pipe; further callers wait."""
 
 MOST_CRASHES = 3
-"""In a row without a reply between: then the program is at fault, or what it is asked."""
+"""Crashes in a row without a reply in between, after which we give up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Generic[Request, Reply]):
-    """A prober and its language.
+    """A prober and its protocol.
 
     It writes one line on standard output when it is ready, then replies; it reads requests from standard input, and
     ends when that ends.
@@ -37,18 +37,18 @@ class Program(Generic[Request, Reply]):
 
     argv: Sequence[str]
     encode: Callable[[int, Request], bytes]
-    """A request with its number (32 bits, unsigned)."""
+    """Encodes a request with its number (32 bits, unsigned)."""
     reply_bytes: int
     decode: Callable[[bytes], Iterable[tuple[int, Reply]]]
-    """Numbers and replies of some whole replies."""
+    """Decodes complete replies: their numbers and contents."""
     greeted: Callable[[bytes], None]
-    """Reads the first line. Raises PlaceError where the program cannot work."""
+    """Reads the first line. Raises PlaceError if the program cannot work."""
 
 
 class Programs(Generic[Request, Reply]):
     """One or more processes of a prober. Use it as an asynchronous context manager.
 
-    A process that ends before its work is started again, and asked again what it has not answered.
+    A process that ends early is restarted, and gets its unanswered requests again.
 
     Args:
         program: what to start.
@@ -56,7 +56,7 @@ class Programs(Generic[Request, Reply]):
         count: processes.
 
     Raises:
-        PlaceError: on entering, where the program cannot work; later, where it ended `MOST_CRASHES` times in a row.
+        PlaceError: on entering, if the program cannot work; later, if it crashed `MOST_CRASHES` times in a row.
     """
 
     def __init__(self, program: Program[Request, Reply], start: Start, *, count: int = 1) -> None:
@@ -96,7 +96,7 @@ class Programs(Generic[Request, Reply]):
 
 
 class _Process(Generic[Request, Reply]):
-    """One process and who waits for it."""
+    """One process and its pending requests."""
 
     def __init__(self, program: Program[Request, Reply], start: Start) -> None:
         self._program = program
@@ -119,11 +119,11 @@ class _Process(Generic[Request, Reply]):
         return int(self._child.pid)
 
     def start(self) -> None:
-        """Starts the program; by the thread of the event loop, since a program ends with the thread that started it."""
+        """Starts the program; in the thread of the event loop, since a program ends with the thread that started it."""
         self._child = self._start(self._program.argv)
 
     async def listen(self) -> None:
-        """Waits until the program is ready; from then on its replies are taken. Raises PlaceError where it cannot."""
+        """Waits until the program is ready, then starts to read replies. Raises PlaceError if it cannot work."""
         self._program.greeted(await asyncio.to_thread(self._child.stdout.readline))
         loop = asyncio.get_running_loop()
         for pipe in (self._child.stdin, self._child.stdout):
@@ -161,7 +161,7 @@ class _Process(Generic[Request, Reply]):
         loop = asyncio.get_running_loop()
         self._number = number = (self._number + 1) & 0xFFFFFFFF
         data = self._program.encode(number, request)
-        if not self._outbox:  # whatever else is asked in this round of the loop goes with it
+        if not self._outbox:  # further requests of this loop iteration are sent together
             loop.call_soon(self._send)
         self._outbox.append(data)
         future: asyncio.Future[Reply] = loop.create_future()
@@ -170,7 +170,7 @@ class _Process(Generic[Request, Reply]):
 
     def _send(self) -> None:
         if not self._listening:
-            return  # it is being started again, and is then asked all that is not answered
+            return  # it is being restarted, and then gets all unanswered requests
         loop = asyncio.get_running_loop()
         descriptor = self._child.stdin.fileno()
         self._unsent += b"".join(self._outbox)
@@ -209,7 +209,7 @@ class _Process(Generic[Request, Reply]):
                 future.set_result(reply)
 
     def _crashed(self) -> None:
-        """The program ended before its work: it is started again, unless that was tried enough."""
+        """The program ended early: restarts it, up to `MOST_CRASHES` times."""
         self._deafen()
         code = self._child.stop()
         self._crashes += 1

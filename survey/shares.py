@@ -1,4 +1,4 @@
-"""Shares with their intervals, and the groups that they are given for: the same in all surveys."""
+"""Shares with their intervals, and the groups for which they are computed: the same in all surveys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Z95 = 1.959963984540054
 """The normal quantile of 0.975."""
 
 RANK_BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
-"""Ranks at which lists are cut, inclusive: groups of a survey reach up to each, strata of a set lie in between."""
+"""Upper ends of rank ranges: a survey's groups are 1 to each of them, strata of a target set lie in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +31,23 @@ class Share:
 
 
 def wilson(count: int, n: int, z: float = Z95) -> Share:
-    """The Wilson score interval (E. B. Wilson, JASA 22 (1927) 209): right for shares near 0 and 1, too.
+    """The Wilson score interval (E. B. Wilson, JASA 22 (1927) 209): valid for shares near 0 and 1, too.
 
-    Of nothing (n = 0) nothing is known: the share is NaN, the interval 0 to 1.
+    For n = 0 the share is NaN and the interval 0 to 1.
     """
     if n == 0:
         return Share(count=0, n=0, share=math.nan, low=0.0, high=1.0)
     p = count / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    # At the ends the interval touches them exactly; floating point would miss by an ulp.
+    # Shares of 0 and 1 are exact ends of the interval; floating point would miss them by an ulp.
     low = 0.0 if count == 0 else max(0.0, centre - half)
     high = 1.0 if count == n else min(1.0, centre + half)
     return Share(count=count, n=n, share=p, low=low, high=high)
 
 
 def plain(share: Share) -> dict[str, Any]:
-    """A share as plain data; None where there is nothing to share."""
+    """A share as plain data; None if n is 0."""
     return {
         "count": share.count,
         "n": share.n,
@@ -58,7 +58,7 @@ def plain(share: Share) -> dict[str, Any]:
 
 
 def cell(share: Share, *, digits: int | None = 1) -> str:
-    """A share for people: per cent, and the interval with so many digits after the point (None: no interval)."""
+    """A share as text: per cent, and the interval with this many decimals (None: no interval)."""
     if share.n == 0:
         return "-"
     if digits is None:
@@ -67,9 +67,9 @@ def cell(share: Share, *, digits: int | None = 1) -> str:
 
 
 def print_shares(to: Console, title: str, heading: Sequence[str], rows: Iterable[Sequence[str | Share]]) -> None:
-    """Prints a table of shares in per cent, whose first column is of words; intervals as far as there is room.
+    """Prints a table of shares in per cent; the first column is text.
 
-    They are to a tenth, to a whole per cent, or left out.
+    Depending on the terminal's width, intervals have one decimal, none, or are left out.
     """
     lines = list(rows)
     forms = [
@@ -82,7 +82,7 @@ def print_shares(to: Console, title: str, heading: Sequence[str], rows: Iterable
 
 
 class Ranked(Protocol):
-    """A record that has a place in groups."""
+    """A record that can be grouped."""
 
     rank: int | None
     provider: str | None
@@ -95,7 +95,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
     """Rank buckets, then providers, each with its records."""
     worst = max((record.rank or 0 for record in records), default=0)
     for previous, end in zip((0, *RANK_BUCKETS), RANK_BUCKETS, strict=False):
-        if worst > previous:  # a bucket that holds no more than the smaller one would say the same again
+        if worst > previous:  # skip a bucket with the same records as the smaller one
             yield f"rank <= {end:,}", [record for record in records if (record.rank or math.inf) <= end]
     for name in sorted({record.provider for record in records if record.provider is not None}):
         yield name, [record for record in records if record.provider == name]
@@ -104,7 +104,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
 def shares_by_group(
     records: Sequence[Record], everybody: str, counts: Mapping[str, Callable[[Record], bool]]
 ) -> dict[str, dict[str, Share]]:
-    """Group -> share's name -> share: of all (under the name `everybody`), of rank buckets, of providers.
+    """Group -> share's name -> share: of all records (named `everybody`), of rank buckets, of providers.
 
     Args:
         counts: share's name -> whether a record counts.

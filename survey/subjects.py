@@ -1,4 +1,4 @@
-"""Whom a survey asks: the domains of a top list, or those of a `targets` file with what is known of them."""
+"""The subjects of a survey: the domains of a top list, or the targets of a `targets` file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Subject:
 
     domain: str
     rank: int | None = None
-    """Position in the top list, from 1; of CrUX, the bucket."""
+    """Position in the top list, from 1; for CrUX, the rank bucket."""
     provider: str | None = None
-    """As `upshift map targets` found it; None where it was not mapped."""
+    """As `upshift map targets` found it; None if it was not mapped."""
     server_ip: str | None = None
     """The address seen by the crawl."""
     alt_svc: str | None = None
@@ -33,12 +33,12 @@ _MAPPED = ("provider", "asn", "rule")
 
 
 class Subjects:
-    """Iterates over the subjects of a file, once; a domain that comes again is skipped.
+    """Iterates over the subjects of a file, once; duplicate domains are skipped.
 
     Attributes:
         path: the file.
-        is_targets: whether it is a `targets` file; else it is a top list.
-        duplicates: rows skipped because their domain was there already.
+        is_targets: whether it is a `targets` file, not a top list.
+        duplicates: rows skipped because of a duplicate domain.
         broken: reason -> rows of the list that cannot be used.
         faults: the first of them.
     """
@@ -77,11 +77,11 @@ def read_subjects(path: Path, *, limit: int | None = None, shard: tuple[int, int
 
     Args:
         path: the file.
-        limit: how many subjects (of this shard) at most.
+        limit: most subjects (of this shard).
         shard: (number from 1, of how many), by hash of the domain.
 
     Raises:
-        UsageError: no such file; while it is iterated: a broken file, with its line.
+        UsageError: the file is missing; during iteration: a broken file, with the line.
     """
     return Subjects(path, limit=limit, shard=shard)
 
@@ -90,7 +90,7 @@ def _of_targets(path: Path) -> Iterator[Subject]:
     none = True
     for row in targets.values(path, (*_KNOWN, *_MAPPED)):
         none = False
-        # Before `upshift map targets` the provider is the default of the column, which says nothing.
+        # Before `upshift map targets` the provider is only the column's default.
         mapped = row["provider"] != Provider.OTHER or any(row[name] is not None for name in _MAPPED[1:])
         yield Subject(**{name: row[name] for name in _KNOWN}, provider=row["provider"] if mapped else None)
     if none:

@@ -1,8 +1,8 @@
-"""What a survey is: the description from which its command, its run and its figures are made.
+"""The description of a survey, from which its command, its run and its figures are made.
 
-A survey is one file in `survey/surveys/` with one value of kind `Survey`. It brings a visit (what to ask of one
-domain), a record (what was found: a row of its results) and figures (what records add up to). Subjects, ledger, resume,
-names, block lists, pace, progress, files and the command line are the engine's.
+A survey is one file in `survey/surveys/` with one value of kind `Survey`. It has a visit (what to measure
+for one domain), a record (one row of results) and figures (the summary of records). The engine provides subjects,
+ledger, resume, DNS, block lists, rate limits, progress, files and the command line.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Record: TypeAlias = Any
 """A dataclass: one row of results. It has `domain`, `rank`, `provider` and `surveyed_at`; the rest has defaults."""
 
 Visit = Callable[[Subject, Record], Awaitable[Record]]
-"""Asks one domain, and gives its record: the one that it got, or another. May raise `survey.access.NotAskedError`."""
+"""Surveys one domain, and returns its record: the given one, or another. May raise `survey.access.NotAskedError`."""
 
 Start = Callable[[Sequence[str]], process.Child]
-"""Starts a program with binary pipes, where the kernel's settings are right."""
+"""Starts a program with binary pipes, where the kernel's settings are correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user can set in every survey; the command line has one option for each field."""
+    """The options of every survey; the command line has one option for each field."""
 
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (.parquet, .csv).")]
     out: Annotated[Path, typer.Option("--out", "-o", help="Results, one row per domain (Parquet).")]
@@ -62,23 +62,23 @@ class Options:
 
 
 PLANNED = ("ipv6", "limit", "timeout")
-"""Of these options, what decides the results beside list and shard."""
+"""The options that affect the results, besides list and shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSettings:
-    """Of a survey that has no options of its own."""
+    """Settings of a survey without further options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that a run wants to tell beside its records."""
+    """A count that a run reports besides its records."""
 
     name: str
-    """In JSON."""
+    """Its name in JSON."""
     value: object
     sentence: str
-    """For people; told where the value is not 0."""
+    """The sentence to print if the value is not 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Context:
 
     options: Options
     settings: Any
-    """The survey's own options, a value of its `settings`."""
+    """The survey's own options: an instance of its `settings`."""
     access: Access
     start: Start
     user_agent: str
@@ -103,35 +103,35 @@ class Survey:
     """One kind of survey."""
 
     name: str
-    """Of the command `upshift survey NAME`; its files are of the kind `survey_NAME`."""
+    """Name of the command, `upshift survey NAME`, and of the file kind, `survey_NAME`."""
     help: str
-    """Of the command: the first line is a sentence."""
+    """Help of the command; the first line is a sentence."""
     record: type[Record]
     visits: Callable[[Context], AbstractAsyncContextManager[Visit]]
-    """Opens what visits share (sockets, programs), and gives the visit; `each` makes one of a plain coroutine."""
+    """Opens what visits share (sockets, programs), and yields the visit; `each` makes one from a plain coroutine."""
     figures: Callable[[Sequence[Record]], Figures]
     settings: type[Any] = NoSettings
     """A dataclass whose fields are this survey's own options, annotated for Typer."""
     check: Callable[[Any], None] = lambda _: None
-    """Looks at settings before anything is done. Raises UsageError."""
+    """Checks the settings before anything starts. Raises UsageError."""
     targets: Mapping[str, Callable[[Record], bool | None]] = field(default_factory=dict)
-    """Column of `Target` -> what a record says of it (None: nothing). With any, there is `--targets-out`."""
+    """Column of `Target` -> its value from a record (None: unknown). If not empty, the command has `--targets-out`."""
     outcome: Callable[[Record], str] = lambda record: record.failure or "ok"
-    """The word that the ledger and the progress have for a record."""
+    """A record's outcome in the ledger and the progress display."""
     good: Callable[[str], bool] = lambda outcome: outcome == "ok"
-    """Whether an outcome is not counted as failed in the progress."""
+    """Whether an outcome counts as success in the progress display."""
     refused: Callable[[Record, NotAskedError], None] = _refused
-    """Notes in a record why no packet left."""
+    """Notes in a record why no packet was sent."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Option of `Options` -> this survey's default."""
     unplanned: Collection[str] = ()
     """Settings that do not decide the results: a resumed survey may have others."""
     contact: bool = True
-    """Whether there is a place to say who asks (a user agent): `--contact` is required then."""
+    """Whether requests carry a contact (in the user agent): `--contact` is then required."""
     kernel: Mapping[str, str] = field(default_factory=dict)
-    """Kernel settings that it needs (relative to /proc/sys): its programs are started where they are so."""
+    """Kernel settings that it needs (relative to /proc/sys): its programs run where these are set."""
     visits_per_place: int = 1
-    """Domains under way per server that may be asked at the same time: more where most of them wait for names."""
+    """Concurrent visits per server that may be contacted at the same time: more if most visits wait for DNS."""
 
     @property
     def kind(self) -> str:

@@ -61,7 +61,7 @@ class ListingCommand(TyperCommand):
 
 
 def load(name: str) -> Any:
-    """The Typer command or group of that name. Raises UpshiftError where its extra is not installed."""
+    """The Typer command or group of that name. Raises UpshiftError if its extra is not installed."""
     target, _ = COMMANDS[name]
     module_name, _, attribute = target.partition(":")
     try:
@@ -150,7 +150,7 @@ _RESUMED = (("run",), ("demo",), ("crawl",), ("survey", "options"), ("survey", "
 
 
 def resuming(program: str, arguments: Sequence[str]) -> str | None:
-    """The command line that goes on with what these arguments began, None where nothing goes on."""
+    """The command line that goes on with what these arguments began, None if nothing goes on."""
     if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
         return None
     if Path(program).name == "__main__.py":

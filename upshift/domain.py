@@ -233,7 +233,7 @@ class Handshake:
     syn_sack: bool
     synack_sack: bool | None
     syn_window_scale: int | None
-    """The shift count, None where the option is absent."""
+    """The shift count, None if the option is absent."""
     synack_window_scale: int | None
     synack_seen: bool
     syn_timestamps: bool
@@ -284,7 +284,7 @@ class Download:
     outcome: str
     """One of `Outcome`."""
     failure: str | None
-    """One of `Failure`; None where the download is ok."""
+    """One of `Failure`; None if the download is ok."""
     failure_detail: str | None
     """What the client or the capture says of it, for a person."""
     http_status: int | None
@@ -310,7 +310,7 @@ class Download:
     dns_s: float | None
     """Time that the fresh DNS look-up of the measurement run (or of this download) took."""
     cnames: str | None
-    """Where the CNAME records of the look-up led, in order, as a JSON list; None where there was no look-up."""
+    """Where the CNAME records of the look-up led, in order, as a JSON list; None if there was no look-up."""
     connect_s: float | None
     """End of TCP's handshake; for QUIC, of QUIC's and TLS's."""
     tls_s: float | None
@@ -370,7 +370,7 @@ class Download:
 
     @property
     def accepted(self) -> bool | None:
-        """Whether it may enter a speed-up: False where it is void, disturbed or its treatment disproved, None where
+        """Whether it may enter a speed-up: False if it is void, disturbed or its treatment disproved, None where
         unproven."""
         is_disturbed = self.void_reason is not None or self.host_disturbance is not None
         return False if is_disturbed else self.treatment_ok

@@ -16,6 +16,7 @@ A failed download is none of these: it is a record with a cause (`upshift.domain
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UpshiftError(Exception):
@@ -77,21 +78,26 @@ class NoisyHostError(UpshiftError):
     exit_code = 3
 
 
+def not_found(path: Path | str, kind: str = "file", *, remedy: str = "check the path") -> UsageError:
+    """The error for a path that does not exist; `kind` is what was expected there, `file` or `folder`."""
+    return UsageError(f"{kind} not found", where=str(path), remedy=remedy)
+
+
 def unreadable(error: OSError) -> str:
     """Why a file cannot be opened or read, as `what` of a UsageError."""
     return "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant, None where none is near."""
-    import difflib  # only when somebody has mistyped
+    """The known name that was probably meant; None if none is similar."""
+    import difflib  # slow to import, and rarely needed
 
     close = difflib.get_close_matches(wrong.lower(), known, n=1) or difflib.get_close_matches(wrong, known, n=1)
     return close[0] if close else None
 
 
 def use_one_of(wrong: str, known: Iterable[str]) -> str:
-    """The remedy for a name that does not exist: the one that was probably meant, then all that there are."""
+    """The remedy for an unknown name: the name that was probably meant, then all valid names."""
     names = list(known)
     meant = nearest(wrong, names)
     listed = f"use one of: {', '.join(names)}"

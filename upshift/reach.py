@@ -54,7 +54,7 @@ def _unmapped(address: str | IPAddress) -> IPAddress:
 
 
 def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:
-    """The prefixes that the environment allows, or None where it sets no limit."""
+    """The prefixes that the environment allows, or None if it sets no limit."""
     text = (os.environ if environ is None else environ).get(ENVIRONMENT_VARIABLE)
     return None if text is None else parse_prefixes(text, where=ENVIRONMENT_VARIABLE)
 

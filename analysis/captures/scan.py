@@ -18,7 +18,7 @@ import upshift_native
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +131,7 @@ def readable(path: Path) -> Iterator[None]:
 def find_captures(path: Path) -> list[Path]:
     """The file itself, or all captures below a directory in order of name. Raises UsageError where there are none."""
     if not path.exists():
-        raise UsageError("no such file or directory", where=str(path), remedy="name a capture")
+        raise not_found(path, remedy="name a capture")
     if not path.is_dir():
         return [path]
     found = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())

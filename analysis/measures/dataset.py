@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.measures.comparisons import Design, read_design
 from upshift.domain import Download, Superseded
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 from upshift.files import store
 from upshift.files.config import parse_json, read_json
 
@@ -146,7 +146,7 @@ def output_folder(paths: Sequence[Path], out: Path | None) -> Path:
 
 def _downloads(path: Path) -> list[Download]:
     if not path.exists():
-        raise UsageError("folder not found", where=str(path), remedy="name the --out folder of `upshift run`")
+        raise not_found(path, "folder", remedy="name the --out folder of `upshift run`")
     file = path / "downloads.parquet"
     if not file.is_file():
         raise UsageError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from downloader.execution.journal import FILE_NAME, Journal
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 
 
 @contextlib.contextmanager
@@ -52,8 +52,10 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
     """
     paths = sorted(folder.glob(f"vantage/*/{FILE_NAME}"))
     if not paths:
-        what = "this folder holds no campaign" if folder.is_dir() else "folder not found"
-        raise UsageError(what, where=str(folder), remedy="name the --out of an upshift run")
+        remedy = "name the --out of an upshift run"
+        if not folder.is_dir():
+            raise not_found(folder, "folder", remedy=remedy)
+        raise UsageError("this folder holds no campaign", where=str(folder), remedy=remedy)
     with contextlib.ExitStack() as stack:
         journals: dict[str, Journal] = {}
         try:

@@ -1,6 +1,6 @@
 """The figures of the paper's section 6.1, from the records of a survey: shares with 95 % intervals.
 
-Hosts are those that completed a handshake; of the others only the causes are counted.
+Hosts are those that completed a handshake; for the others only the causes are counted.
 """
 
 from __future__ import annotations

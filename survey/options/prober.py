@@ -2,9 +2,9 @@
 
     python -m survey.options.prober TIMEOUT_S
 
-It runs where the kernel's settings are right (a namespace of its own), and says so first: one line of JSON, then
-records of fixed size. One process, one epoll(7): a handshake is a dozen system calls, and nothing waits for another.
-A connection is closed by RST (SO_LINGER 0): no TIME_WAIT here, nothing left to do there.
+It runs where the kernel's settings are correct (in its own namespace), and reports that first: one line of JSON, then
+records of fixed size. One process, one epoll(7): a handshake is a dozen system calls, and no handshake blocks another.
+A connection is closed by RST (SO_LINGER 0): no TIME_WAIT here, no open connection at the server.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ REQUEST = struct.Struct("=IB16sHx")
 """Number, IP version, address (IPv4: the first 4 bytes), port."""
 
 REPLY = struct.Struct(f"=IH2x{SIZE}s")
-"""Number, errno (0: established), tcp_info at the end of the attempt (zeros where there was none)."""
+"""Number, errno (0: established), tcp_info at the end of the attempt (zeros if it is unknown)."""
 
 WANTED = {
-    "net/ipv4/tcp_ecn": "1",  # ask for ECN; 2, the default, only answers
-    "net/ipv4/tcp_ecn_fallback": "0",  # else a SYN that is sent again asks no more (RFC 3168, section 6.1.1.1)
+    "net/ipv4/tcp_ecn": "1",  # request ECN; 2, the default, only accepts it
+    "net/ipv4/tcp_ecn_fallback": "0",  # else a retransmitted SYN does not request it (RFC 3168, section 6.1.1.1)
     "net/ipv4/tcp_sack": "1",
     "net/ipv4/tcp_window_scaling": "1",
     "net/ipv4/tcp_timestamps": "1",
 }
-"""What the SYN has to offer, as kernel settings of this network namespace (relative to /proc/sys)."""
+"""Kernel settings of this network namespace that make the SYN request every option (relative to /proc/sys)."""
 
 _LINGER = struct.pack("ii", 1, 0)
 _NOTHING = bytes(SIZE)
@@ -45,7 +45,7 @@ _READ_BYTES = 1 << 16
 
 
 class Prober:
-    """Makes handshakes until standard input ends and the last attempt has ended."""
+    """Makes handshakes until standard input is closed and the last attempt has ended."""
 
     def __init__(self, source: int, sink: int, timeout_s: float) -> None:
         self._source = source
@@ -135,7 +135,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def main() -> None:
-    """Says whether the settings are right, then works."""
+    """Reports whether the settings are correct, then makes handshakes."""
     wrong = wrong_settings(WANTED)
     _write(1, json.dumps({"wrong": wrong}).encode() + b"\n")
     if wrong:

@@ -1,4 +1,4 @@
-"""One domain's survey of TCP options: a row of a `survey_options` file, and the words for what went wrong."""
+"""One domain's survey of TCP options: a row of a `survey_options` file, and its vocabulary of failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Failure(StrEnum):
     NO_SUCH_DOMAIN = "no_such_domain"
     """NXDOMAIN."""
     NO_ADDRESS = "no_address"
-    """The name has no address of the family that was asked for."""
+    """The name has no address of the requested family."""
     ADDRESS_REFUSED = "address_refused"
     """Not a public address, or outside the allowed prefixes; no packet was sent."""
     CONNECTION_REFUSED = "connection_refused"
@@ -26,7 +26,7 @@ class Failure(StrEnum):
     UNREACHABLE = "unreachable"
     """No route, or a router says so (ICMP)."""
     CONNECT_ERROR = "connect_error"
-    """Anything else that connect(2) says; the detail has it."""
+    """Any other error of connect(2); see the detail."""
 
 
 _BY_ERRNO = {
@@ -35,7 +35,7 @@ _BY_ERRNO = {
     errno.EHOSTUNREACH: Failure.UNREACHABLE,
     errno.ENETUNREACH: Failure.UNREACHABLE,
     errno.EACCES: Failure.ADDRESS_REFUSED,
-    errno.EPERM: Failure.ADDRESS_REFUSED,  # the place's own packet filter
+    errno.EPERM: Failure.ADDRESS_REFUSED,  # refused by the host's own packet filter
 }
 
 SHAKEN = frozenset({0, errno.ECONNRESET, errno.EPIPE})
@@ -46,29 +46,29 @@ LOCAL_FAULTS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOME
 
 
 def failure_of(code: int) -> Failure:
-    """The word for an errno of connect(2)."""
+    """The failure for an errno of connect(2)."""
     return _BY_ERRNO.get(code, Failure.CONNECT_ERROR)
 
 
 @dataclass(slots=True, kw_only=True)
 class OptionsRecord:
-    """What the handshakes with one domain's server negotiated. None: no handshake, or not known."""
+    """What the handshakes with one domain's server negotiated. None: no handshake, or unknown."""
 
     domain: str
-    """As in the list."""
+    """Rank in the list."""
     rank: int | None = None
     provider: str | None = None
-    """As mapped before the survey."""
+    """Provider, if the input was mapped before the survey."""
     outcome: str = "failed"
     """`ok` (handshake completed) or `failed`."""
     failure: str | None = None
-    """One of `Failure`; of the first port where several were tried."""
+    """One of `Failure`; of the first port if several were tried."""
     failure_detail: str | None = None
-    """What the system said, for a person."""
+    """The system's error message."""
     server_ip: str | None = None
     """The address that was contacted."""
     server_port: int | None = None
-    """The port of the handshake that counts."""
+    """TCP port of the handshake."""
     ecn: bool | None = None
     """An ECN-setup SYN-ACK answered our ECN-setup SYN (RFC 3168, section 6.1.1)."""
     sack: bool | None = None
@@ -78,19 +78,19 @@ class OptionsRecord:
     timestamps: bool | None = None
     """The SYN-ACK had the timestamps option (RFC 7323)."""
     window_scale: int | None = None
-    """The shift that the server announced (RFC 7323, section 2.2)."""
+    """The server's shift count (RFC 7323, section 2.2)."""
     snd_mss_bytes: int | None = None
-    """Largest segment that we could send: the server's MSS less our options, never above what our own MTU allows."""
+    """Largest segment that we could send: the server's MSS minus our TCP options, at most what our own MTU allows."""
     rtt_s: float | None = None
-    """Of the handshake, as the kernel measured it."""
+    """Round-trip time of the handshake, as measured by the kernel."""
     syn_retransmissions: int | None = None
-    """SYNs sent again in the attempt that counts (the successful one, else the last)."""
+    """SYNs retransmitted in the successful attempt, else in the last one."""
     attempts: int = 0
-    """SYNs not counted again: at other ports, and repeated handshakes."""
+    """SYNs of all other attempts: at other ports, and repeated handshakes."""
     varied: bool | None = None
     """Two handshakes with the same port negotiated different options (a SYN cookie, or several machines behind the
-    address); the options are those of both together. None where there was one handshake."""
+    address); the options are those of both together. None if there was one handshake."""
     cname_chain: str | None = None
     """CNAMEs from the domain to its address, in order, separated by spaces."""
     surveyed_at: float | None = None
-    """When the domain was done."""
+    """When the survey of the domain ended."""

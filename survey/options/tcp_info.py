@@ -1,4 +1,4 @@
-"""What the kernel says of a connection: `struct tcp_info` (linux/include/uapi/linux/tcp.h; `getsockopt` TCP_INFO)."""
+"""The kernel's state of a connection: `struct tcp_info` (linux/include/uapi/linux/tcp.h; `getsockopt` TCP_INFO)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SND_MSS, _RTT, _TOTAL_RETRANS = 10, 23, 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpInfo:
-    """The fields that a handshake tells us."""
+    """The fields that are known after a handshake."""
 
     state: int
     timestamps: bool
@@ -28,20 +28,19 @@ class TcpInfo:
     window_scaling: bool
     ecn: bool
     peer_window_scale: int | None
-    """The shift that the server announced, None without the option."""
+    """The server's shift count, None without the option."""
     own_window_scale: int | None
     snd_mss_bytes: int
-    """Largest segment that we may send: the server's MSS less our options, never above what our MTU allows."""
+    """Largest segment that we may send: the server's MSS minus our options, at most what our MTU allows."""
     rtt_s: float | None
-    """Of the handshake; None where the kernel took no sample (a retransmitted SYN without timestamps: RFC 6298,
+    """Of the handshake; None if the kernel took no sample (a retransmitted SYN without timestamps: RFC 6298,
     section 3)."""
     retransmissions: int
-    """Of a connection with a handshake only: SYNs sent again (`__tcp_retransmit_skb` in net/ipv4/tcp_output.c counts
-    them like data)."""
+    """Retransmitted SYNs, if nothing but the handshake was sent (net/ipv4/tcp_output.c, `__tcp_retransmit_skb`)."""
 
 
 def parse(data: bytes) -> TcpInfo:
-    """Reads what `getsockopt(IPPROTO_TCP, TCP_INFO, SIZE)` gave. Raises ValueError where it is shorter than SIZE."""
+    """Parses the result of `getsockopt(IPPROTO_TCP, TCP_INFO, SIZE)`. Raises ValueError if it is shorter than SIZE."""
     if len(data) < SIZE:
         raise ValueError(f"tcp_info of {len(data)} bytes, {SIZE} needed: the kernel is older than 2.6.10")
     fields = _LAYOUT.unpack_from(data)

@@ -31,13 +31,13 @@ class Handshake:
     errno: int
     """0: handshake completed; else an errno of connect(2)."""
     info: TcpInfo | None
-    """None where there was no socket."""
+    """None if there was no socket."""
 
 
 def prober(timeout_s: float) -> Program[Endpoint, Handshake]:
     """The program that makes the handshakes, `survey.options.prober`."""
     return Program(
-        # -P: whatever lies in the working folder is not ours.
+        # -P: do not import modules from the working directory.
         argv=(sys.executable, "-P", "-m", "survey.options.prober", str(timeout_s)),
         encode=_request,
         reply_bytes=REPLY.size,
@@ -92,14 +92,14 @@ class Visitor:
     ports: Sequence[int] = (443, 80)
     """Tried in this order until a handshake completes."""
     again_after_s: float = 3.0
-    """A server that negotiates no option at all is asked again after this time; 0: never."""
+    """A server that negotiates no option is tried again after this time; 0: never."""
 
     async def visit(self, subject: Subject, record: OptionsRecord) -> OptionsRecord:
         """Surveys one domain.
 
         Raises:
-            NotAskedError: no packet left.
-            PlaceError: this host, not the server, is at fault.
+            NotAskedError: no packet was sent.
+            PlaceError: the error is this host's, not the server's.
         """
         address, chain = await self.access.address(subject)
         record.server_ip = address
@@ -114,7 +114,7 @@ class Visitor:
             if handshake.errno in SHAKEN and handshake.info is not None:
                 record.outcome, record.server_port = "ok", port
                 _note(record, handshake.info)
-                # What a SYN cookie without timestamps leaves of the options (net/ipv4/syncookies.c): nothing.
+                # No option may be due to a SYN cookie without timestamps (net/ipv4/syncookies.c).
                 if self.again_after_s and not (record.sack or record.window_scaling or record.timestamps):
                     await asyncio.sleep(self.again_after_s)
                     await self._once_more(record, address, port)
@@ -132,7 +132,7 @@ class Visitor:
         try:
             handshake = await self._handshake(record, address, port)
         except NotAskedError:
-            return  # they opted out meanwhile; what was seen before, stays
+            return  # opted out meanwhile; earlier results are kept
         if handshake.errno in SHAKEN and handshake.info is not None:
             _note(record, handshake.info)
             record.varied = _negotiated(record) != first
@@ -154,7 +154,7 @@ def _negotiated(record: OptionsRecord) -> tuple[bool, bool, bool, bool]:
 
 
 def _note(record: OptionsRecord, info: TcpInfo) -> None:
-    """Adds what a handshake negotiated to what is known."""
+    """Adds what a handshake negotiated to the record."""
     record.ecn = bool(record.ecn) or info.ecn
     record.sack = bool(record.sack) or info.sack
     record.window_scaling = bool(record.window_scaling) or info.window_scaling

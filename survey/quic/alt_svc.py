@@ -1,7 +1,7 @@
 """Alt-Svc header fields: RFC 7838, section 3.
 
-Servers write much that the grammar forbids. One broken entry does not spoil its neighbours: it is counted, and reading
-goes on after the next comma that stands outside quotes.
+Servers send much that the grammar forbids. A broken entry does not invalidate its neighbours: it is counted, and
+parsing continues after the next comma outside quotes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEFAULT_MAX_AGE_S = 86_400
 """RFC 7838, section 3.1."""
 
 LONGEST_FIELD = 8_192
-"""What is read of a field value [characters]; a hostile server may send more."""
+"""Longest part of a field value that is parsed [characters]; a hostile server may send more."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -30,10 +30,10 @@ class Alternative:
     protocol: str
     """ALPN name, percent-decoded; bytes outside ASCII as latin-1."""
     host: str
-    """Name or address (without brackets) in lower case; empty where it is the origin's own."""
+    """Name or address (without brackets) in lower case; empty for the origin's."""
     port: int
     max_age_s: int = DEFAULT_MAX_AGE_S
-    """For how long it may be used; 0 withdraws it."""
+    """For how long it may be used [s]; 0 withdraws it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +53,16 @@ class AltSvc:
 
 
 class _BrokenError(Exception):
-    """The entry at hand is outside the grammar."""
+    """The current entry violates the grammar."""
 
 
 def parse(text: str) -> AltSvc:
-    """Reads a field value, or several joined by commas. Never raises: what cannot be read is counted as broken."""
+    """Reads one or several field values, comma separated. Never raises: entries that cannot be parsed are counted."""
     text = text[:LONGEST_FIELD]
     alternatives: list[Alternative] = []
     clear, broken = False, 0
     for entry in _entries(text):
-        if entry == "clear":  # case-sensitive, and it wins over alternatives beside it (RFC 7838, section 3)
+        if entry == "clear":  # case-sensitive, and it overrides all other alternatives (RFC 7838, section 3)
             clear = True
         elif entry:
             try:
@@ -73,7 +73,7 @@ def parse(text: str) -> AltSvc:
 
 
 def _entries(text: str) -> list[str]:
-    """The text between commas that stand outside quotes."""
+    """The parts between commas outside quotes."""
     entries, start, position, quoted = [], 0, 0, False
     while position < len(text):
         character = text[position]

@@ -11,13 +11,13 @@ from survey.quic.alt_svc import AltSvc
 from upshift.outreach.dns import Service
 
 MOST_ENDPOINTS = 3
-"""Of one domain; a hostile header may name hundreds."""
+"""Most endpoints of one domain; a hostile header may name hundreds."""
 
 HTTPS_PORT = 443
 
 
 class Source(StrEnum):
-    """Who named an endpoint."""
+    """Source of an endpoint."""
 
     HTTPS_RECORD = "https_record"
     ALT_SVC = "alt_svc"
@@ -27,14 +27,14 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where HTTP/3 may be."""
+    """An endpoint that may serve HTTP/3."""
 
     host: str
     """A name, or a numeric address."""
     port: int
     source: Source
     hints: tuple[str, ...] = ()
-    """Addresses that the record gives for the time until the name is resolved."""
+    """Addresses that the record gives for use until the name is resolved."""
 
 
 def of_services(services: Sequence[Service]) -> list[Endpoint]:
@@ -61,8 +61,8 @@ def chosen(domain: str, *offers: Sequence[Endpoint], guess: bool) -> list[Endpoi
 
     Args:
         domain: the origin.
-        offers: in the order of trust.
-        guess: try the domain itself where nothing is offered.
+        offers: most trusted first.
+        guess: try the domain itself if nothing is offered.
     """
     found: dict[tuple[str, int], Endpoint] = {}
     for endpoint in (endpoint for offer in offers for endpoint in offer):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """How it ended; every domain ends as exactly one of these."""
+    """How it ended; every domain has exactly one cause."""
 
     OK = "ok"
     """A verified handshake with ALPN h3, and a response below 500 over HTTP/3."""
@@ -22,18 +22,18 @@ class Cause(StrEnum):
     ADVERTISED_ONLY = "advertised_only"
     """Offered, but neither the probe nor the handshake was answered."""
     VERSION_NEGOTIATION_ONLY = "version_negotiation_only"
-    """It lists a version that we speak, and then does not answer a handshake of that version."""
+    """It lists a version that we support, and then does not answer a handshake of that version."""
     VERSION_MISMATCH = "version_mismatch"
-    """It lists no version that we speak (1, 2)."""
+    """It lists no version that we support (1, 2)."""
     CERTIFICATE = "certificate"
     """The certificate is not valid for the domain, or not to be trusted."""
     TLS_ALERT = "tls_alert"
     ALPN = "alpn"
     """No h3 in the handshake."""
     TRANSPORT_ERROR = "transport_error"
-    """Either side closed by a QUIC error, or what came cannot be read."""
+    """Either side closed with a QUIC error, or its packets cannot be parsed."""
     HANDSHAKE_TIMEOUT = "handshake_timeout"
-    """Packets came, and the handshake was not complete in time."""
+    """Packets were received, but the handshake was not complete in time."""
     HTTP_ERROR = "http_error"
     """Handshake complete, but no response, a broken one, 421, or 500 and above."""
 

@@ -1,4 +1,4 @@
-"""A real handshake with one endpoint, and a HEAD over HTTP/3: what makes a server usable, not only talkative."""
+"""A real handshake with one endpoint, and a HEAD over HTTP/3: whether the server is usable, not only answers probes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NO_APPLICATION_PROTOCOL = 120
 """TLS alert (RFC 7301, section 3.2)."""
 
 _NO_COMMON_VERSION = "Could not find a common protocol version"
-"""What aioquic says when a server answers our first packet by versions that it does not speak."""
+"""aioquic's message when a server answers our first packet with versions that aioquic does not support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Whom to ask, and how."""
+    """The endpoint to contact, and how."""
 
     address: str
     port: int
@@ -37,43 +37,43 @@ class Request:
     """SNI, name in the certificate and authority: always the origin's, wherever the endpoint is (RFC 7838, 2.1)."""
     authority_port: int = 443
     versions: tuple[int, ...] = (wire.VERSION_1, wire.VERSION_2)
-    """To be tried, the first one first."""
+    """To be tried, in this order."""
     user_agent: str
     ca_file: Path | None = None
     timeout_s: float = 5.0
-    """For the handshake, and again for the answer [s]."""
+    """For the handshake, and again for the response [s]."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """What came of it."""
+    """The result of an exchange."""
 
     cause: Cause = Cause.HANDSHAKE_TIMEOUT
     detail: str | None = None
     received: int = 0
-    """Datagrams of the server that begin like a handshake packet (long header, a version other than 0)."""
+    """Datagrams from the server that look like a handshake packet (long header, a version other than 0)."""
     refused: bool = False
     """ICMP port unreachable."""
     version: int | None = None
     alpn: str | None = None
     tls_cipher: str | None = None
     handshake_s: float | None = None
-    """From the first packet until the handshake is complete; our own processor's share is in it."""
+    """From the first packet until the handshake is complete; includes our own processing time."""
     retry: bool = False
-    """The server checked our address first (RFC 9000, section 8.1.2)."""
+    """The server validated our address first (RFC 9000, section 8.1.2)."""
     parameters: parameters.Parameters | None = None
     http_status: int | None = None
     answer_s: float | None = None
     """From the request to the response's header."""
     headers: dict[str, str] = field(default_factory=dict)
-    """`server` and `alt-svc` of the response, where they are there."""
+    """`server` and `alt-svc` of the response, if present."""
 
 
 class _HeadConnection(H3Connection):
-    """aioquic's HTTP/3, which takes the Content-Length of an answer to HEAD for a promise of data."""
+    """aioquic's HTTP/3, without its check of Content-Length, which is wrong for a response to HEAD."""
 
     def _check_content_length(self, stream: object) -> None:
-        """Nothing to check: such an answer has no content (RFC 9110, section 8.6)."""
+        """Does nothing: a response to HEAD has no content (RFC 9110, section 8.6)."""
 
 
 class _Exchange(asyncio.DatagramProtocol):
@@ -100,13 +100,13 @@ class _Exchange(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, _: Any) -> None:
         if self.done.done():
             return
-        # A server that can do nothing but negotiate answers our handshake so, too: that is no step forward.
+        # Version Negotiation in answer to our handshake is not a handshake packet.
         if data[:1] >= b"\x80" and data[1:5] != b"\0\0\0\0":
             self.finding.received += 1
         try:
             self.quic.receive_datagram(data, (self.request.address, self.request.port), now=self.loop.time())
             self._turn()
-        except Exception as error:  # the engine stumbled over what a stranger sent: that is a finding, too
+        except Exception as error:  # the engine failed on the server's data: that is a result, too
             self.finish(Cause.TRANSPORT_ERROR, f"the server's data cannot be parsed ({type(error).__name__})")
 
     def error_received(self, error: Exception) -> None:
@@ -116,13 +116,13 @@ class _Exchange(asyncio.DatagramProtocol):
             self.finish(Cause.HANDSHAKE_TIMEOUT, f"ICMP: {error}")
 
     def finish(self, cause: Cause, detail: str | None = None) -> None:
-        """The first verdict stands."""
+        """Sets the result; the first one is kept."""
         if not self.done.done():
             self.finding.cause, self.finding.detail = cause, detail
             self.done.set_result(None)
 
     def close(self) -> None:
-        """Says good-bye and frees everything."""
+        """Closes the connection and frees its resources."""
         for handle in (self._timer, self._deadline):
             if handle is not None:
                 handle.cancel()
@@ -133,7 +133,7 @@ class _Exchange(asyncio.DatagramProtocol):
             self._transport.close()
 
     def _turn(self) -> None:
-        """Everything that the engine has to say, then what it wants to send."""
+        """Handles the engine's events, then sends its datagrams."""
         while (event := self.quic.next_event()) is not None:
             self._on_quic(event)
         self._check_closed()
@@ -216,7 +216,7 @@ class _Exchange(asyncio.DatagramProtocol):
         finding.http_status, finding.answer_s = int(text), self.loop.time() - self._asked
         finding.headers = {name: headers[name][:1_000] for name in ("server", "alt-svc") if name in headers}
         if finding.http_status >= 500 or finding.http_status == 421:
-            # 421: this server does not answer for the name over this connection (RFC 9110, section 15.5.20).
+            # 421: this server does not serve the name over this connection (RFC 9110, section 15.5.20).
             self.finish(Cause.HTTP_ERROR, f"status {finding.http_status}")
         else:
             self.finish(Cause.OK)
@@ -239,7 +239,7 @@ class _Exchange(asyncio.DatagramProtocol):
 
 
 def _verdict_here(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
-    """Cause and detail where we closed because of what the server sent."""
+    """Cause and detail if we closed because of what the server sent."""
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
         alert = code - CRYPTO_ERROR
         if alert in CERTIFICATE_ALERTS:
@@ -251,7 +251,7 @@ def _verdict_here(code: int, frame_type: int | None, reason: str) -> tuple[Cause
 
 
 def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
-    """Cause and detail where the server closed."""
+    """Cause and detail if the server closed."""
     if frame_type is None:
         return Cause.HTTP_ERROR, f"the server closed the connection: HTTP/3 error {code:#x} {reason}"
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
@@ -262,15 +262,15 @@ def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Caus
 
 
 async def exchange(request: Request) -> Finding:
-    """Handshake and HEAD with one endpoint; whatever happens is in the finding.
+    """Handshake and HEAD with one endpoint; errors are part of the finding.
 
-    Raises ReachError ahead of any packet where the address may not be contacted.
+    Raises ReachError, before any packet is sent, if the address may not be contacted.
     """
     check_address(request.address)
     configuration = QuicConfiguration(
         alpn_protocols=[ALPN],
         is_client=True,
-        idle_timeout=2 * request.timeout_s + 5,  # our deadlines decide, not the idle timer
+        idle_timeout=2 * request.timeout_s + 5,  # our deadlines apply, not the idle timeout
         server_name=request.server_name,
         verify_mode=ssl.CERT_REQUIRED,
         original_version=request.versions[0],
@@ -301,7 +301,7 @@ async def exchange(request: Request) -> Finding:
 
 
 def _take_facts(state: _Exchange) -> None:
-    """What the engine knows of the connection, however it ended."""
+    """Copies what the engine knows of the connection, however it ended."""
     quic, finding = state.quic, state.finding
     if quic.peer_parameters is not None:
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Shares of domains that offer, answer and serve HTTP/3, with 95 % intervals: in all, by rank, provider and cause."""
+"""Shares of domains that offer, answer and serve HTTP/3, with 95 % intervals: overall, by rank, provider and cause."""
 
 from __future__ import annotations
 

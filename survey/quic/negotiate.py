@@ -1,8 +1,8 @@
-"""Asking many servers for their versions of QUIC through one socket per address family.
+"""Asks many servers for their QUIC versions through one socket per address family.
 
-A probe needs one datagram and no state in the kernel, so thousands can be under way at once. Answers find their probe
-by the connection ID that they must echo. A full receive buffer loses answers without a word: we ask for a large one,
-and callers pace (5,000 probes sent at once brought 188 answers in a trial).
+A probe needs one datagram and no state in the kernel, so thousands can be in flight. Answers are matched to probes by
+the connection ID that they must echo. A full receive buffer drops answers silently: we request a large one, and callers
+limit their rate (of 5,000 probes sent at once, 188 answers arrived in a trial).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from upshift.reach import check_address
 RECEIVE_BUFFER_BYTES = 1 << 24
 
 _DATAGRAMS_PER_TURN = 512
-"""Most answers that are taken before other work may go on."""
+"""Most answers that are read before other tasks may run."""
 
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 """include/uapi/linux/in.h and in6.h: ICMP errors are kept for us with the address that they are about."""
@@ -32,10 +32,10 @@ _SO_MEMINFO, _DROPS = 55, 8
 """include/uapi/asm-generic/socket.h; SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h."""
 
 _SO_RCVBUFFORCE = 33
-"""include/uapi/asm-generic/socket.h: beyond net.core.rmem_max, for those who may."""
+"""include/uapi/asm-generic/socket.h: beyond net.core.rmem_max, if privileged."""
 
 _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL})
-"""Our own kernel does not send there."""
+"""Errors with which our own kernel refuses to send."""
 
 Peer = tuple[str, int]
 """Numeric address and UDP port."""
@@ -47,7 +47,7 @@ class Kind(StrEnum):
     VERSIONS = "versions"
     """A valid list of versions."""
     FLAWED = "flawed"
-    """Something came, nothing valid; `flaw` says what was wrong with the first of it."""
+    """Only invalid answers; `flaw` says what was wrong with the first one."""
     REFUSED = "refused"
     """ICMP: port unreachable."""
     UNREACHABLE = "unreachable"
@@ -57,7 +57,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a forced negotiation."""
+    """The result of a forced negotiation."""
 
     kind: Kind
     offer: wire.Offer | None = None
@@ -69,7 +69,7 @@ class Answer:
 
 
 class _Waiting:
-    """A probe under way."""
+    """A probe in flight."""
 
     def __init__(self, probe: wire.Probe, peer: Peer) -> None:
         self.probe, self.peer = probe, peer
@@ -87,7 +87,7 @@ class Negotiator:
     """Open sockets, and the probes that wait for an answer. Use it as an async context manager.
 
     Attributes:
-        strays: datagrams that belonged to no probe.
+        strays: datagrams that match no probe.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Negotiator:
             sock.close()
 
     def drops(self) -> int:
-        """Answers that the kernel dropped because we did not take them in time."""
+        """Answers that the kernel dropped because we did not read them in time."""
         total = 0
         for sock in self._sockets.values():
             with contextlib.suppress(OSError, struct.error):
@@ -118,10 +118,10 @@ class Negotiator:
         """One probe, and its answer.
 
         Args:
-            address: numeric; refused with ReachError where it may not be contacted.
+            address: numeric; refused with ReachError if it may not be contacted.
             port: UDP port.
             timeout_s: longest wait for the answer [s].
-            size_bytes: UDP payload; 1200 or more unless the server's manners are in question.
+            size_bytes: UDP payload; 1200 or more, except to test how the server treats smaller ones.
         """
         check_address(address)
         loop = asyncio.get_running_loop()
@@ -147,7 +147,7 @@ class Negotiator:
         return Answer(kind=Kind.VERSIONS, offer=result, flaw=waiting.flaw, answer_s=answer_s)
 
     def _send(self, waiting: _Waiting, size_bytes: int) -> bool:
-        """Sends a probe; False where our kernel knows no way."""
+        """Sends a probe; False if our kernel has no route."""
         address, port = waiting.peer
         sock = self._socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         data = wire.datagram(waiting.probe, size_bytes)
@@ -155,7 +155,7 @@ class Negotiator:
             try:
                 sock.sendto(data, (address, port))
             except BlockingIOError:
-                return True  # a full send queue loses the datagram, as any path may
+                return True  # a full send queue drops the datagram, as any path may
             except OSError as error:
                 # A pending ICMP error of an earlier probe is reported here once, whatever we are sending.
                 if not self._take_error(sock) and error.errno in _UNREACHABLE:
@@ -189,7 +189,7 @@ class Negotiator:
                 data, sender = sock.recvfrom(65_535)
             except BlockingIOError:
                 break
-            except OSError:  # a pending ICMP error, which the queue below tells in full
+            except OSError:  # a pending ICMP error; the error queue below has its details
                 if not self._take_error(sock):
                     break
             else:
@@ -213,7 +213,7 @@ class Negotiator:
             waiting.flaw = waiting.flaw or error.flaw
 
     def _complain(self, sender: Peer, flaw: wire.Flaw) -> None:
-        """Something came that names no probe: the oldest one to that peer without a complaint gets it."""
+        """An answer that echoes no probe: it is counted for the oldest probe to that peer that has no flaw yet."""
         for waiting in self._by_peer.get(sender, ()):
             if waiting.flaw is None:
                 waiting.flaw = flaw
@@ -221,7 +221,7 @@ class Negotiator:
         self.strays += 1
 
     def _take_error(self, sock: socket.socket) -> bool:
-        """Takes one ICMP error from the socket's queue; False where there is none."""
+        """Takes one ICMP error from the socket's queue; False if there is none."""
         try:
             payload, ancillary, _, peer = sock.recvmsg(2_048, 512, socket.MSG_ERRQUEUE)
         except OSError:
@@ -231,13 +231,13 @@ class Negotiator:
             if len(data) < 16:
                 continue
             (number,) = struct.unpack_from("=I", data)
-            if number != errno.EMSGSIZE:  # a smaller path MTU is the kernel's business
+            if number != errno.EMSGSIZE:  # a smaller path MTU is handled by the kernel
                 kind = Kind.REFUSED if number == errno.ECONNREFUSED else Kind.UNREACHABLE
                 self._settle_error((peer[0], peer[1]), payload, kind)
         return True
 
     def _settle_error(self, peer: Peer, payload: bytes, kind: Kind) -> None:
-        """Ends the probe that an ICMP error quotes; routers may quote less than names it, then all to that peer."""
+        """Ends the probe that an ICMP error quotes; if the quote is too short, all probes to that peer."""
         try:
             quoted = self._by_id.get(wire.peek(payload)[2])
         except wire.FlawedError:

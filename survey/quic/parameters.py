@@ -1,7 +1,7 @@
 """Transport parameters as a server sends them: RFC 9000, section 18; RFC 9221; RFC 9287; RFC 9368.
 
-aioquic keeps only those that it knows. A survey wants all of them, unknown and reserved ones too, and in the server's
-order: that order alone tells implementations apart.
+aioquic keeps only those that it knows. A survey needs all of them, also unknown and reserved ones, in the server's
+order, which differs between implementations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAMES = {
 }
 
 _SECRETS = frozenset({0x02})
-"""A stateless reset token ends connections: it is not ours to publish."""
+"""A stateless reset token can end connections, so it must not be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Parameters:
     entries: tuple[tuple[int, bytes], ...]
 
     def number(self, identifier: int) -> int | None:
-        """A parameter that is one number; None where it is absent or not a number."""
+        """A parameter that is one number; None if it is absent or not a number."""
         for found, value in self.entries:
             if found == identifier:
                 try:
@@ -65,7 +65,7 @@ class Parameters:
         return any(found == identifier for found, _ in self.entries)
 
     def as_json(self) -> str:
-        """Name (or `0x..` for a number that no RFC of ours names) -> number, or bytes as hexadecimal; order is kept."""
+        """Name (or `0x..` for a number that is not in these RFCs) -> number, or bytes as hexadecimal; order is kept."""
         document: dict[str, int | str] = {}
         for identifier, value in self.entries:
             name = _NAMES.get(identifier, f"{identifier:#x}")
@@ -75,7 +75,7 @@ class Parameters:
 
 
 def read(data: bytes) -> Parameters:
-    """The extension's content as parameters. Raises ValueError where it is cut."""
+    """The extension's content as parameters. Raises ValueError if it is cut."""
     entries, position = [], 0
     while position < len(data):
         identifier, position = _varint(data, position)
@@ -88,7 +88,7 @@ def read(data: bytes) -> Parameters:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A variable-length integer (RFC 9000, section 16) and where it ends. Raises ValueError where it is cut."""
+    """A variable-length integer (RFC 9000, section 16) and where it ends. Raises ValueError if it is cut."""
     if position >= len(data):
         raise ValueError("a number is missing")
     size = 1 << (data[position] >> 6)

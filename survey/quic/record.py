@@ -9,10 +9,10 @@ from survey.quic.cause import Cause
 
 @dataclass(slots=True, kw_only=True)
 class QuicRecord:
-    """What was found about one domain. None: not asked, or not known.
+    """The result for one domain. None: not tested, or unknown.
 
     The columns from `host` to `response_s` are about the endpoint that decided: the first one that serves HTTP/3, else
-    the first one that was offered.
+    the first one offered.
     """
 
     domain: str
@@ -21,97 +21,97 @@ class QuicRecord:
     provider: str | None = None
     """As mapped before the survey."""
     surveyed_at: float
-    """When the domain was surveyed."""
+    """When the survey of the domain ended."""
     cause: str = Cause.NO_CANDIDATE
     """One of `survey.quic.cause.Cause`."""
     detail: str | None = None
-    """What the server or the system said, for a person."""
+    """The server's or the system's error message."""
 
     https_record_h3: bool | None = None
-    """An HTTPS record offers h3; None where the question failed."""
+    """An HTTPS record offers h3; None if the look-up failed."""
     https_record_alpn: str | None = None
     """All protocols of all HTTPS records, comma separated."""
     alt_svc_h3: bool | None = None
-    """Alt-Svc of the crawl offers h3; None where the crawl saw none."""
+    """The Alt-Svc header seen by the crawl offers h3; None if there was none."""
     alt_svc_protocols: str | None = None
     """All protocols of that header, comma separated."""
     alt_svc_broken: int | None = None
-    """Entries of it outside the grammar of RFC 7838."""
+    """Entries of it that violate the grammar of RFC 7838."""
     endpoints: int = 0
     """Tried."""
 
     host: str | None = None
-    """Name of the endpoint: the domain, or an alternative that it names."""
+    """Name of the endpoint: the domain, or an alternative name from its offer."""
     port: int | None = None
     """UDP port of the endpoint."""
     source: str | None = None
-    """Who named the endpoint: `https_record`, `alt_svc`, `guess`."""
+    """Source of the endpoint: `https_record`, `alt_svc`, `guess`."""
     server_ip: str | None = None
     """The address that was contacted."""
     hints_differ: bool | None = None
-    """The record's address hints do not hold the address that DNS gives."""
+    """The record's address hints do not contain the address in DNS."""
 
     negotiation: str | None = None
     """How the forced version negotiation was answered: one of `survey.quic.negotiate.Kind`."""
     negotiation_flaw: str | None = None
     """What was wrong with an answer: one of `survey.quic.wire.Flaw`."""
     negotiation_probes: int | None = None
-    """Packets sent to force it."""
+    """Packets sent to force version negotiation."""
     negotiation_s: float | None = None
-    """From the last probe to its answer. Domains of one address and port share a probe."""
+    """Time from the last probe to its answer [s]. Domains with the same address and port share a probe."""
     versions: str | None = None
-    """In the server's order, as 8 hexadecimal digits, comma separated; reserved ones are left out."""
+    """Versions in the server's order, as 8 hexadecimal digits, comma separated; without reserved ones."""
     versions_greased: bool | None = None
-    """The list has reserved versions (RFC 9000, section 15), which test that clients ignore them."""
+    """The list has reserved versions (RFC 9000, section 15), which exercise clients' version negotiation."""
     versions_duplicated: bool | None = None
-    """The list names a version twice."""
+    """The list has a version twice."""
     answers_unpadded: bool | None = None
-    """It answers a probe that is too small to begin a connection, which RFC 9000, section 5.2.2 forbids."""
+    """The server answers a probe that is too small to begin a connection, which RFC 9000, section 5.2.2 forbids."""
 
     version: str | None = None
-    """Of the connection, as 8 hexadecimal digits."""
+    """QUIC version of the connection, as 8 hexadecimal digits."""
     alpn: str | None = None
-    """The protocol that ALPN chose (RFC 7301)."""
+    """The protocol selected by ALPN (RFC 7301)."""
     tls_cipher: str | None = None
-    """The cipher suite, as negotiated."""
+    """The negotiated cipher suite."""
     retry: bool | None = None
-    """The server checked our address by a Retry packet first."""
+    """The server validated our address with a Retry packet first."""
     handshake_s: float | None = None
-    """From the first Initial to the end of the handshake."""
+    """Time from the first Initial to the end of the handshake [s]."""
     http_status: int | None = None
     """Status of the response to a HEAD request over HTTP/3."""
     response_s: float | None = None
-    """From the request to the response's header."""
+    """Time from the request to the response header [s]."""
     server: str | None = None
     """The `server` header of the HTTP/3 response."""
     alt_svc: str | None = None
-    """Its Alt-Svc header."""
+    """The Alt-Svc header of the HTTP/3 response."""
 
     transport_parameters: str | None = None
-    """All of the server's, in its order, as JSON; those below again, one a column."""
+    """All transport parameters of the server, in its order, as JSON; the columns below repeat some of them."""
     max_idle_timeout_ms: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     max_udp_payload_size_bytes: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     initial_max_data_bytes: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     initial_max_stream_data_bidi_local_bytes: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     initial_max_stream_data_bidi_remote_bytes: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     initial_max_stream_data_uni_bytes: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     initial_max_streams_bidi: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     initial_max_streams_uni: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     ack_delay_exponent: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     max_ack_delay_ms: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     disable_active_migration: bool | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     active_connection_id_limit: int | None = None
-    """RFC 9000, section 18.2."""
+    """Transport parameter (RFC 9000, section 18.2)."""
     max_datagram_frame_size_bytes: int | None = None
-    """RFC 9221, section 3."""
+    """Transport parameter (RFC 9221, section 3)."""

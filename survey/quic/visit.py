@@ -22,10 +22,10 @@ from survey.survey import Context, Remark, Visit
 from upshift.outreach.dns import ResolveError
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)
-"""Versions that we can make a connection of."""
+"""Versions that we can connect with."""
 
 ANSWERS_KEPT = 65_536
-"""Endpoints whose answer to the negotiation is remembered: a CDN's address serves thousands of a list."""
+"""Endpoints whose negotiation result is cached: a CDN's address serves thousands of domains of a list."""
 
 UNPADDED_BYTES = 64
 """UDP payload of the probe that a server must not answer."""
@@ -33,23 +33,23 @@ UNPADDED_BYTES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long and how hard to try."""
+    """Time-outs and number of tries."""
 
     timeout_s: float = 5.0
-    """For the answer to a probe, for a handshake, for a response [s]."""
+    """Time-out of a probe, of a handshake, and of a response [s]."""
     probes: int = 2
-    """Datagrams to a server that stays silent."""
+    """Most probes to a server that does not answer."""
     everything: bool = False
-    """Probe domains that offer nothing, too."""
+    """Also probe domains that do not offer HTTP/3."""
     unpadded: bool = False
-    """Ask by a probe that must not be answered, too."""
+    """Also send a probe that must not be answered."""
 
 
 @asynccontextmanager
 async def visits(context: Context) -> AsyncIterator[Visit]:
     """The visit, and the sockets that it probes with."""
     settings = context.settings
-    logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic reports every fault of a server's there
+    logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic logs every error of a server there
     async with Negotiator() as negotiator:
         yield Visitor(
             access=context.access,
@@ -64,7 +64,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
             user_agent=context.user_agent,
             ca_file=settings.trusted,
         ).visit
-        # Where there are any, the rate is too high for this host.
+        # If there are any, the rate is too high for this host.
         dropped = negotiator.drops()
         told = f"this host dropped {dropped:,} replies to probes: lower --rate"
         context.remarks.append(Remark("dropped", dropped, told))
@@ -72,12 +72,12 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
 
 @dataclass(slots=True, kw_only=True)
 class Visitor:
-    """Everything that visits share."""
+    """What all visits share."""
 
     access: Access
     negotiator: Negotiator
     handshakes: asyncio.Semaphore
-    """Under way at once with servers that answer: more would wait for our own processor, and their times tell of it."""
+    """Limits concurrent handshakes: more would wait for our own processor, which would falsify their times."""
     limits: Limits
     user_agent: str
     ca_file: Path | None = None
@@ -86,7 +86,7 @@ class Visitor:
     )
 
     async def visit(self, subject: Subject, record: QuicRecord) -> QuicRecord:
-        """One domain's record; whatever the domain does, there is one."""
+        """One domain's record. Always returns one."""
         await self.access.names.turn()
         try:
             self.access.admit(subject.domain)
@@ -101,7 +101,7 @@ class Visitor:
         return replace(tried[0], endpoints=len(tried)) if tried else record
 
     async def _endpoints(self, subject: Subject, record: QuicRecord) -> list[Endpoint]:
-        """Who offers HTTP/3; what was offered goes into the record, and the cause where none does."""
+        """Endpoints that offer HTTP/3. Writes the offers into the record, and the cause if there are none."""
         by_record: list[Endpoint] = []
         try:
             services = await self.access.resolver.services(subject.domain)
@@ -140,21 +140,21 @@ class Visitor:
         return record
 
     async def _address(self, subject: Subject, endpoint: Endpoint) -> str:
-        """The address to ask: the crawl's, where DNS still gives it, else the first one. Raises ResolveError."""
+        """The address to contact: the crawl's if DNS still returns it, else the first one. Raises ResolveError."""
         if candidates.is_address(endpoint.host):
             return endpoint.host
         answer = await self.access.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
 
     async def _negotiate(self, address: str, port: int) -> tuple[Answer, bool | None]:
-        """The endpoint's answer to a forced negotiation; domains behind the same one share it."""
+        """The endpoint's answer to a forced negotiation; domains with the same endpoint share it."""
         key = (address, port)
         task = self._answers.get(key)
         if task is None:
             task = self._answers[key] = asyncio.get_running_loop().create_task(self._ask(address, port))
             if len(self._answers) > ANSWERS_KEPT:
                 self._answers.popitem(last=False)
-        return await asyncio.shield(task)  # a visit that is cancelled does not cancel the others'
+        return await asyncio.shield(task)  # cancelling this visit does not cancel the shared probe
 
     async def _ask(self, address: str, port: int) -> tuple[Answer, bool | None]:
         answer = Answer(kind=Kind.SILENT, probes=0)
@@ -174,7 +174,7 @@ class Visitor:
     async def _settle(
         self, subject: Subject, endpoint: Endpoint, address: str, answer: Answer, record: QuicRecord
     ) -> None:
-        """The verdict: by the negotiation where that is enough, else by a handshake."""
+        """The result: by the negotiation if that is enough, else by a handshake."""
         offered = endpoint.source is not Source.GUESS
         if answer.kind in (Kind.REFUSED, Kind.UNREACHABLE) or (answer.kind is Kind.SILENT and not offered):
             record.cause = Cause.ADVERTISED_ONLY if offered else Cause.NO_ANSWER
@@ -195,7 +195,7 @@ class Visitor:
             ca_file=self.ca_file,
             timeout_s=self.limits.timeout_s,
         )
-        # Who was silent will hardly cost processor time, and would hold a place for the whole time-out.
+        # A silent server costs little processor time, and would occupy a slot for the whole time-out.
         place = nullcontext() if answer.kind is Kind.SILENT else self.handshakes
         async with self.access.lanes.turn(address), place:
             await self.access.rate.turn()
@@ -205,7 +205,7 @@ class Visitor:
 
 
 def verdict(answer: Answer, finding: Finding) -> tuple[Cause, str | None]:
-    """Cause and detail of an endpoint that was asked for a handshake."""
+    """Cause and detail of an endpoint with which a handshake was tried."""
     if finding.cause is not Cause.HANDSHAKE_TIMEOUT:
         return finding.cause, finding.detail
     if answer.kind is Kind.FLAWED:

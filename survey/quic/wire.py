@@ -1,6 +1,6 @@
-"""Forced version negotiation on the wire: one datagram out, one list of versions back.
+"""Forced version negotiation: one datagram out, one list of versions back.
 
-Sources: RFC 8999 (what holds for every version of QUIC), RFC 9000 sections 5.2.2, 6, 14.1, 15 and 17.2.1.
+Sources: RFC 8999 (invariants of all QUIC versions), RFC 9000 sections 5.2.2, 6, 14.1, 15 and 17.2.1.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 PADDED_BYTES = 1_200
-"""RFC 9000, section 14.1: the least size of a datagram that may begin a connection."""
+"""RFC 9000, section 14.1: smallest datagram that may begin a connection [bytes]."""
 
 CONNECTION_ID_BYTES = 8
 """RFC 9000, section 7.2: a client's first destination connection ID has at least 8 bytes. We use 8 for both."""
 
 MOST_VERSIONS = 64
-"""More of a list than this is not kept."""
+"""Most versions of a list that are kept."""
 
 VERSION_1, VERSION_2 = 0x00000001, 0x6B3343CF
 """RFC 9000, RFC 9369."""
@@ -31,19 +31,19 @@ class Flaw(StrEnum):
     NOT_NEGOTIATION = "not_negotiation"
     """Long header of some version, not of version 0."""
     TRUNCATED = "truncated"
-    """It ends within its connection IDs, or within a version."""
+    """It is truncated within its connection IDs, or within a version."""
     EMPTY = "empty"
     """It lists no version."""
     WRONG_CONNECTION_ID = "wrong_connection_id"
     """It does not echo ours (RFC 9000, section 17.2.1)."""
     ECHOED_VERSION = "echoed_version"
-    """It lists the version that it turns down (RFC 9000, section 6.2: to be discarded)."""
+    """It lists the version of our probe (RFC 9000, section 6.2: to be discarded)."""
     NO_VERSION = "no_version"
     """It lists only reserved versions and 0."""
 
 
 class FlawedError(ValueError):
-    """An answer that is not to be believed."""
+    """An invalid answer."""
 
     def __init__(self, flaw: Flaw) -> None:
         super().__init__(flaw.value)
@@ -52,7 +52,7 @@ class FlawedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What we said about ourselves: an answer must echo it."""
+    """A probe's version and connection IDs; an answer must echo the IDs."""
 
     version: int
     destination_id: bytes
@@ -64,11 +64,11 @@ class Offer:
     """The versions that a server lists."""
 
     versions: tuple[int, ...]
-    """In its order, each once, without reserved ones and 0; at most `MOST_VERSIONS`."""
+    """In the server's order, without duplicates, reserved ones and 0; at most `MOST_VERSIONS`."""
     greased: bool
-    """It lists a reserved version, too (RFC 9000, section 6.3)."""
+    """The list has a reserved version (RFC 9000, section 6.3)."""
     duplicates: bool
-    """It lists one more than once."""
+    """The list has a duplicate."""
 
 
 def is_reserved(version: int) -> bool:
@@ -85,13 +85,13 @@ def new_probe() -> Probe:
 
 
 def datagram(probe: Probe, size_bytes: int = PADDED_BYTES) -> bytes:
-    """The probe as a server gets it: a long header with both of its upper bits set, as an Initial has, then zeros.
+    """The probe's bytes: a long header with both upper bits set, as in an Initial, then zeros.
 
     What follows the connection IDs belongs to a version that does not exist, so it is not interpreted.
 
     Args:
-        probe: what to say.
-        size_bytes: size of the UDP payload; the header alone is the least.
+        probe: its version and connection IDs.
+        size_bytes: size of the UDP payload; at least that of the header.
     """
     header = b"\xc0" + probe.version.to_bytes(4, "big")
     for connection_id in (probe.destination_id, probe.source_id):

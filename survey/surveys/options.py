@@ -17,7 +17,7 @@ from survey.survey import Context, Survey, Visit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Its own options."""
+    """The survey's own options."""
 
     port: Annotated[
         list[int] | None,

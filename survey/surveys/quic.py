@@ -20,7 +20,7 @@ from upshift.outreach import arguments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Its own options."""
+    """The survey's own options."""
 
     everything: Annotated[
         bool, typer.Option("--all", help="Also probe domains that offer h3 neither in DNS nor by Alt-Svc.")
@@ -36,7 +36,7 @@ class Settings:
 
     @property
     def trusted(self) -> Path | None:
-        """Certificates to trust: those named, else the system's or SSL_CERT_FILE's (a lab's); None: aioquic's own."""
+        """Certificates to trust: the given ones, else those of SSL_CERT_FILE (a lab) or the system; None: aioquic's."""
         system = ssl.get_default_verify_paths().cafile
         return self.ca or (Path(system) if system else None)
 
@@ -50,7 +50,7 @@ async def _visits(context: Context) -> AsyncIterator[Visit]:
 
 
 def supports(record: QuicRecord) -> bool | None:
-    """The `quic` column of a target: None where the survey did not get as far as the server."""
+    """The `quic` column of a target: None if the server was not reached."""
     return None if record.cause in NOT_ASKED else record.cause == Cause.OK
 
 

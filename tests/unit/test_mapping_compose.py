@@ -76,7 +76,7 @@ def test_only_what_supports_what_is_required(require: Require, eligible: list[st
             "does not support ecn": 1,
             "not surveyed: sack": 1,
             "does not support window_scaling": 1,
-            "its URL is not https, which is all that campaigns download": 1,
+            "its URL is not https; campaigns download https only": 1,
         }
 
 

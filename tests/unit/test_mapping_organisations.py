@@ -210,7 +210,7 @@ def test_malformed_provider_files_name_the_field(tmp_path: Path, text: str, said
 
 
 def test_folders_without_providers(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="folder not found"):
         read_providers(tmp_path / "none")
     with pytest.raises(UsageError, match=r"has no \*.toml file"):
         read_providers(tmp_path)

@@ -190,7 +190,7 @@ def test_a_bad_attribute_gives_the_offset_of_its_record(tmp_path: Path) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="file not found"):
         read_entries(tmp_path / "none")
 
 

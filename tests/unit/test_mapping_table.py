@@ -152,7 +152,7 @@ def test_broken_tables_are_refused(tmp_path: Path) -> None:
     np.savez(path, something=np.array(99))
     with pytest.raises(UsageError, match="not a valid prefix table of Upshift"):
         table.load(path)
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="file not found"):
         table.load(tmp_path / "none.npz")
 
 

@@ -1,4 +1,4 @@
-"""The demo: everything in the lab, from a top list over a target set and a campaign to tables and the report."""
+"""The demo, all of it in the lab: top list, target set, campaign, tables and report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from downloader.execution.run import RunSummary
-from upshift.compose import pipeline as road
+from upshift.compose import pipeline
 from upshift.compose.inspect import Inspection
 from upshift.compose.run import run_file
 from upshift.errors import UsageError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.api import Made
 
 MARK = "demo.toml"
-"""The campaign of the demo, copied into its folder: it tells that the folder is a demo's, and can be run by hand."""
+"""The demo's campaign file, copied into its folder: it marks the folder as a demo's, and can be run by hand."""
 
 
 def campaign_text(topology: str) -> str:
@@ -38,12 +38,12 @@ PER_PROVIDER, OTHER = 2, 6
 def run_demo(
     out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False, let_cpus_sleep: bool = False
 ) -> tuple[RunSummary, Inspection]:
-    """Finds the targets and runs the demo's campaign into a folder, or goes on with it.
+    """Finds the targets and runs the demo's campaign into a folder, or resumes it.
 
     Args:
         say: gets a line for each step.
         as_json: results of the steps and progress are JSON.
-        let_cpus_sleep: a lab of the demo's own leaves the host's CPUs alone.
+        let_cpus_sleep: a lab that is started for the demo does not keep the host's CPUs awake.
 
     Raises:
         UsageError: the folder holds something else, or the demo of another topology.
@@ -58,14 +58,12 @@ def run_demo(
             remedy="add --fresh, or use another --out",
         )
     if not mark.exists() and out.exists() and any(out.iterdir()):
-        raise UsageError(
-            "this folder holds something that no demo made", where=str(out), remedy="name another folder by --out"
-        )
+        raise UsageError("this folder is not empty and holds no demo", where=str(out), remedy="use another --out")
     store.write_text(mark, wanted)
     with open_lab(topology, let_cpus_sleep=let_cpus_sleep) as lab:
         vantage = lab.vantage_points[0]
-        way = road.steps(topology, vantage, out / TARGETS, per_provider=PER_PROVIDER, other=OTHER)
-        road.walk(list(way), lab.name, say=say, as_json=as_json)
+        steps = pipeline.steps(topology, vantage, out / TARGETS, per_provider=PER_PROVIDER, other=OTHER)
+        pipeline.run(list(steps), lab.name, say=say, as_json=as_json)
         say(f"== campaign: upshift run {mark} --out {out}")
         # Only now: each step shows its own progress.
         with show(as_json=as_json) as progress:

@@ -1,4 +1,4 @@
-"""The road from a top list to a target set, in a lab: each step is a command that anybody can give by hand."""
+"""The pipeline from a top list to a target set, in a lab: each step is a command that a user can also run by hand."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CONTACT = "https://upshift.example/demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of the road."""
+    """One command of the pipeline."""
 
     name: str
     arguments: tuple[str, ...]
     """What follows `upshift`."""
     product: Path
-    """The file that it writes, whole or not at all: once it is there, the step is done."""
+    """The file that it writes atomically: if it exists, the step is done."""
     node: str | None = None
-    """The vantage point that it has to be started in; None: anywhere."""
+    """The vantage point that it has to be started in; None: any."""
 
     def command(self, lab: str, program: Sequence[str] = ("upshift",), guard: Sequence[str] = ()) -> list[str]:
         """The command line.
@@ -40,19 +40,19 @@ class Step:
 
 
 def steps(topology: str, vantage: str, folder: Path, *, per_provider: int, other: int) -> Iterator[Step]:
-    """The road in order; every product stands in `folder`.
+    """The steps in order; all products are written to `folder`.
 
     Args:
         topology: name or path of the lab's topology.
-        vantage: the vantage point that crawls and shakes hands.
-        per_provider, other: targets to choose for each provider, and of no provider.
+        vantage: the vantage point that crawls and surveys.
+        per_provider, other: targets to choose for each provider, and without a provider.
     """
 
     def at(name: str) -> str:
         return str(folder / name)
 
     yield Step(name="list", product=folder / "list.csv", arguments=("lab", "files", topology, "--out", str(folder)))
-    # A lab's servers are ours: no need to go as gently as on the Internet.
+    # The servers of a lab are our own, so the crawl may be faster than on the Internet.
     crawl = ("crawl", at("list.csv"), "--out", at("crawled.parquet"), "--contact", CONTACT, "--rate", "50")
     yield Step(name="crawl", node=vantage, product=folder / "crawled.parquet", arguments=crawl)
     sources = ("--rib", at("rib.mrt.gz"), "--as2org", at("as-org2info.txt"))
@@ -60,7 +60,7 @@ def steps(topology: str, vantage: str, folder: Path, *, per_provider: int, other
     yield Step(name="map", product=folder / "mapped.parquet", arguments=mapped)
     for kind, before, after in (("options", "mapped", "with-options"), ("quic", "with-options", "surveyed")):
         out = ["--out", at(f"survey-{kind}.parquet"), "--targets-out", at(f"{after}.parquet")]
-        out += ["--contact", CONTACT] if kind == "quic" else []  # bare handshakes have no place for one
+        out += ["--contact", CONTACT] if kind == "quic" else []  # a TCP handshake cannot carry one
         yield Step(
             name=f"survey of {'TCP options' if kind == 'options' else 'QUIC'}",
             node=vantage,
@@ -73,20 +73,20 @@ def steps(topology: str, vantage: str, folder: Path, *, per_provider: int, other
     yield Step(name="compose", product=folder / TARGET_SET, arguments=chosen)
 
 
-def walk(road: Sequence[Step], lab: str, *, say: Callable[[str], None], as_json: bool = False) -> None:
-    """Takes the steps whose product is missing, the first of them and all after it; their output is ours.
+def run(pipeline: Sequence[Step], lab: str, *, say: Callable[[str], None], as_json: bool = False) -> None:
+    """Runs the first step whose product is missing, and all steps after it. They write to our standard output.
 
-    Raises UpshiftError where a step fails; given again, it goes on there.
+    Raises UpshiftError if a step fails; a further call resumes with that step.
     """
     program = (sys.executable, "-m", "upshift")
-    taken = False
-    for number, step in enumerate(road, start=1):
+    started = False
+    for number, step in enumerate(pipeline, start=1):
         shown = shlex.join(step.command(lab))
-        if step.product.exists() and not taken:
-            say(f"== {number}/{len(road)} {step.name}: there already")
+        if step.product.exists() and not started:
+            say(f"== {number}/{len(pipeline)} {step.name}: already done")
             continue
-        taken = True
-        say(f"== {number}/{len(road)} {step.name}: {shown}")
+        started = True
+        say(f"== {number}/{len(pipeline)} {step.name}: {shown}")
         # Entering a node clears the parent-death signal, so it is set once more there.
         command = step.command(lab, program, process.PARENT_DEATH)
         code = process.follow(command + (["--json"] if as_json else []))
@@ -94,5 +94,5 @@ def walk(road: Sequence[Step], lab: str, *, say: Callable[[str], None], as_json:
             raise UpshiftError(
                 f"the step {step.name} ended with exit code {code}",
                 where=shown,
-                remedy="what it said above tells why; then give the same command again",
+                remedy="its messages are above; run the same command again to resume",
             )

@@ -67,7 +67,7 @@ class Description:
 def check(
     entry: Comparison, *, known: Sequence[DescribedConfiguration], earlier: Sequence[Comparison], where: str
 ) -> None:
-    """Raises UsageError where a comparison cannot be made, or contradicts those before it or its own role.
+    """Raises UsageError if a comparison cannot be made, or contradicts those before it or its own role.
 
     Args:
         known: the campaign's configurations, the warm-up included.
@@ -118,7 +118,7 @@ def write(folder: Path, description: Description) -> None:
 
 
 def read(folder: Path) -> Description | None:
-    """What the folder says of its campaign; None where it has no `campaign.json` (an older Upshift made it).
+    """What the folder says of its campaign; None if it has no `campaign.json` (an older Upshift made it).
 
     Raises:
         UsageError: the file is damaged, is of a newer schema, or has a comparison that cannot be made.

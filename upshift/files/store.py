@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from upshift.domain import Download, Superseded, Target
-from upshift.errors import UsageError
+from upshift.errors import UsageError, not_found
 from upshift.files import conversions
 
 if typing.TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _check_types(found: pa.Schema, path: Path, kind: str) -> None:
 
 
 def _check_values(rows: pa.Table | pa.RecordBatch, path: Path, kind: str) -> None:
-    """Raises UsageError where a column that must have a value has none."""
+    """Raises UsageError if a column that must have a value has none."""
     for field in row_schema(kind) if kind in _ROW_TYPES else ():
         if not field.nullable and field.name in rows.schema.names and rows.column(field.name).null_count:
             raise UsageError(f"the column {field.name} has empty cells", where=str(path), remedy="make it again")
@@ -288,7 +288,7 @@ def parquet(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path) as file:
             yield file
     except FileNotFoundError:
-        raise UsageError("file not found", where=str(path), remedy=f"name an Upshift {kind} file") from None
+        raise not_found(path, remedy=f"name an Upshift {kind} file") from None
     except (pa.ArrowException, OSError) as error:
         said = str(error).strip().splitlines()[0]
         raise UsageError(f"not a readable Parquet file ({said})", where=str(path), remedy="make it again") from None
@@ -316,13 +316,13 @@ def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
 
 
 def kind_in(schema: pa.Schema) -> str | None:
-    """The kind that a schema names; None where the file is not Upshift's."""
+    """The kind that a schema names; None if the file is not Upshift's."""
     kind = (schema.metadata or {}).get(b"upshift.kind")
     return None if kind is None else kind.decode("utf-8", "replace")
 
 
 def kind_of(path: Path) -> str | None:
-    """The kind of a file of ours; None where it is none, or cannot be read (`read_table` says why)."""
+    """The kind of a file of ours; None if it is none, or cannot be read (`read_table` says why)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -27,7 +27,7 @@ def host_and_port(url: str, *, schemes: Sequence[str] = ("https",)) -> tuple[str
 
 
 def url_fault(url: str) -> str | None:
-    """Why a URL cannot be downloaded, None where it can (http too: campaigns are stricter)."""
+    """Why a URL cannot be downloaded, None if it can (http too: campaigns are stricter)."""
     if not url.isascii() or not url.isprintable() or " " in url:
         return "the URL has characters that must be percent-encoded"
     try:
@@ -38,7 +38,7 @@ def url_fault(url: str) -> str | None:
 
 
 def domain_fault(domain: str) -> str | None:
-    """Why a domain cannot be used, None where it can."""
+    """Why a domain cannot be used, None if it can."""
     if not domain or not domain.isprintable() or len(domain) > 253:
         return "the domain is empty, too long, or has control characters"
     return "the domain ends in a dot" if domain.endswith(".") else None
@@ -63,4 +63,4 @@ FAULTS: Mapping[str, Callable[[Any], str | None]] = {
     "rank": _at_least_1("rank"),
     "size_bytes": _at_least_1("size_bytes"),
 }
-"""Column -> why a value of it cannot be used, None where it can."""
+"""Column -> why a value of it cannot be used, None if it can."""

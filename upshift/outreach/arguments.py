@@ -49,7 +49,7 @@ def ledger_beside(out: Path, ledger: Path | None) -> Path:
 
 
 def check_contact(contact: str) -> str:
-    """The contact without blanks around it. Raises UsageError where nothing is left, or a header could not hold it."""
+    """The contact without blanks around it. Raises UsageError if nothing is left, or a header could not hold it."""
     if not contact.strip() or not contact.isprintable():
         raise UsageError(f"{contact!r} is not a valid address", where="--contact", remedy="give a mail or web address")
     return contact.strip()

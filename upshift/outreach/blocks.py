@@ -92,7 +92,7 @@ class BlockLists:
         return (status.st_mtime_ns, status.st_size)
 
     def check(self, host: str, address: str | None) -> None:
-        """Raises BlockedError where host or address is listed."""
+        """Raises BlockedError if host or address is listed."""
         self._refresh()
         for path, (_, blocked) in self._state.items():
             if blocked.domain(host):

@@ -86,7 +86,7 @@ class Service:
 
 
 def system_nameserver() -> str:
-    """The first name server of this host. Raises UsageError where there is none."""
+    """The first name server of this host. Raises UsageError if there is none."""
     try:
         return str(dns.resolver.Resolver().nameservers[0])
     except (dns.resolver.NoResolverConfiguration, IndexError):
@@ -177,7 +177,7 @@ class Resolver:
         return reply.chain
 
     async def services(self, host: str) -> tuple[Service, ...]:
-        """HTTPS records of a host, best first, aliases followed; empty where it has none. Raises ResolveError."""
+        """HTTPS records of a host, best first, aliases followed; empty if it has none. Raises ResolveError."""
         name = host
         for _ in range(LONGEST_ALIAS):
             data, _ = await self._ask(name, wire.Type.HTTPS)

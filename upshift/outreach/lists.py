@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import idna
 
-from upshift.errors import UsageError
+from upshift.errors import UsageError, unreadable
 
 NAMED_FAULTS = 20
 """Broken rows that are remembered with line and text; the rest is only counted."""
@@ -146,7 +146,7 @@ class TopList:
             return None
 
     def _is_header(self, fields: list[str]) -> bool:
-        """Settles the form by the first row; True where that row is a header."""
+        """Settles the form by the first row; True if that row is a header."""
         lower = [name.lower() for name in fields]
         if lower[:2] == ["origin", "rank"]:
             self.form, self._columns = "crux", (1, 0)
@@ -247,8 +247,7 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         handle = path.open("rb")
     except OSError as error:
-        said = "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror)
-        raise UsageError(said, where=str(path), remedy="check the path") from None
+        raise UsageError(unreadable(error), where=str(path), remedy="check the path") from None
     magic = handle.read(4)
     handle.seek(0)
     if magic[:2] == b"\x1f\x8b":

@@ -33,10 +33,10 @@ class Verdict:
     """Whether the place was fit for measuring during one measurement run."""
 
     disturbed: Disturbance | None
-    """Why the run is void, or None where it can be believed."""
+    """Why the run is void, or None if it can be believed."""
     lateness_p99_ms: float | None
     flows: Mapping[tuple[str, int], FlowCount]
-    """(transport `tcp` or `quic`, local port) -> counts; empty where nobody can count."""
+    """(transport `tcp` or `quic`, local port) -> counts; empty if nobody can count."""
 
 
 class Program(Protocol):
@@ -47,10 +47,10 @@ class Program(Protocol):
         """The client's name, e.g. quiche."""
 
     def missing(self) -> str | None:
-        """Why it cannot run here, in one sentence; None where it can."""
+        """Why it cannot run here, in one sentence; None if it can."""
 
     def command(self) -> tuple[str, ...]:
-        """How to start it, without its arguments. Raises PlaceError where it is missing."""
+        """How to start it, without its arguments. Raises PlaceError if it is missing."""
 
 
 class Watch(Protocol):
@@ -103,7 +103,7 @@ class Place(Protocol):
     def apply(self, settings: Sequence[Setting]) -> None:
         """Makes the kernel of this place have these settings, and forgets cached TCP metrics.
 
-        Raises PlaceError where the kernel refuses one.
+        Raises PlaceError if the kernel refuses one.
         """
 
     def measuring(self) -> AbstractContextManager[None]:
@@ -113,7 +113,7 @@ class Place(Protocol):
         """Starts to watch the path to this server."""
 
     def check(self) -> None:
-        """Raises PlaceError where the place itself has gone or is broken, so that what ran there says nothing."""
+        """Raises PlaceError if the place itself has gone or is broken, so that what ran there says nothing."""
 
     def environment(self) -> Mapping[str, object]:
         """Kernel, CPU, offloads, sysctls, program versions: what has to be stored with the data."""

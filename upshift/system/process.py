@@ -60,7 +60,7 @@ def require(program: str, *, package: str) -> str:
 
 
 def find_program(name: str) -> str | None:
-    """Full path of a program, beside this Python first, where our own binaries are; None where there is none."""
+    """Full path of a program, beside this Python first, where our own binaries are; None if there is none."""
     beside = Path(sys.executable).parent / name
     if beside.is_file() and os.access(beside, os.X_OK):
         return str(beside)
@@ -163,7 +163,7 @@ class Child:
             self._popen.send_signal(number)
 
     def wait(self, timeout_s: float) -> int:
-        """Exit code. Raises PlaceError where the program still runs after `timeout_s`."""
+        """Exit code. Raises PlaceError if the program still runs after `timeout_s`."""
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -264,7 +264,7 @@ def start_time_ticks(pid: int) -> int | None:
 def kill_and_wait(
     pid: int, started: int, *, number: signal.Signals = signal.SIGTERM, grace_s: float = STOP_GRACE_S
 ) -> bool:
-    """Stops the process that has this number *and* start time, whoever its parent is; True where it was running.
+    """Stops the process that has this number *and* start time, whoever its parent is; True if it was running.
 
     Sends `number`, then SIGKILL after `grace_s`, and waits until it is gone (pidfd_open(2): no race with reuse).
     """

@@ -174,7 +174,7 @@ def parse_resolv_conf(text: str) -> list[str]:
 
 
 def text_of(path: Path) -> str:
-    """The file's text, empty where it cannot be read."""
+    """The file's text, empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

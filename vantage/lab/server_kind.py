@@ -47,7 +47,7 @@ class ProgramSetting:
     most: int = 1
 
     def fault(self, value: str) -> str | None:
-        """Why the value is not valid, as the end of a sentence; None where it is."""
+        """Why the value is not valid, as the end of a sentence; None if it is."""
         if self.choices:
             return None if value in self.choices else use_one_of(value, self.choices)
         good = value.isdecimal() and self.least <= int(value) <= self.most

@@ -138,7 +138,7 @@ class Server:
     paths: Mapping[str, PathSpec]
     """Vantage point -> path."""
     domains: list[str] = field(default_factory=list)
-    """Names that are measured; none where the server has sites only."""
+    """Names that are measured; none if the server has sites only."""
     files: list[ServedFile] = field(default_factory=list)
     cnames: list[str] = field(default_factory=list)
     """Each domain is an alias of the first name, that of the second, and so on; the last has the addresses."""

@@ -101,7 +101,7 @@ def distribution() -> str | None:
 
 
 def cpu() -> dict[str, Any]:
-    """Model, usable count, frequency governor (None where the hypervisor decides)."""
+    """Model, usable count, frequency governor (None if the hypervisor decides)."""
     lines = (read("/proc/cpuinfo") or "").splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
     return {

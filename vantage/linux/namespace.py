@@ -46,7 +46,7 @@ def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Seque
         run: runs programs in the network namespace concerned.
         destinations: of the routes that downloads take; `RouteAttribute`s go to these.
 
-    Raises PlaceError where the kernel refuses a setting or does not know it.
+    Raises PlaceError if the kernel refuses a setting or does not know it.
     """
     sysctls = [setting for setting in settings if isinstance(setting, Sysctl)]
     attributes = [setting for setting in settings if isinstance(setting, RouteAttribute)]
@@ -88,7 +88,7 @@ class Namespace:
 
 
 def read_sysctls(run: Run, names: set[str]) -> dict[str, str]:
-    """The present values. Raises PlaceError where the kernel does not know a name."""
+    """The present values. Raises PlaceError if the kernel does not know a name."""
     done = run(["sysctl", *sorted(names)])
     found = parse_sysctls(done.stdout)
     if missing := sorted(names - set(found)):
@@ -97,7 +97,7 @@ def read_sysctls(run: Run, names: set[str]) -> dict[str, str]:
 
 
 def write_sysctls(run: Run, values: Mapping[str, str], *, present: Mapping[str, str] | None = None) -> None:
-    """Writes those values that differ from the present ones. Raises PlaceError where the kernel refuses."""
+    """Writes those values that differ from the present ones. Raises PlaceError if the kernel refuses."""
     changes = [f"{name}={value}" for name, value in values.items() if (present or {}).get(name) != value]
     if changes:
         run(["sysctl", "-qw", *changes]).check(doing=f"setting {' '.join(changes)}")
@@ -143,7 +143,7 @@ def parse_sysctls(text: str) -> dict[str, str]:
 def new_values(present: Mapping[str, str], settings: Sequence[Sysctl]) -> dict[str, str]:
     """What to write so that `settings` hold; of a setting of several numbers, the other fields stay.
 
-    Raises PlaceError where a field does not exist.
+    Raises PlaceError if a field does not exist.
     """
     values: dict[str, str] = {}
     for setting in settings:

@@ -25,7 +25,7 @@ def path_of(name: str) -> Path:
 
 
 def read(name: str) -> str | None:
-    """The value with single spaces between numbers, None where this kernel or namespace lacks the setting."""
+    """The value with single spaces between numbers, None if this kernel or namespace lacks the setting."""
     try:
         return " ".join(path_of(name).read_text(encoding="utf-8", errors="replace").split())
     except OSError:
@@ -33,7 +33,7 @@ def read(name: str) -> str | None:
 
 
 def write(name: str, value: str) -> None:
-    """Sets a value. Raises FileNotFoundError for an unknown setting, PlaceError where the kernel refuses."""
+    """Sets a value. Raises FileNotFoundError for an unknown setting, PlaceError if the kernel refuses."""
     try:
         path_of(name).write_text(value + "\n", encoding="utf-8")
     except FileNotFoundError:
