@@ -1,4 +1,4 @@
-"""The words of the field as values: frozen, slotted, keyword-only, with the unit in every name or docstring.
+"""The values that all stages share: frozen, slotted, keyword-only dataclasses. Names or docstrings give units.
 
 Times are seconds as float unless a name says `_ms` or `_ns`; `*_at` are seconds since the Unix epoch (UTC). Rates are
 Mbit/s = 10^6 bit/s. Sizes are bytes.
@@ -28,20 +28,20 @@ class Transport(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a download ended; every download ends as exactly one of these."""
+    """How a download ended; every download has exactly one outcome."""
 
     OK = "ok"
     FAILED = "failed"
-    """It has a cause (`Failure`) and no place in speed-ups."""
+    """It has a cause (`Failure`) and is left out of speed-ups."""
     CENSORED = "censored"
-    """It hit its time or byte budget: its true duration is at least what was seen, and enters speed-ups as a bound."""
+    """It hit its time or byte budget: its measured duration is a lower bound, and enters speed-ups as one."""
 
 
 class Failure(StrEnum):
-    """Why a download is not `ok`. The vocabulary is closed: every client maps what it meets onto one of these."""
+    """Why a download is not `ok`. The vocabulary is closed: every client maps its errors onto one of these."""
 
     ADDRESS_REFUSED = "address_refused"
-    """The address is outside what the place may reach; no packet left."""
+    """The address may not be contacted from this place; no packet was sent."""
     DNS_ERROR = "dns_error"
     NETWORK_UNREACHABLE = "network_unreachable"
     CONNECTION_REFUSED = "connection_refused"
@@ -51,11 +51,11 @@ class Failure(StrEnum):
     TLS_CERTIFICATE = "tls_certificate"
     TLS_ERROR = "tls_error"
     PROTOCOL_ERROR = "protocol_error"
-    """The peer broke HTTP or QUIC."""
+    """The server violated HTTP or QUIC."""
     HTTP_STATUS = "http_status"
-    """The status was not 200; `http_status` has it."""
+    """The status was not 200 (see `http_status`)."""
     CHALLENGE_PAGE = "challenge_page"
-    """A bot check came instead of the file."""
+    """A bot check was served instead of the file."""
     TRUNCATED_BODY = "truncated_body"
     """The body ended before its Content-Length."""
     LENGTH_MISMATCH = "length_mismatch"
@@ -69,52 +69,52 @@ class Failure(StrEnum):
     BYTE_BUDGET = "byte_budget"
     """Censored: the byte budget was hit."""
     CLIENT_CRASHED = "client_crashed"
-    """The client program ended without an answer that we can read."""
+    """The client program ended without a valid result."""
     UNKNOWN = "unknown"
 
 
 class Role(StrEnum):
-    """What a comparison is for, and so how analysis reads its row. The vocabulary is closed."""
+    """The purpose of a comparison, which decides how analysis treats its row. The vocabulary is closed."""
 
     EFFECT = "effect"
-    """What a configuration changes: a row of Table 2 and a finding of the report, with a verdict."""
+    """The effect of a configuration: a row of Table 2 and a finding of the report, with a verdict."""
     NOISE_FLOOR = "noise_floor"
-    """Two configurations that are the same (A/A): a row of Table 2 without a verdict, which the others have to beat."""
+    """Two identical configurations (A/A): a row of Table 2 without a verdict, which effects have to exceed."""
     CACHE = "cache"
-    """The warm-up against the same configuration later in the run, so what caches do: a row without a verdict."""
+    """The warm-up against the same configuration later in the run: the effect of caches, without a verdict."""
 
 
 class VoidReason(StrEnum):
-    """Why an attempt of a measurement run does not count. The vocabulary is closed, as `Failure` is."""
+    """Why an attempt of a measurement run does not count. The vocabulary is closed, like `Failure`."""
 
     INTERRUPTED = "interrupted"
-    """The campaign was stopped or killed in the middle: no fault of the place."""
+    """The campaign was stopped or killed during the run; not an error of the place."""
     EMULATOR_LATE = "emulator_late"
     """The path emulator delivered packets late."""
     EMULATOR_LOST = "emulator_lost"
-    """The path emulator lost packets that no programmed drop accounts for."""
+    """The path emulator lost packets that it was not programmed to drop."""
     HOST_DROPPED = "host_dropped"
     """The host, or a device of the lab, dropped packets outside the path."""
     PORT_REUSED = "port_reused"
-    """Two downloads of the run had the same client port: nobody can tell their packets apart by it."""
+    """Two downloads of the run had the same client port, so their packets cannot be told apart."""
     UNKNOWN = "unknown"
-    """Only in files of older versions, which had a text instead."""
+    """Only in files of older versions, which stored a text instead."""
 
 
 class HostDisturbance(StrEnum):
-    """What the host did to one download, whose options were as asked. The vocabulary is closed, as `Failure` is."""
+    """How the host falsified one download whose options were as requested. The vocabulary is closed, like `Failure`."""
 
     CLIENT_LATE = "client_late"
-    """The last byte was there, by the capture, well before the client read it: the client waited for a processor."""
+    """By the capture, the last byte arrived well before the client read it: the client waited for a processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """What made a measurement run void."""
+    """Why a measurement run is void."""
 
     reason: VoidReason
     detail: str
-    """One clause for a person, with the numbers."""
+    """One clause of text, with the numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,39 +124,39 @@ class Target:
     domain: str
     url: str
     provider: str = Provider.OTHER
-    """One of `Provider`, or a name from a provider file of the user's."""
+    """One of `Provider`, or a name from a user's provider file."""
     rank: int | None = None
     """Position in the top list, from 1."""
     size_bytes: int | None = None
-    """Size of the file, from Content-Length or as far as it was read."""
+    """Size of the file: its Content-Length, or the number of bytes read."""
     size_is_lower_bound: bool = False
-    """The probe stopped at the minimum size: the file is at least `size_bytes` long."""
+    """The crawl stopped reading at the minimum size: the file has at least `size_bytes` bytes."""
     server_ip: str | None = None
-    """The address seen by the crawl; a campaign resolves again."""
+    """The server address at the time of the crawl; a campaign resolves the name again."""
     depth: int | None = None
-    """Links from the start page."""
+    """Number of links from the start page to the file."""
     crawled_at: float | None = None
-    """When the crawl was done with the domain."""
+    """When the crawl of the domain ended."""
     alt_svc: str | None = None
-    """The start page's Alt-Svc header (RFC 7838): a QUIC candidate."""
+    """The start page's Alt-Svc header (RFC 7838), which may offer QUIC."""
     cname_chain: str | None = None
     """CNAMEs from the domain to its address, in order, separated by spaces."""
     asn: int | None = None
     """Origin AS of the address."""
     organisation: str | None = None
-    """Holder of that AS."""
+    """Organisation that holds that AS."""
     prefix: str | None = None
-    """The announced prefix that holds the address."""
+    """The announced prefix that contains the address."""
     rule: str | None = None
-    """Why it is this provider: seed, sibling, excluded, none."""
+    """Which rule chose the provider: seed, sibling, excluded, none."""
     rival_asns: str | None = None
-    """Origins of the prefix that other organisations hold, separated by spaces."""
+    """Origin AS numbers of the prefix that belong to other organisations, separated by spaces."""
     dissent: float | None = None
-    """Share of the routing table's peers that see another origin, from 0 to 1."""
+    """Share of the route collectors' peers that see another origin AS, from 0 to 1."""
     cname_provider: str | None = None
-    """The provider that the CNAMEs name."""
+    """The provider according to the CNAMEs."""
     cname_agrees: bool | None = None
-    """Whether it is the provider of the AS; None where one of the two is not known."""
+    """Whether `cname_provider` equals the provider of the AS; None if one of them is unknown."""
     ecn: bool | None = None
     """The server negotiates ECN (RFC 3168)."""
     sack: bool | None = None
@@ -164,7 +164,7 @@ class Target:
     window_scaling: bool | None = None
     """The server negotiates window scaling (RFC 7323)."""
     quic: bool | None = None
-    """HTTP/3 was served."""
+    """The server serves HTTP/3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +174,9 @@ class Configuration:
     name: str
     client: str
     levels: Mapping[str, str] = field(default_factory=dict)
-    """Factor name -> level. Factors that are not named have their default level."""
+    """Factor name -> level. Other factors have their default level."""
     options: Mapping[str, int] = field(default_factory=dict)
-    """Numbers for the client, e.g. `max_data`; those that are not named have the client's default."""
+    """Options of the client, e.g. `max_data`; others have the client's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,17 +184,17 @@ class Comparison:
     """One row of Table 2: the speed-up of `config` over `vs`, pair by pair within each measurement run."""
 
     name: str
-    """What tables and report call the row."""
+    """The row's name in tables and report."""
     config: str
     """Name of a configuration, or of the warm-up."""
     vs: str
-    """The reference: name of another one."""
+    """The reference: the name of another configuration."""
     role: Role = Role.EFFECT
     """One of `Role`."""
 
     @classmethod
     def of(cls, config: str, vs: str, role: Role = Role.EFFECT) -> Comparison:
-        """With the name that a comparison has by default: `WS vs BL`."""
+        """A comparison with the default name, e.g. `WS vs BL`."""
         return cls(name=f"{config} vs {vs}", config=config, vs=vs, role=role)
 
 
@@ -205,7 +205,7 @@ class Sysctl:
     name: str
     value: str
     field: int | None = None
-    """For a setting of several numbers (`tcp_rmem`): which one, from 0; the others are left as they are."""
+    """For a setting of several numbers (`tcp_rmem`): the index of the one to set, from 0; the others are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,14 +245,14 @@ class Handshake:
     syn_count: int
     """SYNs of this connection, retransmitted ones included."""
     later_syn_without_ecn: bool
-    """The first SYN asked for ECN and a retransmitted one did not (the kernel's `tcp_ecn_fallback`)."""
+    """The first SYN requested ECN and a retransmitted one did not (the kernel's `tcp_ecn_fallback`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """One attempt to get one file with one configuration: one row of a `downloads` file.
+    """One download of one file with one configuration: one row of a `downloads` file.
 
-    Times named `*_s` count from `started_at`, the start of connecting; None means that this point was not reached.
+    Columns named `*_s` that mark a moment count from `started_at`, the start of connecting; None: not reached.
     """
 
     campaign: str
@@ -260,11 +260,11 @@ class Download:
     vantage: str
     """Name of the vantage point."""
     iteration: int
-    """From 1; each has one measurement run per target."""
+    """Number of the iteration, from 1; each has one measurement run per target."""
     domain: str
     """Domain of the target."""
     url: str
-    """What was downloaded."""
+    """URL of the file."""
     provider: str
     """The target's provider."""
     configuration: str
@@ -276,109 +276,108 @@ class Download:
     levels: str
     """The levels asked for, as JSON: factor -> level, defaults included."""
     position: int
-    """Place within the measurement run; 0 is the warm-up."""
+    """Position within the measurement run; 0 is the warm-up."""
     attempts: int
-    """Measurement runs it took until this one was accepted (1 to 3)."""
+    """Number of attempts of the measurement run, this one included (1 to 3)."""
     started_at: float
-    """When the client began to connect."""
+    """When the client started to connect."""
     outcome: str
     """One of `Outcome`."""
     failure: str | None
     """One of `Failure`; None if the download is ok."""
     failure_detail: str | None
-    """What the client or the capture says of it, for a person."""
+    """Description of the failure by the client or from the capture, as text."""
     http_status: int | None
     """Status of the final response."""
     http_version: str | None
-    """1.1 or 3."""
+    """HTTP version of the response: 1.1 or 3."""
     content_length: int | None
     """Content-Length of the response."""
     content_type: str | None
     """Content-Type of the response."""
     body_bytes: int
-    """Bytes of the body that arrived."""
+    """Bytes of the body that were received."""
     body_sha256: str | None
-    """SHA-256 of a whole body, in hexadecimal."""
+    """SHA-256 of the body in hexadecimal, if it is complete."""
     server_ip: str | None
-    """The address that was contacted."""
+    """The server's address."""
     server_port: int | None
-    """The port that was contacted."""
+    """The server's port."""
     local_ip: str | None
-    """The client's own address."""
+    """The client's address."""
     local_port: int | None
-    """The client's own port."""
+    """The client's port."""
     dns_s: float | None
-    """Time that the fresh DNS look-up of the measurement run (or of this download) took."""
+    """Duration of the uncached DNS look-up for the measurement run (or for this download)."""
     cnames: str | None
-    """Where the CNAME records of the look-up led, in order, as a JSON list; None if there was no look-up."""
+    """Targets of the CNAME records in the DNS answer, in order, as a JSON list; None without a look-up."""
     connect_s: float | None
-    """End of TCP's handshake; for QUIC, of QUIC's and TLS's."""
+    """End of the TCP handshake; for QUIC, of the combined QUIC and TLS handshake."""
     tls_s: float | None
     """End of the TLS handshake; None for QUIC, where `connect_s` is the end of both."""
     headers_s: float | None
-    """Header fields of the final response."""
+    """The final response's header was complete."""
     first_byte_s: float | None
-    """First byte of the response."""
+    """First byte of the body; equal to `headers_s` if the body is empty."""
     last_byte_s: float | None
-    """Last body byte: the download time. For a censored download, the latest byte that came."""
+    """Last byte of the body: the download time. For a censored download, the last byte received."""
     budget_s: float
-    """The time budget; what needs longer is censored."""
+    """The time budget; longer downloads are censored."""
     client_cpu_s: float | None
-    """Processor time that the client used."""
+    """CPU time that the client used."""
     socket_drops: int | None
     """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
     client_version: str | None
     """Versions of the client and its libraries."""
     tls_version: str | None
-    """As negotiated."""
+    """TLS version, as negotiated."""
     tls_cipher: str | None
-    """The cipher suite, as negotiated."""
+    """The negotiated TLS cipher suite."""
     alpn: str | None
-    """The protocol that ALPN chose (RFC 7301)."""
+    """The protocol selected by ALPN (RFC 7301)."""
     transport_detail: str | None
-    """What the client itself knows of the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
+    """The client's data about the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
     response_headers: str | None
-    """The few headers that tell cache and CDN, as JSON."""
+    """Response headers that identify cache and CDN, as JSON."""
     capture: str | None
     """Path of the capture, relative to the campaign's folder."""
     capture_dropped: int | None
-    """Packets that the kernel dropped before tcpdump read them, in the whole measurement run."""
+    """Packets that the kernel dropped before tcpdump read them, during the whole measurement run."""
     lab_lateness_p99_ms: float | None
     """How late the path emulator delivered packets during the measurement run (lab only)."""
     lab_sent: int | None
     """Packets of this connection that entered the emulator, both directions (lab only)."""
     lab_received: int | None
-    """Those of them that left it at the other end (lab only)."""
+    """Packets of this connection that left the emulator (lab only)."""
     lab_dropped: int | None
-    """Programmed drops: seeded loss, full queue, AQM (lab only)."""
+    """Packets dropped as programmed: seeded loss, full queue, AQM (lab only)."""
     lab_marked: int | None
     """Packets that the emulator marked CE (lab only)."""
     void_reason: str | None = None
-    """One of `VoidReason`, where the last attempt that the campaign allows was void, too; else None."""
+    """One of `VoidReason` if the measurement run was still void in the last attempt; else None."""
     void_detail: str | None = None
-    """The reason with its numbers, for a person."""
+    """The reason with its numbers, as text."""
     host_disturbance: str | None = None
-    """One of `HostDisturbance`, where the host falsified this download's time; else None."""
+    """One of `HostDisturbance` if the host falsified this download's time; else None."""
     host_disturbance_detail: str | None = None
-    """What was seen, with its numbers, for a person."""
+    """Description of the disturbance with its numbers, as text."""
     treatment_ok: bool | None = None
-    """Whether the wire carried what was asked; None (unproven) where nothing can tell."""
+    """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
     treatment_detail: str | None = None
-    """Why it is not true, as a sentence."""
+    """Why `treatment_ok` is not true, as a sentence."""
     engine: str | None = None
-    """Which versions inspected it: what the `treatment_*` columns and its row of `kpis` come from."""
+    """Versions of the programs that made the `treatment_*` columns and the row of `kpis`."""
 
     @property
     def accepted(self) -> bool | None:
-        """Whether it may enter a speed-up: False if it is void, disturbed or its treatment disproved, None where
-        unproven."""
+        """Whether it may enter a speed-up: False if it is void, disturbed or a mismatch; None if unproven."""
         is_disturbed = self.void_reason is not None or self.host_disturbance is not None
         return False if is_disturbed else self.treatment_ok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """One download of an attempt that was void or interrupted, and repeated: one row of a `superseded` file."""
+    """One download of a void or interrupted attempt that was repeated: one row of a `superseded` file."""
 
     campaign: str
     vantage: str
@@ -390,7 +389,7 @@ class Superseded:
     client: str
     position: int
     attempt: int
-    """Which attempt of the measurement run it was, from 1."""
+    """Number of the attempt, from 1."""
     started_at: float
     outcome: str
     failure: str | None
@@ -403,4 +402,4 @@ class Superseded:
     reason: str
     """One of `VoidReason`."""
     detail: str | None
-    """The reason with its numbers, for a person."""
+    """The reason with its numbers, as text."""
