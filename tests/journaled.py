@@ -1,7 +1,9 @@
-"""What the journals of a campaign's folder have, for tests of what comes before inspection."""
+"""What journals and ledgers have while their command runs, for tests of what comes before its results."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from downloader.execution.folder import open_journals
@@ -18,3 +20,15 @@ def superseded(out: Path) -> list[Superseded]:
     """The downloads of void and interrupted attempts."""
     with open_journals(out) as journals:
         return [attempt for journal in journals.values() for attempt in journal.superseded()]
+
+
+def surveyed(ledger: Path) -> int:
+    """How many domains a survey has finished; 0 as long as it has no ledger."""
+    if not ledger.exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=10)) as db:
+        try:
+            (count,) = db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()
+        except sqlite3.OperationalError:  # not made yet
+            return 0
+    return int(count)

@@ -1,4 +1,4 @@
-"""A copy of the packages that a test adds files to, and its command line."""
+"""A copy of the packages that a test adds files to, its command line, and a campaign in a lab of its own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from upshift.domain import Download
+from upshift.files import store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = ("upshift", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
@@ -35,6 +40,39 @@ def upshift(folder: Path, *arguments: str, state: str = "/nonexistent") -> subpr
         text=True,
         cwd=folder,
         env=environment,
-        timeout=120,
+        timeout=300,
         check=False,
     )
+
+
+@contextmanager
+def lab_state(folder: Path) -> Iterator[str]:
+    """A state folder for labs of the copy, which are taken down at the end."""
+    state = tempfile.mkdtemp(prefix="uc-", dir="/tmp")  # socket paths must stay short
+    try:
+        yield state
+    finally:
+        upshift(folder, "lab", "down", state=state)
+        shutil.rmtree(state)
+
+
+def run_campaign(folder: Path, out: str = "out") -> None:
+    """Runs `c.toml` of the copy; the test fails, with the command's sentence, where no lab can be built."""
+    with lab_state(folder) as state:
+        done = upshift(folder, "run", "c.toml", "--out", out, "--json", state=state)
+    assert done.returncode == 0, done.stderr
+
+
+def downloads_by_configuration(folder: Path, out: str = "out") -> dict[str, Download]:
+    """The downloads of a campaign with one target and one iteration."""
+    rows = store.read_rows(folder / out / "downloads.parquet", "downloads", Download)
+    found = {row.configuration: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def report_pages(folder: Path, out: str = "out") -> str:
+    """All pages of the campaign's report."""
+    made = upshift(folder, "report", out)
+    assert made.returncode == 0, made.stderr
+    return "".join(path.read_text(encoding="utf-8") for path in (folder / out / "report").rglob("*.html"))

@@ -10,23 +10,17 @@ the tables and the report; and a fault in the use of each is told like that of a
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.contract._package_copy import copy_packages, upshift
+from tests.contract._package_copy import copy_packages, downloads_by_configuration, report_pages, run_campaign, upshift
 from tests.topologies import server, topology
-from upshift.domain import Download
-from upshift.errors import PlaceError
 from upshift.files import store
-from vantage.lab.life import control
-from vantage.lab.network.pathem import find_pathem
 
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
 
@@ -248,21 +242,8 @@ def test_the_new_client_has_a_ceiling(copy: Path) -> None:
 
 @pytest.mark.lab
 def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
-    try:
-        find_pathem()
-        control.check_host()
-    except PlaceError as error:
-        pytest.skip(error.sentence())
-    state = tempfile.mkdtemp(prefix="u1-", dir="/tmp")
-    try:
-        done = upshift(copy, "run", "c.toml", "--out", "out", "--json", state=state)
-        assert done.returncode == 0, done.stderr
-        made = upshift(copy, "report", "out", state=state)
-        assert made.returncode == 0, made.stderr
-    finally:
-        upshift(copy, "lab", "down", state=state)
-        shutil.rmtree(state)
-    rows = {row.configuration: row for row in store.read_rows(copy / "out/downloads.parquet", "downloads", Download)}
+    run_campaign(copy)
+    rows = downloads_by_configuration(copy)
     assert set(rows) == {"warmup", "RACK-off", "BL", "BL2", "narrow", "new"}
     assert all(row.outcome == "ok" for row in rows.values()), [row.failure_detail for row in rows.values()]
     assert json.loads(rows["RACK-off"].levels)["rack"] == "off" and json.loads(rows["BL"].levels)["rack"] == "on"
@@ -278,5 +259,5 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
     assert 14 in kpis.column("window_scale_client").to_pylist()  # the new client's level, which no other asked for
     values = kpis.column("bytes_per_packet").to_pylist()
     assert len(values) == 6 and all(100 < value < 1501 for value in values), values
-    pages = "".join(path.read_text() for path in (copy / "out/report").rglob("*.html"))
+    pages = report_pages(copy)
     assert "RACK-off" in pages and "narrow" in pages

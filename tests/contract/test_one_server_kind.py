@@ -7,17 +7,13 @@ Proven on a copy of the packages by the command line: the kind is known to topol
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract._package_copy import copy_packages, upshift
+from tests.contract._package_copy import copy_packages, downloads_by_configuration, report_pages, run_campaign, upshift
 from tests.topologies import server, topology
-from upshift.domain import Download
-from upshift.files import store
 
 KIND = '''"""`python`: HTTP/3 by aioquic."""
 
@@ -128,16 +124,8 @@ def test_a_wrong_name_or_algorithm_is_told_with_the_new_kind(copy: Path) -> None
 
 @pytest.mark.lab
 def test_it_serves_a_campaign_and_says_what_it_is(copy: Path) -> None:
-    state = tempfile.mkdtemp(prefix="u2-", dir="/tmp")
-    try:
-        done = upshift(copy, "run", "c.toml", "--out", "out", "--json", state=state)
-        assert done.returncode == 0, done.stderr
-        made = upshift(copy, "report", "out", state=state)
-        assert made.returncode == 0, made.stderr
-    finally:
-        upshift(copy, "lab", "down", state=state)
-        shutil.rmtree(state)
-    rows = {row.configuration: row for row in store.read_rows(copy / "out/downloads.parquet", "downloads", Download)}
+    run_campaign(copy)
+    rows = downloads_by_configuration(copy)
     assert {row.outcome for row in rows.values()} == {"ok"}, [row.failure_detail for row in rows.values()]
     assert rows["h3"].body_sha256 == rows["BL"].body_sha256
     assert json.loads(rows["h3"].response_headers or "{}")["server"] == "python"
@@ -146,5 +134,4 @@ def test_it_serves_a_campaign_and_says_what_it_is(copy: Path) -> None:
     assert [path[field] for field in fields] == ["python", "cubic", 10, 1228]
     environment = (copy / "out/environment.json").read_text()
     assert '"python": "aioquic ' in environment
-    pages = "".join(page.read_text() for page in (copy / "out/report").rglob("*.html"))
-    assert "the QUIC server python uses cubic, 10 packets at first, 1228-byte packets" in pages
+    assert "the QUIC server python uses cubic, 10 packets at first, 1228-byte packets" in report_pages(copy)

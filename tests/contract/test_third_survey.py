@@ -9,14 +9,12 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ import dns.rrset
 import pytest
 
 from tests.contract._package_copy import copy_packages, upshift
+from tests.journaled import surveyed
 from upshift.domain import Target
 from upshift.files import store, targets
 
@@ -187,12 +186,12 @@ def test_killed_and_given_again_every_domain_is_asked_once(world: World, tmp_pat
     )
     ledger = out.with_name(out.name + ".ledger.sqlite")
     until = time.monotonic() + 60
-    while finished(ledger) < 50:
+    while surveyed(ledger) < 50:
         assert child.poll() is None and time.monotonic() < until
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    done = finished(ledger)
+    done = surveyed(ledger)
     assert 50 <= done < 240 and not out.exists()
     facts = world.survey(source, out, "--rate", 100)
     assert facts["answered"] == 240
@@ -202,17 +201,6 @@ def test_killed_and_given_again_every_domain_is_asked_once(world: World, tmp_pat
     changed = upshift(world.folder, *world.arguments(source, out, "--port", 81))
     assert changed.returncode == 2
     assert "this ledger belongs to another survey: port changed; give the options of the first start" in changed.stderr
-
-
-def finished(ledger: Path) -> int:
-    if not ledger.exists():
-        return 0
-    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=10)) as db:
-        try:
-            (count,) = db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()
-        except sqlite3.OperationalError:  # not made yet
-            return 0
-    return int(count)
 
 
 def test_pace_holds_in_all_and_per_address(world: World, tmp_path: Path) -> None:

@@ -10,20 +10,19 @@ import itertools
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from survey.options.record import OptionsRecord
 from tests.cells import Repeats
+from tests.journaled import surveyed
 from tests.lab._survey_world import FIRST, NETWORK
 from upshift.domain import Target
 from upshift.files import store
@@ -268,12 +267,12 @@ def test_killed_and_started_again_every_domain_is_done_once(world: World, tmp_pa
     ledger = tmp_path / "r.parquet.ledger.sqlite"
     for kill_at in (60, 250):
         child = subprocess.Popen(world.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while finished(ledger) < kill_at:
+        while surveyed(ledger) < kill_at:
             assert child.poll() is None
             time.sleep(0.02)
         child.send_signal(signal.SIGKILL)
         child.wait()
-    done = finished(ledger)
+    done = surveyed(ledger)
     assert 250 <= done < 600
     assert not out.exists()
     records = world.survey(source, out, "--rate", 400)
@@ -291,24 +290,13 @@ def test_killed_and_started_again_every_domain_is_done_once(world: World, tmp_pa
     assert "this ledger belongs to another survey: timeout changed; give the options of the first start" in other.stderr
 
 
-def finished(ledger: Path) -> int:
-    if not ledger.exists():
-        return 0
-    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=10)) as db:
-        try:
-            (count,) = db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()
-        except sqlite3.OperationalError:  # not made yet
-            return 0
-    return int(count)
-
-
 def test_who_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Path) -> None:
     labels = [f"s3-{number}" for number in range(1, 201)]
     source, opt_out = write_list(tmp_path / "list.csv", labels), tmp_path / "opt-out.txt"
     arguments = (source, "-o", tmp_path / "r.parquet", "--opt-out", opt_out, "--rate", 20)
     child = subprocess.Popen(world.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ledger = tmp_path / "r.parquet.ledger.sqlite"
-    while finished(ledger) < 10:
+    while surveyed(ledger) < 10:
         assert child.poll() is None
         time.sleep(0.05)
     opt_out.write_text(f"{NETWORK}.{FIRST + 3}.0/24\n")
