@@ -106,7 +106,7 @@ def out(world: Any) -> Iterator[Path]:
     assert not path.exists(), "something was written"
     left = sorted(p.name for p in world.folder.iterdir() if p.name not in {"c.toml", "t.csv", "tiny.toml", "bin"})
     assert not left, left
-    assert not list((world.state / "s").rglob("*/*")), "a lab, or the lock of one, is left"
+    assert not list((world.state / "s").rglob("*")), "a lab, the lock of one, or their folder is left"
     assert not world.processes()
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -183,6 +184,21 @@ def test_a_server_that_cannot_start_is_named_with_its_last_words(mini: Path) -> 
     mini.write_text(mini.read_text().replace("files = [", 'congestion_control = "nosuch"\nfiles = ['))
     with pytest.raises(LabError, match="routes of s"):
         control.up(mini)
+
+
+@pytest.mark.parametrize("fault", ["no device", "a server that cannot start"])
+def test_a_failed_up_leaves_an_empty_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    with TemporaryDirectory(prefix="ul-", dir="/tmp") as state:
+        monkeypatch.setenv("UPSHIFT_STATE_DIR", state)
+        path = tmp_path / "mini.toml"
+        if fault == "no device":
+            path.write_text(MINI)
+            monkeypatch.setattr("vantage.lab.life.control.TUN", tmp_path / "tun")
+        else:
+            path.write_text(MINI.replace("files = [", 'congestion_control = "nosuch"\nfiles = ['))
+        with pytest.raises(LabError):
+            control.up(path)
+        assert not list(Path(state).iterdir())
 
 
 def test_labs_of_several_names_live_side_by_side(mini: Path, tmp_path: Path) -> None:

@@ -157,9 +157,12 @@ class LabFolder:
 
         The lock is released at the end of the block unless a child has inherited the descriptor.
         """
-        self.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
-            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # another process removed the folder, with its last lab, in between
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # `remove` unlinks the file while it holds the lock: ours may no longer have a name.
@@ -181,9 +184,11 @@ class LabFolder:
         return owner is not None and (owner["pid"], owner["started_ticks"]) == (me, process.start_time_ticks(me))
 
     def remove(self) -> None:
-        """Removes all files. Call it with the lock held."""
+        """Removes all files, and the folder of all labs with the last of them. Call it with the lock held."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.lock.unlink(missing_ok=True)
+        with suppress(OSError):  # another lab is there
+            self.root.parent.rmdir()
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -178,8 +178,6 @@ def down(folder: LabFolder) -> bool:
         with folder.locked() as lock:
             if lock is not None:
                 folder.remove()
-                with suppress(OSError):
-                    folder.root.parent.rmdir()
                 return True
         if time.monotonic() > deadline:
             raise LabError(f"the lab {folder.name} does not end", where=str(folder.root), remedy="wait and try again")
