@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,11 +83,11 @@ def caddy(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         while True:
             assert child.returncode is None, (folder / "log").read_text()
             assert time.monotonic() < until, (folder / "log").read_text()
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                # Caddy opens its UDP socket after that for TCP (proc(5), /proc/net/udp).
+                if f":{port:04X} " in Path("/proc/net/udp").read_text(encoding="ascii"):
+                    break
+            time.sleep(0.05)
         yield Server(HOST, port, certificates / "ca.pem", certificates / "other.pem", hashlib.sha256(body).hexdigest())
 
 

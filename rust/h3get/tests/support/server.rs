@@ -80,10 +80,10 @@ impl Server {
         self.authority.file.to_str().unwrap()
     }
 
-    /// Caddy opens its TCP and UDP sockets in one go, so the first tells of the second.
+    /// Caddy opens its TCP socket first and its UDP socket a moment later, which on a busy machine can be long.
     fn wait(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() || !udp_bound(self.port) {
             let ended = self.process.try_wait().unwrap();
             let log = || {
                 std::fs::read_to_string(self.directory.path().join("caddy.log")).unwrap_or_default()
@@ -103,6 +103,14 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether a UDP socket is bound to the port (proc(5), /proc/net/udp).
+fn udp_bound(port: u16) -> bool {
+    let local = format!(":{port:04X} ");
+    std::fs::read_to_string("/proc/net/udp")
+        .unwrap()
+        .contains(&local)
 }
 
 /// A port that is free for TCP and UDP at this moment.
