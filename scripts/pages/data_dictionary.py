@@ -68,6 +68,27 @@ class Column:
     meaning: str
 
 
+PARQUET: dict[str, type] = {
+    "targets.parquet": Target,
+    **{survey.kind: survey.record for survey in surveys.ALL.values()},
+    "downloads.parquet": Download,
+    "superseded.parquet": Superseded,
+}
+"""Title -> the class of a row."""
+
+JSON: dict[str, type] = {
+    "campaign.json": Description,
+    "campaign.json: configurations": DescribedConfiguration,
+    "campaign.json: comparisons": Comparison,
+}
+"""Title -> the class of an object."""
+
+CSV: dict[str, tuple[type, Sequence[str]]] = {
+    "tables/table1.csv": (tables.Table1Row, render.TABLE1_CSV),
+    "tables/configurations.csv": (tables.ConfigurationRow, render.CONFIGURATIONS_CSV),
+}
+"""Title -> the class of a row, and the columns that the file has."""
+
 KINDS = {"int64": "integer", "double": "number", "string": "text", "bool": "true/false"}
 
 
@@ -83,22 +104,11 @@ def text(_: Path) -> str:
 
 def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     """Title, introduction, columns."""
-    yield "targets.parquet", summary(Target), of_class(Target)
-    for survey in surveys.ALL.values():
-        yield survey.kind, summary(survey.record), of_class(survey.record)
-    yield "downloads.parquet", summary(Download), of_class(Download)
+    yield from ((title, summary(row), of_class(row)) for title, row in PARQUET.items())
     yield "kpis.parquet", "The key of the download, then one column per KPI.", of_schema(kpi_schema(), KPI_MEANINGS)
-    yield "superseded.parquet", summary(Superseded), of_class(Superseded)
-    yield "campaign.json", f"`schema`, then: {summary(Description)}", of_json(Description)
-    yield "campaign.json: configurations", summary(DescribedConfiguration), of_json(DescribedConfiguration)
-    yield "campaign.json: comparisons", summary(Comparison), of_json(Comparison)
+    yield from ((title, summary(part), of_json(part)) for title, part in JSON.items())
     yield "lab.json: paths", "One entry per vantage point and domain.", [Column(*entry) for entry in LAB_PATHS]
-    yield "tables/table1.csv", summary(tables.Table1Row), of_csv(render.TABLE1_CSV, tables.Table1Row)
-    yield (
-        "tables/configurations.csv",
-        summary(tables.ConfigurationRow),
-        of_csv(render.CONFIGURATIONS_CSV, tables.ConfigurationRow),
-    )
+    yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
     connections = of_schema(captures.schema(), CONNECTION_MEANINGS)
     identity = [column for column in connections if column.name not in KPIS]

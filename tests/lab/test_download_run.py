@@ -99,7 +99,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ):
             assert resolver.stdout is not None and resolver.stdout.readline() == "ready\n"
             until = time.monotonic() + 20
-            while "4430" not in process.run([*inside, "ss", "-ltn"]).stdout:
+            while process.run([*inside, "ss", "-Hltun", "sport = :4430"]).stdout.count("\n") < 2:  # TCP and UDP
                 assert time.monotonic() < until, (folder / "caddy.log").read_text()
                 time.sleep(0.05)
             yield World(namespace, folder / "ca.pem", 4430, folder, [])

@@ -54,7 +54,7 @@ class DescribedConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The content of `campaign.json`."""
+    """The content of `campaign.json`, beside its `schema`."""
 
     campaign: str
     """Name of the campaign."""
