@@ -12,8 +12,9 @@ from vantage.lab.topology import Server, Topology
 WEB = "caddy"
 CACHE = "nginx"
 ORIGIN = "caddy"
-DEFAULT_QUIC_SERVER = "caddy"
-"""Provides QUIC if the topology names no `quic_server`."""
+DEFAULT_QUIC_SERVER = "quiche"
+"""Provides QUIC if the topology names no `quic_server`. Its congestion control is that of the TCP servers (CUBIC), and
+it answers a ClientHello in several datagrams at once, which Debian's Caddy does only after a probe timeout."""
 
 
 def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
