@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from analysis.measures import dataset, tables
 from analysis.measures.dataset import Dataset
+from analysis.measures.selection import DEFAULT, Selection, identity
 from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, render, report
@@ -34,8 +36,8 @@ class Tables:
     data: Dataset
     metric: Metric
     by: Grouping | None
-    unproven: bool
-    """Whether downloads whose treatment is not proven are in Table 2."""
+    selection: Selection
+    """Which downloads are in Table 2."""
     seed: int
     table1: tuple[Table1Row, ...]
     configurations: tuple[ConfigurationRow, ...]
@@ -50,7 +52,7 @@ class Tables:
 
     def head(self) -> str:
         """How many downloads are proven to have been treated as asked: it stands before everything else."""
-        return findings.treatment_sentence(self.configurations, unproven=self.unproven)
+        return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
@@ -91,8 +93,9 @@ class Tables:
                 "unproven": sum(row.unproven for row in self.configurations),
                 "not_accepted": sum(row.mismatched for row in self.configurations),
                 "disturbed": sum(row.disturbed for row in self.configurations),
-                "unproven_let_in": self.unproven,
+                "unproven_let_in": self.selection.unproven,
             },
+            "identity": dataclasses.asdict(identity(self.data.records)) | {"only_hits": self.selection.only_hits},
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_rows(self.table2, by=by),
@@ -124,6 +127,9 @@ class Tables:
             self._show_configurations(to)
         if "table2" in names:
             self._show_table2(to)
+        only_hits = self.selection.only_hits
+        for sentence in findings.identity_sentences(identity(self.data.records), only_hits=only_hits):
+            terminal.print_line(to, sentence, indent=2)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)
 
@@ -162,7 +168,7 @@ def make_tables(
     *,
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
-    unproven: bool = False,
+    selection: Selection = DEFAULT,
     seed: int = DEFAULT_SEED,
 ) -> Tables:
     """Computes the tables; see `tables.table2` for the arguments.
@@ -174,11 +180,11 @@ def make_tables(
         data=data,
         metric=metric,
         by=by,
-        unproven=unproven,
+        selection=selection,
         seed=seed,
         table1=tuple(tables.table1(data)),
         configurations=tuple(tables.configurations(data)),
-        table2=tuple(tables.table2(data, metric=metric, by=by, unproven=unproven, seed=seed)),
+        table2=tuple(tables.table2(data, metric=metric, by=by, selection=selection, seed=seed)),
     )
 
 

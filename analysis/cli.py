@@ -66,6 +66,14 @@ Unproven = Annotated[
         help="Let downloads in of which nothing tells whether they were treated as asked (no capture, say).",
     ),
 ]
+OnlyHits = Annotated[
+    bool,
+    typer.Option(
+        "--only-hits",
+        help="Keep only measurement runs in which every download after the warm-up came from the edge's cache, as its "
+        "response headers tell.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
@@ -84,6 +92,7 @@ def tables(
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     which: Annotated[Which, typer.Option("--table", help="Print only Table 1 or Table 2.")] = Which.ALL,
     unproven: Unproven = False,
+    only_hits: OnlyHits = False,
     seed: Seed = 1,
     out: Out = None,
     as_json: AsJson = False,
@@ -99,12 +108,14 @@ def tables(
 
     from analysis import api
     from analysis.measures import dataset
+    from analysis.measures.selection import Selection
     from analysis.measures.speedup import Metric
     from analysis.measures.tables import Grouping
 
     data = dataset.load(folders)
     grouping = Grouping(by.value) if by else None
-    made = api.make_tables(data, metric=Metric(metric.value), by=grouping, unproven=unproven, seed=seed)
+    selection = Selection(unproven=unproven, only_hits=only_hits)
+    made = api.make_tables(data, metric=Metric(metric.value), by=grouping, selection=selection, seed=seed)
     target = dataset.output_folder(folders, out) / "tables"
     made.write(target)
     names = {Which.DOWNLOADS: ("table1",), Which.SPEEDUPS: ("table2",)}.get(which, api.TABLES)
@@ -145,6 +156,7 @@ def report(
     folders: Folders,
     metric: Metrics = MetricName.TIME,
     unproven: Unproven = False,
+    only_hits: OnlyHits = False,
     targets: Annotated[
         int, typer.Option("--targets", min=0, help="Targets shown in detail, those with failures first.")
     ] = 200,
@@ -154,11 +166,13 @@ def report(
 ) -> None:
     """Everything in one HTML file that needs no network: DIR/report/index.html. Its path is printed."""
     from analysis.measures import dataset
+    from analysis.measures.selection import Selection
     from analysis.measures.speedup import Metric
     from analysis.report import report as reporting
 
     data = dataset.load(folders)
     path = dataset.output_folder(folders, out) / "report" / "index.html"
-    options = reporting.Options(metric=Metric(metric.value), unproven=unproven, targets=targets, seed=seed)
+    selection = Selection(unproven=unproven, only_hits=only_hits)
+    options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets, seed=seed)
     reporting.write(data, path, options)
     typer.echo(json.dumps({"schema": 1, "report": str(path), "notes": list(data.notes)}) if as_json else path)

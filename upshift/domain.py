@@ -108,6 +108,39 @@ class HostDisturbance(StrEnum):
     """By the capture, the last byte arrived well before the client read it: the client waited for a processor."""
 
 
+class CacheState(StrEnum):
+    """Whether a response came out of the edge's cache, as its header fields tell. The vocabulary is closed."""
+
+    HIT = "hit"
+    """The edge answered from its cache and asked nobody."""
+    MISS = "miss"
+    """The edge asked another server first: it did not have the file, may not keep it, or had to validate it."""
+    UNKNOWN = "unknown"
+    """No header field tells."""
+
+
+class IdentityFlag(StrEnum):
+    """How a download differs from most others of its measurement run. The vocabulary is closed, like `Failure`.
+
+    Warm-ups are not compared. Only values that both responses have are compared.
+    """
+
+    STATUS = "status_differs"
+    """Another HTTP status."""
+    OBJECT = "object_differs"
+    """Another length or hash."""
+    NETWORK = "network_differs"
+    """A server address in another network: neither one announced prefix nor one /24 (IPv6: /48) has both."""
+    MISS = "cache_miss"
+    """A cache miss after the warm-up."""
+    EDGE = "edge_differs"
+    """Another edge location."""
+    AGE = "age_differs"
+    """Another cached copy: its Age does not agree with that of the others and the time between them."""
+    ETAG = "etag_differs"
+    """Another entity tag."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
     """Why a measurement run is void."""
@@ -276,7 +309,7 @@ class Download:
     levels: str
     """The levels asked for, as JSON: factor -> level, defaults included."""
     position: int
-    """Position within the measurement run; 0 is the warm-up."""
+    """Position within the measurement run, from 1; warm-ups come first, the last of them at 0."""
     attempts: int
     """Number of attempts of the measurement run, this one included (1 to 3)."""
     started_at: float
@@ -365,8 +398,27 @@ class Download:
     """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
     treatment_detail: str | None = None
     """Why `treatment_ok` is not true, as a sentence."""
+    prefix: str | None = None
+    """The announced prefix of the address that the target had when it was mapped."""
+    cache_state: str | None = None
+    """One of `CacheState`; None if no response came."""
+    edge: str | None = None
+    """The edge location or proxy that answered, as its header fields name it."""
+    age_s: int | None = None
+    """Time that the response had been in caches, by its Age (RFC 9111, section 5.1)."""
+    etag: str | None = None
+    """The response's entity tag (RFC 9110, section 8.8.3)."""
+    identity_flags: str | None = None
+    """The `IdentityFlag`s of the download, as a JSON list; None for a warm-up, and if no response came."""
+    identity_detail: str | None = None
+    """What differs, as text."""
     engine: str | None = None
     """Versions of the programs that made the `treatment_*` columns and the row of `kpis`."""
+
+    @property
+    def is_warmup(self) -> bool:
+        """Whether it only warmed caches: it has no place in figures and in most tables."""
+        return self.position <= 0
 
     @property
     def accepted(self) -> bool | None:

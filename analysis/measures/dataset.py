@@ -50,7 +50,7 @@ class Record:
     @property
     def is_warmup(self) -> bool:
         """Whether this download only warmed caches: it has no place in Table 1 and in the figures."""
-        return self.download.position == 0
+        return self.download.is_warmup
 
     def accepted(self, *, unproven: bool) -> bool:
         """Whether it was treated as asked, in a run that was not void: proven, or with `unproven` not disproven."""

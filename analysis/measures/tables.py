@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from analysis.measures import speedup
 from analysis.measures.dataset import Dataset, Record
+from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from analysis.measures.speedup import Metric, Sample, SpeedupRow
 from upshift.domain import Download, Failure, Outcome, Provider, Transport, VoidReason
 from upshift.errors import UsageError
@@ -144,13 +145,10 @@ def table2(
     *,
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
-    unproven: bool = False,
+    selection: Selection = DEFAULT,
     seed: int = speedup.DEFAULT_SEED,
 ) -> list[SpeedupRow]:
     """Rows of Table 2: all comparisons that the campaigns declare.
-
-    Args:
-        unproven: let downloads in of which nothing tells whether they were treated as asked.
 
     Raises:
         UsageError: the metric needs KPIs that no folder has.
@@ -161,7 +159,7 @@ def table2(
             where="--metric throughput",
             remedy="finish the campaign with `upshift run`, or use --metric time",
         )
-    found = samples(dataset.records, metric=metric, by=by, unproven=unproven)
+    found = samples(dataset.records, metric=metric, by=by, selection=selection)
     if by is None:
         return speedup.table2(found, dataset.design.comparisons, seed=seed)
     names = {sample.group for sample in found}
@@ -172,11 +170,12 @@ def table2(
 
 
 def samples(
-    records: Iterable[Record], *, metric: Metric, by: Grouping | None = None, unproven: bool = False
+    records: Sequence[Record], *, metric: Metric, by: Grouping | None = None, selection: Selection = DEFAULT
 ) -> list[Sample]:
     """What each download says about its cost: the download time [s], or 1 / mean throughput [s/Mbit]."""
     cost: Callable[[Record], tuple[float, float] | str] = _time if metric is Metric.TIME else _slowness
     found = []
+    without_hits = runs_without_hits(records) if selection.only_hits else {}
     for record in records:
         d = record.download
         bounds = cost(record)
@@ -189,8 +188,10 @@ def samples(
             excluded = f"disturbed by the host ({d.host_disturbance})"
         elif d.treatment_ok is False:
             excluded = "treatment not accepted"
-        elif not record.accepted(unproven=unproven):
+        elif not record.accepted(unproven=selection.unproven):
             excluded = "treatment unproven"
+        elif record.run in without_hits:
+            excluded = without_hits[record.run]
         low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
         group = "" if by is None else str(getattr(d, by.value))
         found.append(

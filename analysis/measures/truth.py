@@ -201,7 +201,7 @@ def compare(
 
 
 def _is_warmup(attempts: Sequence[Download]) -> bool:
-    return attempts[0].position == 0
+    return attempts[0].is_warmup
 
 
 def _row(

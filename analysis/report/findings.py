@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.measures.selection import Identity
 from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
 from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
@@ -129,6 +130,25 @@ def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
         f"Expected against measured: on clean lab paths {within} of {len(asserted)} median download times are within "
         f"{100 * TOLERANCE:.0f} % of the model (measured / expected from {ratios[0]:.3f} to {ratios[-1]:.3f})."
     )
+
+
+def identity_sentences(found: Identity, *, only_hits: bool) -> list[str]:
+    """Whether measurement runs got the same object from the same place, and which of them --only-hits keeps."""
+    if not found.runs:
+        return []
+    counts = ", ".join(f"{flag} {count}" for flag, count in found.by_flag.items())
+    sentences = [
+        f"Same object, same place: {found.runs - found.flagged} of {found.runs} measurement runs have no flag"
+        + (f"; flagged runs: {counts}." if counts else ".")
+    ]
+    if only_hits:
+        unknown = found.runs - found.hit_runs - found.missed_runs
+        sentences.append(
+            f"Only cache hits (--only-hits): {found.hit_runs} measurement runs are kept; left out are "
+            f"{found.missed_runs} with a cache miss after the warm-up and {unknown} with a cache state that no header "
+            "field tells."
+        )
+    return sentences
 
 
 def interval_note(rows: Sequence[SpeedupRow]) -> str | None:

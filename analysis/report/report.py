@@ -24,6 +24,7 @@ import upshift
 from analysis.measures import composition, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, Record, writing
+from analysis.measures.selection import DEFAULT, Selection, identity
 from analysis.measures.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metric, Share, SpeedupRow
 from analysis.measures.tables import Grouping
 from analysis.report import figures, findings, render, targets
@@ -43,8 +44,8 @@ class Options:
     """What a reader may choose."""
 
     metric: Metric = Metric.TIME
-    unproven: bool = False
-    """Let downloads in of which nothing tells whether they were treated as asked."""
+    selection: Selection = DEFAULT
+    """Which downloads enter speed-ups."""
     targets: int = 200
     """Targets shown in detail."""
     seed: int = DEFAULT_SEED
@@ -91,17 +92,18 @@ def heat(share: Share) -> str:
 
 
 def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
-    main = tables.table2(dataset, metric=options.metric, unproven=options.unproven, seed=options.seed)
+    main = tables.table2(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
     states = tables.configurations(dataset)
     known = _truth(dataset, options)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
     downloads = [record.download for record in dataset.records]
     sentences = [*findings.noise_sentences(main), findings.outcome_sentence(states), findings.truth_sentence(known)]
+    sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]
     sentences += [findings.interval_note(main), *dataset.notes]
     return {
         "title": _title(downloads),
         "facts": _facts(dataset),
-        "treatment": findings.treatment_sentence(states, unproven=options.unproven),
+        "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "findings": findings.findings(main),
         "sentences": [sentence for sentence in sentences if sentence],
         "bins": BIN_NAMES,
@@ -121,7 +123,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "figures": [
             # Our own drawing: labels are drawn as paths, and comments, which repeat them, are taken out.
             (figure.title, Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL)))  # noqa: S704
-            for figure in figures.plan(dataset, unproven=options.unproven)
+            for figure in figures.plan(dataset, unproven=options.selection.unproven)
         ],
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
@@ -162,10 +164,10 @@ def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list
     """Table 2 in other cuts: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or tables.THROUGHPUT_KPI in dataset.kpi_units:
-        rows = tables.table2(dataset, metric=other, unproven=options.unproven, seed=options.seed)
+        rows = tables.table2(dataset, metric=other, selection=options.selection, seed=options.seed)
         yield f"The other metric: {render.METRIC_WORDS[other]}", rows
     for by in (Grouping.VANTAGE, Grouping.PROVIDER):
-        rows = tables.table2(dataset, metric=options.metric, by=by, unproven=options.unproven, seed=options.seed)
+        rows = tables.table2(dataset, metric=options.metric, by=by, selection=options.selection, seed=options.seed)
         for group in dict.fromkeys(row.group for row in rows):
             words = "Vantage point" if by is Grouping.VANTAGE else "Provider"
             yield f"{words} {group}", [row for row in rows if row.group == group]
@@ -202,6 +204,11 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
         for d in (record.download for record in dataset.records)
         if d.host_disturbance is not None
     ]
+    elsewhere: list[tuple[str, ...]] = [
+        (*_place(d), d.identity_detail)
+        for d in (record.download for record in dataset.records)
+        if d.identity_detail is not None
+    ]
     voids: list[tuple[str, ...]] = [
         (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
     ]
@@ -214,6 +221,11 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
             mismatches,
         ),
         ("Disturbed by the host", "The client waited for a processor: no place in speed-ups.", disturbed),
+        (
+            "Another object or place",
+            "Compared with most downloads of their measurement run: a flag, which keeps nothing out of speed-ups.",
+            elsewhere,
+        ),
         ("Void", "Their measurement run was disturbed or interrupted, and repeated whole.", voids),
     ]
     return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in found]
@@ -228,7 +240,9 @@ def _truth(dataset: Dataset, options: Options) -> list[truth.TruthRow]:
     for index, folder in enumerate(dataset.folders):
         if folder.lab:
             downloads = [record.download for record in dataset.records if record.folder == index]
-            rows += truth.compare(folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=options.unproven)
+            rows += truth.compare(
+                folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=options.selection.unproven
+            )
     return rows
 
 

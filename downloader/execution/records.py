@@ -86,6 +86,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         lab_received=None,
         lab_dropped=None,
         lab_marked=None,
+        prefix=target.prefix,
     )
 
 

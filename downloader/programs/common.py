@@ -28,6 +28,7 @@ from upshift.scrub import scrub
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}
     | {"content-encoding", "etag", "last-modified", "x-amz-cf-pop", "cf-ray", "x-amzn-waf-action"}
+    | {"x-cache-status", "server-timing"}
 )
 """Response headers worth keeping: who answered, from which cache, and whether the object is the same. Every client
 keeps the same ones (rust/clientkit/src/response.rs)."""

@@ -16,7 +16,17 @@ from downloader import clients, factors
 from scripts.pages import PAGES, architecture, changelog, commands, data_dictionary
 from scripts.pages.attributes import attributes
 from upshift import paper
-from upshift.domain import Download, Failure, HostDisturbance, Outcome, Provider, Role, VoidReason
+from upshift.domain import (
+    CacheState,
+    Download,
+    Failure,
+    HostDisturbance,
+    IdentityFlag,
+    Outcome,
+    Provider,
+    Role,
+    VoidReason,
+)
 from upshift.files import store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -89,7 +99,7 @@ def test_changes_are_told_newest_first(tmp_path: Path) -> None:
 
 def printed_words() -> Iterator[str]:
     """The words of closed vocabularies and plug-ins that tables and reports print."""
-    yield from [*Outcome, *Failure, *VoidReason, *HostDisturbance, *Role]
+    yield from [*Outcome, *Failure, *VoidReason, *HostDisturbance, *CacheState, *IdentityFlag, *Role]
     yield from factors.ALL
     yield from (factor.label for factor in factors.ALL.values())
     yield from clients.ALL

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from analysis import api, cli
 from analysis.measures import dataset, tables
+from analysis.measures.selection import Selection
 from analysis.measures.speedup import BIN_NAMES, Metric
 from analysis.measures.tables import Grouping
 from analysis.report import findings, render, report
@@ -221,7 +222,7 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
     (row,) = tables.table2(data)
     assert row.n == 8
     assert row.excluded == {"WS failed": 1, "WS treatment not accepted": 1, "WS treatment unproven": 2}
-    (row,) = tables.table2(data, unproven=True)
+    (row,) = tables.table2(data, selection=Selection(unproven=True))
     assert (row.n, row.excluded) == (10, {"WS failed": 1, "WS treatment not accepted": 1})
 
     first = "Treatment: proven for 20 downloads, unproven for 2 (left out of Table 2 and figures; --unproven lets them"
@@ -236,6 +237,48 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
     assert json.loads(out)["treatment"] == told
     done = CliRunner().invoke(app, ["tables", str(folder), "--format", "csv"])
     assert done.stderr.startswith(first) and not done.stdout.startswith("Treatment")
+
+
+def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_path: Path) -> None:
+    downloads = [
+        dataclasses.replace(d, cache_state="hit", identity_flags="[]") for d in two_configurations(BL=2.0, WS=1.0)
+    ]
+    downloads[1] = dataclasses.replace(
+        downloads[1], cache_state="miss", identity_flags='["cache_miss"]', identity_detail="cache_miss: <after>"
+    )
+    downloads[3] = dataclasses.replace(downloads[3], cache_state="unknown")
+    flags = '["edge_differs", "of a newer version"]'
+    downloads[5] = dataclasses.replace(downloads[5], identity_flags=flags)
+    downloads[7] = dataclasses.replace(downloads[7], outcome="failed", failure="stalled", cache_state=None)
+    warm = dataclasses.replace(downloads[8], configuration="warmup", position=0, cache_state="miss")
+    data = dataset.load([write_campaign(tmp_path / "c", [*downloads, dataclasses.replace(warm, identity_flags=None)])])
+    rows = {row.comparison.name: row for row in tables.table2(data)}
+    assert rows["WS vs BL"].n == 11
+    only = Selection(only_hits=True)
+    rows = {row.comparison.name: row for row in tables.table2(data, selection=only)}
+    assert (rows["WS vs BL"].n, rows["WS vs BL"].excluded) == (
+        9,
+        {"WS failed": 1, "WS in a run with a cache miss": 1, "WS in a run with an unknown cache state": 1},
+    )
+    same = (
+        "Same object, same place: 10 of 12 measurement runs have no flag; flagged runs: cache_miss 1, edge_differs 1."
+    )
+    kept = "Only cache hits (--only-hits): 10 measurement runs are kept; left out are 1 with a cache miss after the "
+    _, out = command("tables", tmp_path / "c")
+    assert same in " ".join(out.split()) and "Only cache hits" not in out
+    _, out = command("tables", tmp_path / "c", "--only-hits")
+    assert same in " ".join(out.split()) and kept in " ".join(out.split())
+    _, out = command("tables", tmp_path / "c", "--only-hits", "--json")
+    assert json.loads(out)["identity"] == {
+        "runs": 12,
+        "flagged": 2,
+        "by_flag": {"cache_miss": 1, "edge_differs": 1},
+        "hit_runs": 10,
+        "missed_runs": 1,
+        "only_hits": True,
+    }
+    html = report.build(data, report.Options(selection=only))
+    assert same in html and kept in html and "cache_miss: &lt;after&gt;" in html
 
 
 def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ use crate::text::clean;
 
 /// Response headers worth keeping: who answered, from which cache, and whether the object is the same. Every client keeps
 /// the same ones.
-const KEPT_HEADERS: [&str; 15] = [
+const KEPT_HEADERS: [&str; 17] = [
     "server",
     "via",
     "age",
@@ -26,6 +26,8 @@ const KEPT_HEADERS: [&str; 15] = [
     "x-amz-cf-pop",
     "cf-ray",
     "x-amzn-waf-action",
+    "x-cache-status",
+    "server-timing",
 ];
 /// Header values are cut after this many characters.
 const HEADER_CHARS: usize = 200;

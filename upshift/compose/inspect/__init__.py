@@ -6,6 +6,7 @@
     rows.py      downloads and the connections of their capture -> rows                        (pure)
     matching.py  which connection is a download's                                              (pure)
     clocks.py    what the clients' clock is off by                                             (pure)
+    identity.py  was it the same object from the same place?                                   (pure)
     proof.py     did the wire carry what was asked, and do client and capture tell one story?  (pure)
 
 It stands in `compose` because it needs `downloader` (each factor reads its own proof) and `analysis` (connections).

@@ -13,6 +13,7 @@ from analysis.captures.connection import Connection
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
 from upshift.compose.inspect.clocks import offset_s
+from upshift.compose.inspect.identity import with_identity
 from upshift.compose.inspect.matching import match
 from upshift.compose.inspect.proof import disturbance, judge_treatment
 from upshift.domain import Download, Transport
@@ -44,6 +45,7 @@ def inspect_run(
         connections: those in its capture.
         lost: why the capture does not have everything, where it does not.
     """
+    downloads = with_identity(downloads)
     matched = match(downloads, connections)
     clock_s = offset_s(downloads, matched)
     found = []

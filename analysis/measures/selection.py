@@ -1,0 +1,84 @@
+"""Which downloads enter speed-ups, beside those that a reader cannot choose. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.measures.dataset import Record
+from upshift.domain import CacheState, Download, IdentityFlag, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a reader may choose."""
+
+    unproven: bool = False
+    """Let downloads in of which nothing tells whether they were treated as asked."""
+    only_hits: bool = False
+    """Keep only measurement runs in which every download after the warm-up was a cache hit."""
+
+
+DEFAULT = Selection()
+
+
+def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
+    """Measurement runs in which a download after the warm-up was not a cache hit, and what it was.
+
+    Downloads that failed say nothing of caches, and have no place in speed-ups anyway.
+    """
+    found: dict[Hashable, str] = {}
+    for record in records:
+        d = record.download
+        if d.is_warmup or d.outcome == Outcome.FAILED or d.cache_state == CacheState.HIT:
+            continue
+        if d.cache_state == CacheState.MISS:
+            found[record.run] = "in a run with a cache miss"
+        else:
+            found.setdefault(record.run, "in a run with an unknown cache state")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """How many measurement runs got the same object from the same place."""
+
+    runs: int
+    """Measurement runs with a response."""
+    flagged: int
+    """Those in which at least one download has a flag."""
+    by_flag: Mapping[IdentityFlag, int]
+    """Flag -> measurement runs that have it; only flags that occur, in the order of `IdentityFlag`."""
+    hit_runs: int
+    """Measurement runs in which every download after the warm-up was a cache hit."""
+    missed_runs: int
+    """Those with a cache miss; in the rest the state of some download is unknown."""
+
+
+def identity(records: Sequence[Record]) -> Identity:
+    """Counts over all measurement runs."""
+    flags: dict[Hashable, set[IdentityFlag]] = {}
+    for record in records:
+        if record.download.identity_flags is not None:
+            flags.setdefault(record.run, set()).update(flags_of(record.download))
+    counts = Counter(flag for members in flags.values() for flag in members)
+    others = {run: why for run, why in runs_without_hits(records).items() if run in flags}
+    missed = sum("miss" in why for why in others.values())
+    return Identity(
+        runs=len(flags),
+        flagged=sum(bool(members) for members in flags.values()),
+        by_flag={flag: counts[flag] for flag in IdentityFlag if counts[flag]},
+        hit_runs=len(flags) - len(others),
+        missed_runs=missed,
+    )
+
+
+def flags_of(download: Download) -> tuple[IdentityFlag, ...]:
+    """The download's flags; words of a newer version are skipped."""
+    try:
+        found = json.loads(download.identity_flags or "[]")
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(flag for flag in IdentityFlag if isinstance(found, list) and flag.value in found)
