@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import dataset, tables
+from analysis.measures import dataset, dose, tables
 from analysis.measures.dataset import Dataset
+from analysis.measures.dose import DoseRow
 from analysis.measures.selection import DEFAULT, Selection, identity
 from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
@@ -21,17 +22,17 @@ from upshift.files import store
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2")
+TABLES = ("table1", "configurations", "table2", "dose")
 """Stems of the files in `tables/`."""
 
 
-_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why")
+_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why", "dose")
 """Headings of the columns that hold words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Table 1, the table of configurations, and Table 2."""
+    """Table 1, the table of configurations, Table 2, and its rows by dose."""
 
     data: Dataset
     metric: Metric
@@ -42,6 +43,8 @@ class Tables:
     table1: tuple[Table1Row, ...]
     configurations: tuple[ConfigurationRow, ...]
     table2: tuple[SpeedupRow, ...]
+    dose: tuple[DoseRow, ...]
+    """Of all groups together."""
 
     def groups(self) -> list[tuple[str, list[SpeedupRow]]]:
         """Rows of Table 2 per group, one group named `` where there is no grouping."""
@@ -60,6 +63,8 @@ class Tables:
             return render.csv_text(render.TABLE1_CSV, render.table1_rows(self.table1))
         if name == "configurations":
             return render.csv_text(render.CONFIGURATIONS_CSV, render.configuration_rows(self.configurations))
+        if name == "dose":
+            return render.csv_text(render.DOSE_CSV, render.dose_rows(self.dose))
         header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
         return render.csv_text(header, render.table2_rows(self.table2, by=self.by.value if self.by else None))
 
@@ -69,6 +74,8 @@ class Tables:
             return render.markdown(render.table1_wide(self.table1))
         if name == "configurations":
             return render.markdown(render.configuration_cells(self.configurations))
+        if name == "dose":
+            return render.markdown(render.dose_cells(self.dose))
         parts = [
             (f"**{self.by.value}: {render.escape_markdown(group)}**\n\n" if self.by else "")
             + render.markdown(render.table2_cells(rows))
@@ -99,6 +106,7 @@ class Tables:
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_rows(self.table2, by=by),
+            "dose": render.dose_rows(self.dose),
             "notes": list(self.data.notes),
         }
         return {str(key): value for key, value in render.finite(document).items()}
@@ -127,6 +135,8 @@ class Tables:
             self._show_configurations(to)
         if "table2" in names:
             self._show_table2(to)
+        if "dose" in names and self.dose:
+            self._show_dose(to)
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.records), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
@@ -162,6 +172,11 @@ class Tables:
         if noise:
             terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
 
+    def _show_dose(self, to: Console) -> None:
+        full = render.dose_cells(self.dose)
+        title = "Table 2 by dose: runs in which the option did something, and those in which it could not"
+        terminal.print_table(to, (full, [[line[0], *line[2:]] for line in full]), title=title, words=_WORDS)
+
 
 def make_tables(
     data: Dataset,
@@ -185,6 +200,7 @@ def make_tables(
         table1=tuple(tables.table1(data)),
         configurations=tuple(tables.configurations(data)),
         table2=tuple(tables.table2(data, metric=metric, by=by, selection=selection, seed=seed)),
+        dose=tuple(dose.dose_rows(data, metric=metric, selection=selection, seed=seed)),
     )
 
 

@@ -43,6 +43,7 @@ class Which(StrEnum):
     ALL = "all"
     DOWNLOADS = "1"
     SPEEDUPS = "2"
+    DOSE = "dose"
 
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: the --out of `upshift run`.")]
@@ -90,7 +91,9 @@ def tables(
         GroupingName | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
-    which: Annotated[Which, typer.Option("--table", help="Print only Table 1 or Table 2.")] = Which.ALL,
+    which: Annotated[
+        Which, typer.Option("--table", help="Print only Table 1, Table 2, or Table 2 by dose.")
+    ] = Which.ALL,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
     seed: Seed = 1,
@@ -102,7 +105,8 @@ def tables(
     A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
     high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none, and below 10 pairs there
     are counts in place of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
-    Written to DIR/tables/: table1, configurations and table2 as .csv and .md.
+    By dose, each row of an option is split into the runs in which it did something (ECN: a mark was seen) and others.
+    Written to DIR/tables/: table1, configurations, table2 and dose as .csv and .md.
     """
     import sys
 
@@ -118,7 +122,8 @@ def tables(
     made = api.make_tables(data, metric=Metric(metric.value), by=grouping, selection=selection, seed=seed)
     target = dataset.output_folder(folders, out) / "tables"
     made.write(target)
-    names = {Which.DOWNLOADS: ("table1",), Which.SPEEDUPS: ("table2",)}.get(which, api.TABLES)
+    only = {Which.DOWNLOADS: ("table1",), Which.SPEEDUPS: ("table2",), Which.DOSE: ("dose",)}
+    names = only.get(which, api.TABLES)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
     elif layout is Format.TEXT:

@@ -1,8 +1,8 @@
 """The kind `Factor`: a transport knob of the kernel, as a pure value.
 
-A factor says which levels it has, which kernel settings make a level, and how a SYN and its SYN-ACK prove that a level
-was in force. It touches nothing itself: `downloader.campaign.apply` merges the settings of all factors, and the place
-in which a campaign runs applies them.
+A factor says which levels it has, which kernel settings make a level, how a connection proves that a level was in
+force, and when the option did something. It touches nothing itself: `downloader.campaign.apply` merges the settings of
+all factors, and the place in which a campaign runs applies them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from upshift.domain import Handshake, Setting
+from upshift.domain import Dose, Handshake, Refutation, Setting, TreatmentReason, Wire
 from upshift.errors import UsageError
 
 ON_OFF = ("off", "on")
 """The levels of a plain switch."""
 
-NO_SYNACK = "no SYN-ACK was captured"
-"""Reason of a proof that needs the server's answer."""
+Carried = bool | int | None
+"""What a SYN carried of an option: whether, or its value; False and None are that it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,11 @@ class Factor:
     settings: Callable[[str], tuple[Setting, ...]]
     """(canonical level) -> what the kernel must be told. Name *every* setting that *any* level of the factor touches,
     except those that another factor owns: a level that leaves one out would inherit it from the download before."""
-    proof: Callable[[str, Handshake], str | None]
-    """(canonical level, handshake) -> None where the wire carried what was asked, else the reason why it did not.
+    proof: Callable[[str, Wire], Refutation | None]
+    """(canonical level, connection) -> None where the wire carried what was asked, else the reason why it did not.
     The *first* SYN counts. A client that asked as told, and a server that did not agree, is a reason too."""
+    dose: Dose | None = None
+    """When the option did something: a speed-up of 1 means little where it never could. None where nothing tells."""
     canonical: Callable[[str], str | None] | None = None
     """(text) -> canonical level, or None where there is no such level; left out, the levels are exactly `levels`."""
     accepts: str = ""
@@ -61,18 +63,59 @@ class Factor:
         return found
 
 
-def option_proof(option: str, *, asked: bool, syn: bool, synack: bool | None) -> str | None:
+def option_proof(
+    option: str, *, asked: bool, wire: Wire, carried: Callable[[Handshake], tuple[Carried, Carried]]
+) -> Refutation | None:
     """The proof of an option that a client puts into its SYN and that holds if the SYN-ACK has it too.
 
     Args:
-        option: what it is called in the reason, e.g. `SACK`.
+        option: what it is called in the detail, e.g. `SACK`.
         asked: whether the level wants it.
-        syn, synack: whether the SYN and the SYN-ACK carried it; None where no SYN-ACK was captured.
+        carried: what SYN and SYN-ACK of a handshake carried of it.
     """
-    if syn != asked:
-        return f"the first SYN {'did not offer' if asked else 'offered'} {option}, against what was asked"
-    if asked and synack is None:
-        return NO_SYNACK
-    if asked and not synack:
-        return f"the client offered {option}, the server did not agree"
+    offered, agreed = carried(wire.client)
+    if _is_there(offered) != asked:
+        said = f"the first SYN {'did not offer' if asked else 'offered'} {option}, against what was asked"
+        return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
+    if asked and not wire.client.synack_seen:
+        return Refutation(reason=TreatmentReason.NO_SYN_ACK, detail="no SYN-ACK was captured")
+    if wire.server is None or not wire.server.synack_seen:
+        if asked and not _is_there(agreed):
+            said = (
+                f"the client offered {option}, and the SYN-ACK did not agree: the server refused, or the path stripped"
+            )
+            return Refutation(reason=TreatmentReason.REFUSED_OR_STRIPPED, detail=said)
+        return None
+    return _two_ends(option, (offered, agreed), carried(wire.server))
+
+
+def _two_ends(option: str, client: tuple[Carried, Carried], server: tuple[Carried, Carried]) -> Refutation | None:
+    """What the handshake of the two ends together tells, each as (SYN, SYN-ACK); the client's offer is as asked."""
+    (offered, agreed), (arrived, answered) = client, server
+    if _is_there(offered) and not _is_there(agreed):
+        if not _is_there(arrived):
+            return Refutation(
+                reason=TreatmentReason.STRIPPED, detail=f"{option} was removed from the SYN on its way to the server"
+            )
+        if _is_there(answered):
+            return Refutation(
+                reason=TreatmentReason.STRIPPED, detail=f"{option} was removed from the SYN-ACK on its way back"
+            )
+        return Refutation(
+            reason=TreatmentReason.SERVER_REFUSED, detail=f"the server was offered {option} and did not agree"
+        )
+    if arrived != offered or (_is_there(offered) and answered != agreed):
+        said = (
+            f"{option} was rewritten on the way: SYN {_words(offered)}, at the server {_words(arrived)}; "
+            f"SYN-ACK of the server {_words(answered)}, at the client {_words(agreed)}"
+        )
+        return Refutation(reason=TreatmentReason.REWRITTEN, detail=said)
     return None
+
+
+def _is_there(value: Carried) -> bool:
+    return value is not None and value is not False  # 0 is a valid window scale
+
+
+def _words(value: Carried) -> str:
+    return str(value) if type(value) is int else "with it" if value is True else "without it"

@@ -108,6 +108,60 @@ class HostDisturbance(StrEnum):
     """By the capture, the last byte arrived well before the client read it: the client waited for a processor."""
 
 
+class TreatmentReason(StrEnum):
+    """Why a treatment is disproved or unproven. The vocabulary is closed, like `Failure`.
+
+    From the client alone a server that refuses and a path that strips are the same; which of the two it was needs an
+    account of the server's end (`Download.server_end`), which the lab has.
+    """
+
+    WRONG_OFFER = "wrong_offer"
+    """The client's first SYN did not have the requested options."""
+    NO_SYN_ACK = "no_syn_ack"
+    """The client requested the option, and no SYN-ACK was captured."""
+    FELL_BACK = "fell_back"
+    """The client's kernel retransmitted its SYN without ECN (tcp_ecn_fallback)."""
+    REFUSED_OR_STRIPPED = "refused_or_stripped"
+    """The SYN-ACK lacks the option: the server refused it, or the path removed it. Nothing tells which."""
+    SERVER_REFUSED = "server_refused"
+    """The server received the request and did not agree; or it agreed to ECN and sent no packets with ECT."""
+    STRIPPED = "stripped"
+    """The path removed the option from the SYN or from the SYN-ACK."""
+    REWRITTEN = "rewritten"
+    """The path changed the handshake in both directions: as requested for the client, but not for the server."""
+    BLEACHED = "bleached"
+    """ECN was negotiated, and under 10 % of 50 or more data packets arrived with ECT or CE."""
+    CE_CLEARED = "ce_cleared"
+    """The path marked packets CE, and under 10 % of these marks arrived."""
+    QUIC_VERSION = "quic_version"
+    """The QUIC version or the protocol (ALPN) was not the requested one."""
+    ACCOUNTS_DIFFER = "accounts_differ"
+    """Client and capture contradict each other."""
+    NO_EVIDENCE = "no_evidence"
+    """There is no capture, no SYN in it, or no report by the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refutation:
+    """Why a download did not have what was requested."""
+
+    reason: TreatmentReason
+    detail: str
+    """One clause for a person, with the numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dose:
+    """When an option did something in a download: where this KPI is above this number."""
+
+    kpi: str
+    """A column of `kpis`."""
+    above: float
+    """Threshold, in the KPI's unit."""
+    words: str
+    """What it means, as text, e.g. `CE seen`."""
+
+
 class CacheState(StrEnum):
     """Whether a response came out of the edge's cache, as its header fields tell. The vocabulary is closed."""
 
@@ -254,7 +308,7 @@ Setting = Sysctl | RouteAttribute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """What the first SYN and its SYN-ACK carried: the proof of treatment for TCP.
+    """What the first SYN and its SYN-ACK carried, at the client or at the server: the proof of treatment for TCP.
 
     `None` in a `synack_*` field means that no SYN-ACK was captured. Sources: RFC 9293 (flags, MSS), RFC 7323 (window
     scale, timestamps), RFC 2018 (SACK permitted), RFC 3168 section 6.1.1 (ECN-setup SYN has ECE and CWR, ECN-setup
@@ -279,6 +333,34 @@ class Handshake:
     """SYNs of this connection, retransmitted ones included."""
     later_syn_without_ecn: bool
     """The first SYN requested ECN and a retransmitted one did not (the kernel's `tcp_ecn_fallback`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EcnDelivery:
+    """What became of the ECN field (RFC 3168, section 5) of the server's packets. All counts are packets."""
+
+    data: int
+    """Data packets of the server that arrived."""
+    marked: int
+    """Those of them with ECT(0), ECT(1) or CE."""
+    ce: int
+    """Packets of the server that arrived with CE."""
+    sent_marked: int | None = None
+    """Packets that left the server with ECT or CE; None without an account of the server's end."""
+    ce_set: int | None = None
+    """Packets that the path marked CE; likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """What is known of a TCP connection: what factors judge."""
+
+    client: Handshake
+    """As the client sent and received it."""
+    server: Handshake | None = None
+    """As the server received and sent it; None without an account of the server's end."""
+    ecn: EcnDelivery | None = None
+    """None where the capture does not have everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +468,9 @@ class Download:
     """Packets dropped as programmed: seeded loss, full queue, AQM (lab only)."""
     lab_marked: int | None
     """Packets that the emulator marked CE (lab only)."""
+    server_end: str | None = None
+    """What the server's end of the path saw of this connection, as JSON (lab only): the SYN as it arrived there, the
+    SYN-ACK as it left, and ECN fields as they left and as they were marked on the way."""
     void_reason: str | None = None
     """One of `VoidReason` if the measurement run was still void in the last attempt; else None."""
     void_detail: str | None = None
@@ -396,6 +481,8 @@ class Download:
     """Description of the disturbance with its numbers, as text."""
     treatment_ok: bool | None = None
     """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
+    treatment_reason: str | None = None
+    """One of `TreatmentReason` (the first if there are several) if `treatment_ok` is not true; else None."""
     treatment_detail: str | None = None
     """Why `treatment_ok` is not true, as a sentence."""
     prefix: str | None = None

@@ -33,6 +33,8 @@ class Side:
     """IP header says ECT(1)."""
     ce_packets: int
     """IP header says Congestion Experienced."""
+    ecn_data_packets: int
+    """Packets with payload whose IP header says ECT(0), ECT(1) or Congestion Experienced."""
     ece_packets: int
     """Segments with ECE, SYNs apart; no congestion signal once accurate ECN is negotiated."""
     cwr_packets: int
@@ -56,6 +58,8 @@ class Side:
     """Timestamps in the first SYN."""
     largest_window: int
     """Largest window that this side announced, as the wire means it: scaled where both SYNs have the option."""
+    sack_segments: int
+    """Segments with SACK blocks, those with nothing but a D-SACK block apart."""
     sack_blocks: int
     """SACK blocks, without D-SACK blocks."""
     dsack_blocks: int
@@ -216,6 +220,10 @@ class Connection:
 
     body_bytes: int | None = None
     """Bytes of the body by the client's account: the engine never knows them, whoever joins a download adds them."""
+    quic_client_lost: int | None = None
+    """Packets that the client sent and took for lost, by its own account; likewise."""
+    quic_data_blocked: int | None = None
+    """DATA_BLOCKED and STREAM_DATA_BLOCKED frames of the server, by the client's account; likewise."""
     series: Mapping[str, Any] | None = None
     """Time series where they were asked for (see `docs/design/kpi-engine.md`)."""
 
@@ -223,13 +231,17 @@ class Connection:
     def from_record(cls, record: Mapping[str, Any]) -> Connection:
         """From a record of `upshift_native`. Raises TypeError where its fields are not ours."""
         sides = {name: _filled(Side, record[name], {}) for name in ("client", "server") if name in record}
-        made: Connection = _filled(cls, {**record, **sides}, {"body_bytes": None, "series": None})
+        made: Connection = _filled(cls, {**record, **sides}, _JOINED)
         return made
 
     @property
     def duration_s(self) -> float:
         """First to last packet, s."""
         return (self.last_ns - self.first_ns) / 1e9
+
+
+_JOINED = {"body_bytes": None, "quic_client_lost": None, "quic_data_blocked": None, "series": None}
+"""Fields that the engine does not know, or gives only where they were asked for."""
 
 
 def _filled(kind: Any, record: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:

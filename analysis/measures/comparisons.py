@@ -6,12 +6,12 @@ A folder that is older than `campaign.json` has the comparisons of the ANRW'23 p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from upshift import paper
-from upshift.domain import Comparison, Download, Transport
+from upshift.domain import Comparison, Dose, Download, Transport
 from upshift.errors import UsageError
 from upshift.files import description
 from upshift.files.description import DescribedConfiguration, Description
@@ -25,6 +25,8 @@ class Design:
     """In the order in which tables and figures show them, the warm-up first."""
     comparisons: tuple[Comparison, ...]
     """In the order of the rows of Table 2."""
+    doses: Mapping[str, Dose] = field(default_factory=dict)
+    """Factor -> when it did something."""
     notes: tuple[str, ...] = ()
     """Sentences about what is not compared, for the reader."""
 
@@ -32,6 +34,17 @@ class Design:
         """Sort key: the campaigns' order, then others by name."""
         names = [known.name for known in self.configurations]
         return (names.index(configuration) if configuration in names else len(names), configuration)
+
+    def dose_of(self, comparison: Comparison) -> tuple[Dose, ...]:
+        """When the options in which the two sides differ did something; empty where nothing tells (other clients)."""
+        named = {one.name: one for one in self.configurations}
+        config, vs = named.get(comparison.config), named.get(comparison.vs)
+        if config is None or vs is None or {config.transport, vs.transport} != {Transport.TCP}:
+            return ()
+        differences = config.differences(vs)
+        if any(name not in self.doses for name in differences):
+            return ()
+        return tuple(self.doses[name] for name in differences)
 
     def cells(self) -> list[list[str]]:
         """Heading and rows: what each configuration is, by the levels and options in which some differ."""
@@ -53,6 +66,7 @@ def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
     """
     configurations: dict[str, tuple[Path, DescribedConfiguration]] = {}
     comparisons: dict[str, tuple[Path, Comparison]] = {}
+    doses: dict[str, tuple[Path, Dose]] = {}
     notes: list[str] = []
     for path, downloads in folders:
         told = description.read(path)
@@ -68,7 +82,13 @@ def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
             if known_comparison != comparison:
                 what = " and ".join(f"{c.config} vs {c.vs} ({c.role})" for c in (known_comparison, comparison))
                 raise _contradiction("comparison", comparison.name, (first, path), what)
+        for factor, dose in told.doses.items():
+            first, known_dose = doses.setdefault(factor, (path, dose))
+            if known_dose != dose:
+                what = " and ".join(f"{d.kpi} above {d.above:g}" for d in (known_dose, dose))
+                raise _contradiction("dose of", factor, (first, path), what)
     return Design(
+        doses={factor: dose for factor, (_, dose) in doses.items()},
         configurations=tuple(configuration for _, configuration in configurations.values()),
         comparisons=tuple(comparison for _, comparison in comparisons.values()),
         notes=tuple(notes),

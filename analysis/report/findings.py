@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.measures.dose import DoseRow
 from analysis.measures.selection import Identity
 from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
 from analysis.measures.tables import ConfigurationRow
@@ -28,8 +29,8 @@ def noise_rows(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     return [row for row in rows if row.comparison.role is Role.NOISE_FLOOR and row.n]
 
 
-def findings(rows: Sequence[SpeedupRow]) -> list[Finding]:
-    """One finding per row that shows an effect and has pairs."""
+def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[Finding]:
+    """One finding per row that shows an effect and has pairs; `doses` are the same rows in their parts."""
     noise = noise_rows(rows)
     found = []
     for row in rows:
@@ -39,8 +40,20 @@ def findings(rows: Sequence[SpeedupRow]) -> list[Finding]:
             f"{row.comparison.config} was faster than {row.comparison.vs} in {render.share_of_runs(row.faster)} "
             f"({_domains(row)}); median speed-up {render.median_interval(row.median)}."
         )
+        sentence += "".join(_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison)
         found.append(Finding(name=row.comparison.name, verdict=verdict(row, noise), sentence=sentence))
     return found
+
+
+def _dose_sentence(row: DoseRow) -> str:
+    told = []
+    if row.acted.n:
+        told.append(f"{render.median_interval(row.acted.median)} in {row.acted.n} with {row.words}")
+    if row.idle.n:
+        told.append(f"{render.median_interval(row.idle.median)} in {row.idle.n} without")
+    if row.unknown.n:
+        told.append(f"{render.median_interval(row.unknown.median)} in {row.unknown.n} of which nothing tells")
+    return f" Median by dose, runs: {', '.join(told)}." if told else ""
 
 
 def _domains(row: SpeedupRow) -> str:

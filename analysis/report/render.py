@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.measures.dose import DoseRow
 from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, MINIMUM_PAIRS, Median, Metric, Share, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
 from upshift.scrub import plain
@@ -46,6 +47,9 @@ TABLE2_CSV = (
     "excluded",
 )
 """Columns of table2.csv; with `--by` the group's column (`vantage`, `provider`, `iteration`) stands before them."""
+
+DOSE_CSV = ("dose", "acted", *TABLE2_CSV)
+"""Columns of dose.csv; `acted` is yes, no or unknown, and each comparison has a line for each."""
 
 
 def percent(share: Share) -> str:
@@ -145,6 +149,17 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 2) -> Cells:
     return cells
 
 
+def dose_cells(rows: Sequence[DoseRow]) -> Cells:
+    """Heading and rows: the runs in which the options did something, and those in which they could not."""
+    cells = [["comparison", "dose", "n", "faster %", "median", "n without", "faster %", "median", "n unknown"]]
+    for row in rows:
+        line = [row.comparison.name, row.words]
+        for part in (row.acted, row.idle):
+            line += [str(part.n), percent(part.faster), median_interval(part.median)]
+        cells.append([*line, str(row.unknown.n)])
+    return cells
+
+
 def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
     """What a reader must know to read these rows."""
     notes = []
@@ -231,6 +246,17 @@ def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[di
         flat |= {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
         found.append({**flat, "excluded": sum(row.excluded.values())})
     return found
+
+
+def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON: the columns of `DOSE_CSV`."""
+    words = {"acted": "yes", "idle": "no", "unknown": "unknown"}
+    return [
+        {"dose": row.words, "acted": words[name], **flat}
+        for row in rows
+        for name, part in row.parts
+        for flat in table2_rows([part])
+    ]
 
 
 def finite(value: Any) -> Any:

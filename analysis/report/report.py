@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 import upshift
-from analysis.measures import composition, tables, truth
+from analysis.measures import composition, dose, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, Record, writing
 from analysis.measures.selection import DEFAULT, Selection, identity
@@ -93,6 +93,7 @@ def heat(share: Share) -> str:
 
 def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     main = tables.table2(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
+    doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
     states = tables.configurations(dataset)
     known = _truth(dataset, options)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
@@ -104,7 +105,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "title": _title(downloads),
         "facts": _facts(dataset),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
-        "findings": findings.findings(main),
+        "findings": findings.findings(main, doses),
         "sentences": [sentence for sentence in sentences if sentence],
         "bins": BIN_NAMES,
         "slow_bins": _SLOW_BINS,
@@ -112,6 +113,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "noise_floor": Role.NOISE_FLOOR,
         "table2": main,
         "table2_notes": render.table2_notes(main),
+        "dose": render.dose_cells(doses) if doses else None,
         "table2_more": list(_more_tables(dataset, options)),
         "configurations": dataset.design.cells(),
         "table1": render.table1_wide(tables.table1(dataset)),

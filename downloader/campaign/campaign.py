@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from downloader import factors
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.comparisons import describe, read_comparisons
 from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations
@@ -137,7 +138,8 @@ class Campaign:
     def for_analysis(self) -> Description:
         """What analysis has to know of the campaign: `campaign.json`."""
         configurations = tuple(describe(configuration) for configuration in (paper.WARMUP, *self.configurations))
-        return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons)
+        doses = {name: factor.dose for name, factor in factors.ALL.items() if factor.dose is not None}
+        return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons, doses=doses)
 
 
 def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str]) -> str:

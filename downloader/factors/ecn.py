@@ -1,14 +1,22 @@
 """Explicit Congestion Notification (RFC 3168): routers mark packets instead of dropping them.
 
-To add a factor of your own, copy this file, and change four things: what it is called, its levels, the kernel setting
-behind each level, and what the handshake must look like. Nothing else has to be touched: the command line, campaign
-files, permutations, the documentation's table and the contract tests find it here.
+To add a factor of your own, copy this file, and change five things: what it is called, its levels, the kernel setting
+behind each level, what the connection must look like, and which KPI tells that the option did something. Nothing else
+has to be touched: the command line, campaign files, permutations, the documentation's table and the contract tests find
+it here.
 """
 
 from __future__ import annotations
 
 from downloader.factor import ON_OFF, Factor, option_proof
-from upshift.domain import Handshake, Setting, Sysctl
+from upshift.domain import Dose, EcnDelivery, Refutation, Setting, Sysctl, TreatmentReason, Wire
+
+ENOUGH_PACKETS = 50
+"""Of fewer data packets nothing is said about their marks."""
+
+DELIVERED_SHARE = 0.1
+"""Below this share of marks ECN was not delivered. Retransmissions are Not-ECT (RFC 3168, section 6.1.5), so not every
+packet has one."""
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
@@ -17,11 +25,29 @@ def _settings(level: str) -> tuple[Setting, ...]:
     return (Sysctl(name="net.ipv4.tcp_ecn", value="1" if level == "on" else "0"),)
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
+def _proof(level: str, wire: Wire) -> Refutation | None:
     # An ECN-setup SYN has ECE and CWR, an ECN-setup SYN-ACK has ECE alone (RFC 3168, section 6.1.1).
-    if level == "on" and handshake.syn_ecn and handshake.later_syn_without_ecn:
-        return "the kernel fell back to a SYN without ECN after a loss (tcp_ecn_fallback)"
-    return option_proof("ECN", asked=level == "on", syn=handshake.syn_ecn, synack=handshake.synack_ecn)
+    if level == "on" and wire.client.syn_ecn and wire.client.later_syn_without_ecn:
+        fallback = "the kernel fell back to a SYN without ECN after a loss (tcp_ecn_fallback)"
+        return Refutation(reason=TreatmentReason.FELL_BACK, detail=fallback)
+    refuted = option_proof("ECN", asked=level == "on", wire=wire, carried=lambda at: (at.syn_ecn, at.synack_ecn))
+    if refuted is None and level == "on" and wire.ecn is not None:
+        return _not_delivered(wire.ecn)
+    return refuted
+
+
+def _not_delivered(ecn: EcnDelivery) -> Refutation | None:
+    """Why ECN was negotiated and yet did not reach the client's side of the path; None where it did."""
+    if ecn.data >= ENOUGH_PACKETS and ecn.marked < DELIVERED_SHARE * ecn.data:
+        said = f"ECN was negotiated, and {ecn.marked} of {ecn.data} data packets arrived with ECT or CE"
+        if ecn.sent_marked is not None and ecn.sent_marked < DELIVERED_SHARE * ecn.data:
+            said += f" ({ecn.sent_marked} left the server with it)"
+            return Refutation(reason=TreatmentReason.SERVER_REFUSED, detail=said)
+        return Refutation(reason=TreatmentReason.BLEACHED, detail=said)
+    if ecn.ce_set and ecn.ce < DELIVERED_SHARE * ecn.ce_set:
+        said = f"{ecn.ce_set} packets were marked CE on the way, and {ecn.ce} arrived with CE"
+        return Refutation(reason=TreatmentReason.CE_CLEARED, detail=said)
+    return None
 
 
 ECN = Factor(
@@ -32,4 +58,5 @@ ECN = Factor(
     default="off",
     settings=_settings,
     proof=_proof,
+    dose=Dose(kpi="ce_packets", above=0, words="CE seen"),
 )

@@ -7,7 +7,7 @@ factor may own the maximum as well (`window_scaling`); `downloader.campaign.appl
 from __future__ import annotations
 
 from downloader.factor import Factor
-from upshift.domain import Handshake, Setting, Sysctl
+from upshift.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 TCP_RMEM = "net.ipv4.tcp_rmem"
 """Three numbers [bytes]: least, initial, most (Documentation/networking/ip-sysctl.rst)."""
@@ -29,18 +29,19 @@ def _settings(level: str) -> tuple[Setting, ...]:
     return (Sysctl(name=TCP_RMEM, field=1, value=initial), Sysctl(name=TCP_RMEM, field=2, value=most))
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
+def _proof(level: str, wire: Wire) -> Refutation | None:
     # The maximum never shows in a handshake. The initial buffer does, as the SYN's window: half of the buffer, as the
     # other half is the kernel's bookkeeping (tcp_adv_win_scale, later the scaling ratio), at most 65,535 bytes
     # (RFC 7323: the window of a SYN is not scaled), rounded down to whole segments.
     initial = int(level.partition("/")[0])
     most = min(initial, 65_535)
-    least = min(initial // 2, 65_535) - (handshake.syn_mss or 1460)
-    if handshake.syn_window > most:
-        return f"the first SYN's window of {handshake.syn_window} bytes is larger than the initial buffer allows"
-    if handshake.syn_window < least:
-        return f"the first SYN's window of {handshake.syn_window} bytes is smaller than the initial buffer gives"
-    return None
+    least = min(initial // 2, 65_535) - (wire.client.syn_mss or 1460)
+    window = wire.client.syn_window
+    if least <= window <= most:
+        return None
+    wrong = "larger than the initial buffer allows" if window > most else "smaller than the initial buffer gives"
+    said = f"the first SYN's window of {window} bytes is {wrong}"
+    return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
 
 
 RMEM = Factor(

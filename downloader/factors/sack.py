@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from downloader.factor import ON_OFF, Factor, option_proof
-from upshift.domain import Handshake, Setting, Sysctl
+from upshift.domain import Dose, Refutation, Setting, Sysctl, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
     return (Sysctl(name="net.ipv4.tcp_sack", value="1" if level == "on" else "0"),)
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
-    return option_proof("SACK", asked=level == "on", syn=handshake.syn_sack, synack=handshake.synack_sack)
+def _proof(level: str, wire: Wire) -> Refutation | None:
+    return option_proof("SACK", asked=level == "on", wire=wire, carried=lambda at: (at.syn_sack, at.synack_sack))
 
 
 SACK = Factor(
@@ -22,4 +22,5 @@ SACK = Factor(
     default="off",
     settings=_settings,
     proof=_proof,
+    dose=Dose(kpi="sack_blocks", above=0, words="SACK blocks seen"),
 )

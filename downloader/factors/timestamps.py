@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from downloader.factor import ON_OFF, Factor, option_proof
-from upshift.domain import Handshake, Setting, Sysctl
+from upshift.domain import Refutation, Setting, Sysctl, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
     return (Sysctl(name="net.ipv4.tcp_timestamps", value="1" if level == "on" else "0"),)
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
+def _proof(level: str, wire: Wire) -> Refutation | None:
     return option_proof(
-        "timestamps", asked=level == "on", syn=handshake.syn_timestamps, synack=handshake.synack_timestamps
+        "timestamps", asked=level == "on", wire=wire, carried=lambda at: (at.syn_timestamps, at.synack_timestamps)
     )
 
 

@@ -8,9 +8,9 @@ route attribute, and a large one needs tcp_rmem[2]. The initial buffer, tcp_rmem
 
 from __future__ import annotations
 
-from downloader.factor import NO_SYNACK, Factor
+from downloader.factor import Factor, option_proof
 from downloader.factors.rmem import TCP_RMEM
-from upshift.domain import Handshake, RouteAttribute, Setting, Sysctl
+from upshift.domain import Dose, Refutation, RouteAttribute, Setting, Sysctl, TreatmentReason, Wire
 
 MOST = 14
 """Largest shift count (RFC 7323, section 2.3)."""
@@ -40,19 +40,17 @@ def _settings(level: str) -> tuple[Setting, ...]:
     )
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
-    offered = handshake.syn_window_scale
-    if level == _OFF:
-        return None if offered is None else f"the first SYN offered scale {offered}, none was asked"
-    if offered is None:
-        return f"the first SYN offered no window scale, {level} was asked"
-    if offered != int(level):
-        return f"the first SYN offered window scale {offered}, {level} was asked"
-    if not handshake.synack_seen:
-        return NO_SYNACK
-    if handshake.synack_window_scale is None:
-        return "the client offered window scaling, the server did not agree"
-    return None
+def _proof(level: str, wire: Wire) -> Refutation | None:
+    offered = wire.client.syn_window_scale
+    if level != _OFF and offered is not None and offered != int(level):
+        said = f"the first SYN offered window scale {offered}, {level} was asked"
+        return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
+    return option_proof(
+        "window scaling",
+        asked=level != _OFF,
+        wire=wire,
+        carried=lambda at: (at.syn_window_scale, at.synack_window_scale),
+    )
 
 
 WINDOW_SCALING = Factor(
@@ -63,6 +61,8 @@ WINDOW_SCALING = Factor(
     default=_OFF,
     settings=_settings,
     proof=_proof,
+    # What no unscaled window can hold; the lower bound of the flight, so that no estimate passes for it.
+    dose=Dose(kpi="flight_lower_max", above=65_535, words="flight above 65,535 B"),
     canonical=_canonical,
     accepts="off, 0 to 14",
 )

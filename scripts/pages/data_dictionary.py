@@ -22,7 +22,18 @@ from scripts.pages.attributes import attributes
 from scripts.pages.markdown import table
 from survey import surveys
 from upshift.compose.inspect.rows import kpi_schema
-from upshift.domain import Comparison, Download, Failure, HostDisturbance, Outcome, Superseded, Target, VoidReason
+from upshift.domain import (
+    Comparison,
+    Dose,
+    Download,
+    Failure,
+    HostDisturbance,
+    Outcome,
+    Superseded,
+    Target,
+    TreatmentReason,
+    VoidReason,
+)
 from upshift.files import store
 from upshift.files.description import DescribedConfiguration, Description
 
@@ -80,6 +91,7 @@ JSON: dict[str, type] = {
     "campaign.json": Description,
     "campaign.json: configurations": DescribedConfiguration,
     "campaign.json: comparisons": Comparison,
+    "campaign.json: doses": Dose,
 }
 """Title -> the class of an object."""
 
@@ -110,6 +122,7 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield "lab.json: paths", "One entry per vantage point and domain.", [Column(*entry) for entry in LAB_PATHS]
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
+    yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
     connections = of_schema(captures.schema(), CONNECTION_MEANINGS)
     identity = [column for column in connections if column.name not in KPIS]
     yield "connections", "Written by `upshift kpis FILE... -o`: these columns, then every KPI as above.", identity
@@ -160,6 +173,7 @@ def words() -> str:
         ("failure", Failure),
         ("void_reason", VoidReason),
         ("host_disturbance", HostDisturbance),
+        ("treatment_reason", TreatmentReason),
     ]
     for title, enum in vocabularies:
         said = attributes(enum)
@@ -241,6 +255,16 @@ TABLE2_HEAD = (
     "One row per comparison. Shares are from 0 to 1; empty for what is unknown. `upshift tables --by` puts the "
     "column of the group first."
 )
+
+DOSE_HEAD = (
+    "Three lines per comparison of an option: its measurement runs, split by whether the option did something. These "
+    "columns, then those of `table2.csv`."
+)
+
+DOSE_MEANINGS = {
+    "dose": "What tells that the option did something.",
+    "acted": "yes: it did in these runs; no: it had no occasion to; unknown: a KPI is missing.",
+}
 
 TABLE2_MEANINGS = {
     "comparison": "Name of the comparison.",

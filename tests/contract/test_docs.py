@@ -25,6 +25,7 @@ from upshift.domain import (
     Outcome,
     Provider,
     Role,
+    TreatmentReason,
     VoidReason,
 )
 from upshift.files import store
@@ -99,7 +100,7 @@ def test_changes_are_told_newest_first(tmp_path: Path) -> None:
 
 def printed_words() -> Iterator[str]:
     """The words of closed vocabularies and plug-ins that tables and reports print."""
-    yield from [*Outcome, *Failure, *VoidReason, *HostDisturbance, *CacheState, *IdentityFlag, *Role]
+    yield from [*Outcome, *Failure, *VoidReason, *HostDisturbance, *TreatmentReason, *CacheState, *IdentityFlag, *Role]
     yield from factors.ALL
     yield from (factor.label for factor in factors.ALL.values())
     yield from clients.ALL

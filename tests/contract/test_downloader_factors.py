@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from analysis.captures.kpis import ALL as KPIS
 from downloader import factors
 from downloader.campaign.apply import complete_levels, settings_for
 from downloader.factor import Factor
-from upshift.domain import Handshake
+from upshift.domain import Handshake, Wire
 from upshift.errors import UsageError
 
 
@@ -70,15 +71,20 @@ def test_settings_repeat_and_cover_the_same_things(factor: Factor) -> None:
 
 def test_proof_accepts_what_fits_and_tells_what_does_not(factor: Factor) -> None:
     for level in factor.levels:
-        reasons = [factor.proof(level, handshake) for handshake in handshakes()]
+        reasons = [factor.proof(level, Wire(client=handshake)) for handshake in handshakes()]
         assert None in reasons, "no handshake proves this level"
         assert any(reasons), "no handshake contradicts this level"
-        assert all(reason is None or reason for reason in reasons)
+        assert all(refuted is None or refuted.detail for refuted in reasons)
+
+
+def test_dose_is_a_kpi(factor: Factor) -> None:
+    if factor.dose is not None:
+        assert factor.dose.words and KPIS[factor.dose.kpi].kind in (int, float)
 
 
 def test_levels_exclude_each_other(factor: Factor) -> None:
     for handshake in handshakes():
-        proven = [level for level in factor.levels if factor.proof(level, handshake) is None]
+        proven = [level for level in factor.levels if factor.proof(level, Wire(client=handshake)) is None]
         assert len(proven) <= 1
 
 

@@ -13,14 +13,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FACTOR = '''"""Delayed loss recovery (RFC 8985)."""
 
 from downloader.factor import ON_OFF, Factor
-from upshift.domain import Handshake, Setting, Sysctl
+from upshift.domain import Refutation, Setting, Sysctl, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
     return (Sysctl(name="net.ipv4.tcp_recovery", value="1" if level == "on" else "0"),)
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
+def _proof(level: str, wire: Wire) -> Refutation | None:
     return None
 
 

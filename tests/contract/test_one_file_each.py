@@ -25,15 +25,17 @@ from upshift.files import store
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
 
 from downloader.factor import ON_OFF, Factor
-from upshift.domain import Handshake, Setting, Sysctl
+from upshift.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
     return (Sysctl(name="net.ipv4.tcp_recovery", value="1" if level == "on" else "0"),)
 
 
-def _proof(level: str, handshake: Handshake) -> str | None:
-    return None if handshake.synack_seen else "no SYN-ACK"
+def _proof(level: str, wire: Wire) -> Refutation | None:
+    if wire.client.synack_seen:
+        return None
+    return Refutation(reason=TreatmentReason.NO_SYN_ACK, detail="no SYN-ACK")
 
 
 RACK = Factor(

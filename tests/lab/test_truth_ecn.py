@@ -30,6 +30,9 @@ def test_ecn_is_negotiated_exactly_where_it_was_asked_for(found: Measured) -> No
         asked = record.download.configuration in WITH_ECN
         assert record.download.outcome == Outcome.OK and record.download.treatment_ok, record.download
         assert record.kpis["ecn_requested"] is asked and record.kpis["ecn"] is asked
+        share = record.number("ect_share")
+        assert share is not None and (share > 0.9 if asked else share == 0), record.kpis
+        assert record.kpis["ect1_packets"] == 0
         assert record.kpis["acc_ecn"] is False and record.kpis["ecn_fallback"] is False
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.comparisons import of_downloads
-from upshift.domain import Comparison, Download, Superseded, VoidReason
+from upshift.domain import Comparison, Dose, Download, Superseded, VoidReason
 from upshift.files import description, store
 
 LEVELS: dict[str, dict[str, str]] = {
@@ -36,6 +36,8 @@ KPI_UNITS = {
     "handshake_rtt": "ms",
     "retransmitted_bytes": "B",
     "retransmission_rate": "",
+    "ce_packets": "packets",
+    "flight_lower_max": "B",
 }
 
 
@@ -135,8 +137,10 @@ def write_campaign(
     environment: Mapping[str, Any] | None = None,
     superseded: Sequence[Superseded] = (),
     comparisons: Sequence[Comparison] | None = None,
+    doses: Mapping[str, Dose] | None = None,
 ) -> Path:
-    """A campaign folder; `kpis` may be a function of a download, `comparisons` (None: an older folder) its own."""
+    """A campaign folder; `kpis` may be a function of a download, `comparisons` (None: an older folder) its own, with
+    `doses`."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(downloads)
     store.write_rows(folder / "downloads.parquet", "downloads", rows)
@@ -148,7 +152,7 @@ def write_campaign(
     if environment is not None:
         store.write_json(folder / "environment.json", environment)
     if comparisons is not None:
-        told = dataclasses.replace(of_downloads(rows), comparisons=tuple(comparisons))
+        told = dataclasses.replace(of_downloads(rows), comparisons=tuple(comparisons), doses=doses or {})
         description.write(folder, told)
     if superseded:
         write_superseded(folder / "superseded.parquet", superseded)

@@ -14,7 +14,7 @@ from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
 from downloader.campaign.apply import complete_levels
 from upshift.compose.inspect import clocks, matching, proof, rows
-from upshift.domain import Download, HostDisturbance
+from upshift.domain import Download, HostDisturbance, TreatmentReason
 from upshift.files import store
 
 START = 1_700_000_000.0
@@ -116,29 +116,90 @@ def test_order_decides_where_no_clock_is_known() -> None:
 
 
 def test_a_treatment_as_asked_is_proven() -> None:
-    assert proof.judge_treatment(download(), connection()) == (True, None)
+    assert proof.judge_treatment(download(), connection()) == (True, None, None)
 
 
 def test_a_treatment_that_the_wire_contradicts_is_told() -> None:
     asked = download(levels=json.dumps(complete_levels({"ecn": "on"})))
-    ok, detail = proof.judge_treatment(asked, connection())
-    assert ok is False
+    ok, reason, detail = proof.judge_treatment(asked, connection())
+    assert ok is False and reason is TreatmentReason.WRONG_OFFER
     assert detail is not None and detail.startswith("ecn=on: ")
 
 
 def test_without_a_capture_nothing_is_proven() -> None:
-    ok, detail = proof.judge_treatment(download(), None)
-    assert ok is None and "addresses and ports" in (detail or "")
-    assert proof.judge_treatment(download(), None, lost="it is gone") == (None, "it is gone")
-    assert proof.judge_treatment(download(capture=None), None) == (None, "no capture")
+    nothing = TreatmentReason.NO_EVIDENCE
+    ok, reason, detail = proof.judge_treatment(download(), None)
+    assert ok is None and reason is nothing and "addresses and ports" in (detail or "")
+    assert proof.judge_treatment(download(), None, lost="it is gone") == (None, nothing, "it is gone")
+    assert proof.judge_treatment(download(capture=None), None) == (None, nothing, "no capture")
     assert proof.judge_treatment(download(), connection(syn_ns=None))[0] is None
 
 
 def test_a_void_download_is_judged_and_not_accepted() -> None:
     void = download(void_reason="emulator_late")
-    assert proof.judge_treatment(void, connection()) == (True, None)
+    assert proof.judge_treatment(void, connection()) == (True, None, None)
     (row,) = rows.inspect_run([void], [connection()])
     assert (row.download.treatment_ok, row.download.accepted) == (True, False)
+
+
+ECN_ON = json.dumps(complete_levels({"ecn": "on"}))
+
+
+def marking(**changes: Any) -> Connection:
+    """A connection that negotiated ECN, with 100 data packets of the server, all ECT unless `changes` say otherwise."""
+    counts = {"data_packets": 100, "ecn_data_packets": 100, **changes}
+    return connection(ecn_requested=True, ecn_accepted=True, server=side(**counts))
+
+
+def at_server(syn: bool, synack: bool | None, **counts: int) -> str:
+    """The account of the server's end: whether ECN was in SYN and SYN-ACK there; None for no SYN-ACK."""
+    plain = {"sack": False, "window_scale": None, "timestamps": True, "mss": 1460, "window": 64240}
+    answer = None if synack is None else {**plain, "ecn": synack}
+    return json.dumps({"syn": {**plain, "ecn": syn}, "synack": answer, **counts})
+
+
+@pytest.mark.parametrize(
+    ("counts", "server_end", "expected"),
+    [
+        ({}, None, None),
+        ({"ecn_data_packets": 0}, None, "bleached"),
+        ({"ecn_data_packets": 9}, None, "bleached"),
+        ({"ecn_data_packets": 10}, None, None),
+        ({"data_packets": 49, "ecn_data_packets": 0}, None, None),
+        ({"data_packets": 50, "ecn_data_packets": 0}, None, "bleached"),
+        ({"ecn_data_packets": 0}, at_server(True, True, ecn_sent=100, ce_set=0), "bleached"),
+        ({"ecn_data_packets": 0}, at_server(True, True, ecn_sent=0, ce_set=0), "server_refused"),
+        ({"ce_packets": 5}, at_server(True, True, ecn_sent=100, ce_set=5), None),
+        ({"ce_packets": 0}, at_server(True, True, ecn_sent=100, ce_set=5), "ce_cleared"),
+        ({"ce_packets": 0}, at_server(True, True, ecn_sent=100, ce_set=0), None),
+        ({}, at_server(False, False, ecn_sent=0, ce_set=0), "rewritten"),
+        ({}, at_server(True, None), None),
+    ],
+)
+def test_ecn_must_be_delivered_and_not_only_negotiated(
+    counts: dict[str, int], server_end: str | None, expected: str | None
+) -> None:
+    asked = download(levels=ECN_ON, server_end=server_end)
+    ok, reason, detail = proof.judge_treatment(asked, marking(**counts))
+    assert (ok, reason) == (expected is None, expected), detail
+    off = download(server_end=server_end and at_server(False, None))
+    plain = connection(server=side(data_packets=100, ecn_data_packets=0))
+    assert proof.judge_treatment(off, plain).ok, "nothing was asked"
+
+
+def test_an_incomplete_capture_says_nothing_of_delivery() -> None:
+    bleached = marking(ecn_data_packets=0)
+    assert proof.judge_treatment(download(levels=ECN_ON, capture_dropped=1), bleached).ok
+    assert proof.judge_treatment(download(levels=ECN_ON), dataclasses.replace(bleached, truncated=True)).ok
+
+
+def test_quic_kpis_have_the_clients_account() -> None:
+    told = '{"data_blocked_received": 2, "stream_data_blocked_received": 3, "packets_lost": 4}'
+    quic = connection(protocol="quic", syn_ns=None)
+    found = rows.kpi_row(download(transport="quic", transport_detail=told), quic)
+    assert (found["quic_data_blocked"], found["client_losses"]) == (5, 4)
+    found = rows.kpi_row(download(transport="quic", transport_detail='{"version": "0x00000001"}'), quic)
+    assert (found["quic_data_blocked"], found["client_losses"]) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from downloader import factors
 from downloader.campaign.apply import complete_levels, settings_for
-from upshift.domain import Handshake, RouteAttribute, Sysctl
+from upshift.domain import Handshake, RouteAttribute, Sysctl, TreatmentReason, Wire
 from upshift.errors import UsageError
 
 PLAIN = Handshake(
@@ -92,23 +92,23 @@ def test_unknown_factor_and_level() -> None:
     ("factor", "level", "handshake", "reason"),
     [
         ("ecn", "on", like(syn_ecn=True, synack_ecn=True), None),
-        ("ecn", "on", like(syn_ecn=True, synack_ecn=False), "the server did not agree"),
+        ("ecn", "on", like(syn_ecn=True, synack_ecn=False), "did not agree"),
         ("ecn", "on", like(syn_ecn=True, synack_ecn=None, synack_seen=False), "no SYN-ACK"),
         ("ecn", "on", like(), "did not offer"),
         ("ecn", "on", like(syn_ecn=True, synack_ecn=False, syn_count=2, later_syn_without_ecn=True), "fell back"),
         ("ecn", "off", like(), None),
         ("ecn", "off", like(syn_ecn=True), "against what was asked"),
         ("sack", "on", like(syn_sack=True, synack_sack=True), None),
-        ("sack", "on", like(syn_sack=True), "the server did not agree"),
+        ("sack", "on", like(syn_sack=True), "did not agree"),
         ("sack", "off", like(syn_sack=True), "offered SACK"),
         ("window_scaling", "14", like(syn_window_scale=14, synack_window_scale=0), None),
         ("window_scaling", "14", like(syn_window_scale=7, synack_window_scale=7), "scale 7, 14 was asked"),
-        ("window_scaling", "14", like(syn_window_scale=14), "the server did not agree"),
-        ("window_scaling", "14", like(), "no window scale"),
-        ("window_scaling", "off", like(syn_window_scale=7), "none was asked"),
+        ("window_scaling", "14", like(syn_window_scale=14), "did not agree"),
+        ("window_scaling", "14", like(), "did not offer"),
+        ("window_scaling", "off", like(syn_window_scale=7), "offered window scaling"),
         ("window_scaling", "off", like(), None),
         ("timestamps", "on", like(), None),
-        ("timestamps", "on", like(synack_timestamps=False), "the server did not agree"),
+        ("timestamps", "on", like(synack_timestamps=False), "did not agree"),
         ("timestamps", "off", like(), "against what was asked"),
         ("rmem", "131072/6291456", like(), None),
         ("rmem", "131072/6291456", like(syn_window=29_200), "smaller"),
@@ -117,5 +117,56 @@ def test_unknown_factor_and_level() -> None:
     ],
 )
 def test_proofs(factor: str, level: str, handshake: Handshake, reason: str | None) -> None:
-    said = factors.ALL[factor].proof(level, handshake)
-    assert said is None if reason is None else said is not None and reason in said
+    refuted = factors.ALL[factor].proof(level, Wire(client=handshake))
+    assert refuted is None if reason is None else refuted is not None and reason in refuted.detail
+
+
+OPTIONS = {
+    "ecn": ("on", "syn_ecn", "synack_ecn", True, False),
+    "sack": ("on", "syn_sack", "synack_sack", True, False),
+    "timestamps": ("on", "syn_timestamps", "synack_timestamps", True, False),
+    "window_scaling": ("14", "syn_window_scale", "synack_window_scale", 14, None),
+}
+
+
+@pytest.mark.parametrize("factor", OPTIONS)
+@pytest.mark.parametrize(
+    ("agreed", "arrived", "answered", "reason"),
+    [
+        # The client asked; what it got back; what reached the server; what the server answered.
+        (True, True, True, None),
+        (False, True, False, "server_refused"),
+        (False, False, False, "stripped"),
+        (False, True, True, "stripped"),
+        (True, False, False, "rewritten"),
+        (True, True, False, "rewritten"),
+    ],
+)
+def test_two_ends_tell_what_became_of_an_option(
+    factor: str, agreed: bool, arrived: bool, answered: bool, reason: str | None
+) -> None:
+    level, syn, synack, there, absent = OPTIONS[factor]
+
+    def handshake(in_syn: bool, in_synack: bool) -> Handshake:
+        return like(**{syn: there if in_syn else absent, synack: there if in_synack else absent})
+
+    wire = Wire(client=handshake(True, agreed), server=handshake(arrived, answered))
+    refuted = factors.ALL[factor].proof(level, wire)
+    assert (refuted and refuted.reason) == reason
+    # Without an account of the server's end nothing tells a server that refuses from a path that strips.
+    alone = factors.ALL[factor].proof(level, Wire(client=wire.client))
+    assert (alone and alone.reason) == (None if agreed else TreatmentReason.REFUSED_OR_STRIPPED)
+
+
+def test_a_scale_that_was_changed_on_the_way_is_rewritten() -> None:
+    client = like(syn_window_scale=14, synack_window_scale=7)
+    for server in (like(syn_window_scale=0, synack_window_scale=7), like(syn_window_scale=14, synack_window_scale=2)):
+        refuted = factors.ALL["window_scaling"].proof("14", Wire(client=client, server=server))
+        assert refuted is not None and refuted.reason is TreatmentReason.REWRITTEN
+    same = Wire(client=client, server=client)
+    assert factors.ALL["window_scaling"].proof("14", same) is None
+
+
+def test_an_option_that_the_path_adds_is_told() -> None:
+    refuted = factors.ALL["sack"].proof("off", Wire(client=like(), server=like(syn_sack=True)))
+    assert refuted is not None and refuted.reason is TreatmentReason.REWRITTEN

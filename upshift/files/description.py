@@ -6,12 +6,13 @@ what is downloaded: to add one, write it into the campaign file and give the sam
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from upshift import paper
-from upshift.domain import Comparison, Role, Transport
+from upshift.domain import Comparison, Dose, Role, Transport
 from upshift.errors import UsageError, use_one_of
 from upshift.files import store
 from upshift.files.config import build, read_json
@@ -62,6 +63,8 @@ class Description:
     """In the order of the campaign file, the warm-up first."""
     comparisons: tuple[Comparison, ...]
     """In the order of the rows of Table 2."""
+    doses: Mapping[str, Dose] = dataclasses.field(default_factory=dict)
+    """Factor -> when it did something; without those of which nothing tells. A file of an older Upshift has none."""
 
 
 def check(

@@ -37,6 +37,23 @@ def ce_packets(connection: Connection) -> int:
     return connection.server.ce_packets
 
 
+@kpi(unit="1", source="RFC 3168, section 5")
+def ect_share(connection: Connection) -> float | None:
+    """Share of the server's data packets (TCP and QUIC) that arrived with ECT(0), ECT(1) or CE. Where ECN was
+    negotiated and this is small, something on the way bleached the field.
+    """
+    server = connection.server
+    return server.ecn_data_packets / server.data_packets if server.data_packets else None
+
+
+@kpi(unit="packets", source="RFC 3168, section 5; RFC 9331, section 4.1")
+def ect1_packets(connection: Connection) -> int:
+    """Packets from the server with ECT(1). Senders with classic ECN use ECT(0), so there they were marked anew on the
+    way.
+    """
+    return connection.server.ect1_packets
+
+
 @kpi(unit="packets", source=_ECHO, tcp_only=True)
 def ece_segments(connection: Connection) -> int | None:
     """Segments of the client with ECE, SYNs apart. None with accurate ECN, which makes the bit part of a counter."""

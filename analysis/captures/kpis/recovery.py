@@ -43,6 +43,12 @@ def missing_bytes(connection: Connection) -> int | None:
     return connection.server.missing_bytes
 
 
+@kpi(unit="packets", source="RFC 2018, section 3", tcp_only=True)
+def sack_segments(connection: Connection) -> int | None:
+    """Segments of the client with SACK blocks: how often SACK was in use. Those with only a D-SACK block are apart."""
+    return connection.client.sack_segments
+
+
 @kpi(unit="blocks", source="RFC 2018, section 3", tcp_only=True)
 def sack_blocks(connection: Connection) -> int | None:
     """SACK blocks that the client sent, D-SACK blocks apart."""
@@ -53,3 +59,13 @@ def sack_blocks(connection: Connection) -> int | None:
 def dsack_blocks(connection: Connection) -> int | None:
     """D-SACK blocks that the client sent: it received something twice."""
     return connection.client.dsack_blocks
+
+
+@kpi(unit="packets", source="TCP: IP-ID order, TSval order, time (docs/design/kpi-engine.md); QUIC: RFC 9002")
+def client_losses(connection: Connection) -> int | None:
+    """Packets that the client lost or took for lost on their way to the server. TCP: segments with data, SYN or FIN
+    that it sent again. QUIC: by the client's own account, where it gives one.
+    """
+    if connection.protocol == "quic":
+        return connection.quic_client_lost
+    return connection.client.true_retransmission

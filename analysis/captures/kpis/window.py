@@ -14,7 +14,7 @@ def largest_window(connection: Connection) -> int | None:
 
 @kpi(unit="B", source=_FLIGHT)
 def flight_lower_max(connection: Connection) -> int | None:
-    """The server had at least this much in flight at its peak."""
+    """The server had at least this much in flight at its peak; above 65,535 no unscaled window could hold it."""
     return connection.server.flight_lower_max
 
 
@@ -22,6 +22,14 @@ def flight_lower_max(connection: Connection) -> int | None:
 def flight_upper_max(connection: Connection) -> int | None:
     """The server had at most this much in flight at its peak."""
     return connection.server.flight_upper_max
+
+
+@kpi(unit="frames", source="RFC 9000, sections 19.12 and 19.13")
+def quic_data_blocked(connection: Connection) -> int | None:
+    """DATA_BLOCKED and STREAM_DATA_BLOCKED frames: how often the server said that the client's window held it back. By
+    the account of a QUIC client that counts them.
+    """
+    return connection.quic_data_blocked
 
 
 @kpi(unit="1", source=_FLIGHT)

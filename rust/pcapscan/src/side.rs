@@ -74,6 +74,8 @@ pub struct Side {
     pub last_data_ns: i64,
     /// ECN field of the IP header: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
+    /// Packets with payload whose ECN field is not Not-ECT.
+    pub ecn_data: u64,
     /// Segments with ECE, SYNs apart.
     pub ece: u64,
     /// Segments with CWR, SYNs apart.
@@ -92,6 +94,8 @@ pub struct Side {
     pub options: SynOptions,
     /// How far this side's windows are shifted, outside SYNs.
     pub window_shift: u8,
+    /// Segments with SACK blocks, those with nothing but a D-SACK block apart.
+    pub sack_segments: u64,
     /// SACK blocks without D-SACK blocks.
     pub sack_blocks: u64,
     /// D-SACK blocks (RFC 2883).
@@ -137,6 +141,7 @@ impl Side {
                 self.first_data_ns = now_ns;
             }
             self.data_packets += 1;
+            self.ecn_data += u64::from(ecn & 3 != 0);
             raise(&mut self.largest_payload, payload);
             self.last_data_ns = now_ns;
         }
@@ -210,6 +215,8 @@ impl Side {
             |(outer_left, outer_right)| at_most(outer_left, left) && at_most(right, outer_right);
         let is_dsack = at_most(right, segment.ack) || blocks.next().is_some_and(inside);
         self.dsack_blocks += u64::from(is_dsack);
-        self.sack_blocks += count - u64::from(is_dsack);
+        let others = count - u64::from(is_dsack);
+        self.sack_blocks += others;
+        self.sack_segments += u64::from(others > 0);
     }
 }

@@ -19,7 +19,10 @@ from upshift.files import conversions, store
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 
-INSPECTED = ("treatment_ok", "treatment_detail", "host_disturbance", "host_disturbance_detail", "engine")
+INSPECTED = (
+    *("treatment_ok", "treatment_reason", "treatment_detail"),
+    *("host_disturbance", "host_disturbance_detail", "engine"),
+)
 """Columns of `downloads` that inspection fills in."""
 
 Key = tuple[Value, ...]

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from analysis.captures.connection import Connection
 from downloader.factors import ALL as FACTORS
-from upshift.domain import Download, Handshake, HostDisturbance, Outcome, Transport
+from upshift.domain import (
+    Download,
+    EcnDelivery,
+    Handshake,
+    HostDisturbance,
+    Outcome,
+    Refutation,
+    Transport,
+    TreatmentReason,
+    Wire,
+)
 
 STORY_SLACK_S = 0.005
 STORY_SLACK_SHARE = 0.01
@@ -39,10 +50,21 @@ def handshake_of(connection: Connection) -> Handshake | None:
     )
 
 
+class Treatment(NamedTuple):
+    """The verdict on one download."""
+
+    ok: bool | None
+    """Whether the wire carried what was asked; None where nothing can tell."""
+    reason: TreatmentReason | None = None
+    """The first reason why it is not true."""
+    detail: str | None = None
+    """All reasons as a sentence."""
+
+
 def judge_treatment(
     download: Download, connection: Connection | None, *, lost: str | None = None, clock_s: float = 0.0
-) -> tuple[bool | None, str | None]:
-    """Whether the wire carried what was asked, and why not: (None, reason) where nothing can tell.
+) -> Treatment:
+    """Whether the wire carried what was asked, and why not.
 
     For QUIC the client's own account counts, as transport parameters are encrypted in the capture.
 
@@ -54,29 +76,82 @@ def judge_treatment(
         return _judge_quic(download)
     if connection is None:
         if download.capture is None:
-            return None, "no capture"
-        return None, lost or "no connection of the capture has the addresses and ports of this download"
-    handshake = handshake_of(connection)
-    if handshake is None:
-        return None, "the SYN is not in the capture"
+            return _unproven("no capture")
+        return _unproven(lost or "no connection of the capture has the addresses and ports of this download")
+    wire = wire_of(download, connection)
+    if wire is None:
+        return _unproven("the SYN is not in the capture")
     levels: Mapping[str, str] = json.loads(download.levels)
-    reasons = [
-        f"{name}={level}: {reason}"
+    refuted = [
+        Refutation(reason=found.reason, detail=f"{name}={level}: {found.detail}")
         for name, level in levels.items()
-        if (reason := FACTORS[name].proof(level, handshake)) is not None
+        if (found := FACTORS[name].proof(level, wire)) is not None
     ]
     if download.outcome == Outcome.OK and (told := story(download, connection, clock_s=clock_s)) is not None:
-        reasons.append(told)
-    return not reasons, "; ".join(reasons) or None
+        refuted.append(Refutation(reason=TreatmentReason.ACCOUNTS_DIFFER, detail=told))
+    return _verdict(refuted)
 
 
-def _judge_quic(download: Download) -> tuple[bool | None, str | None]:
+def _verdict(refuted: Sequence[Refutation]) -> Treatment:
+    if not refuted:
+        return Treatment(True)
+    return Treatment(False, refuted[0].reason, "; ".join(one.detail for one in refuted))
+
+
+def _unproven(detail: str) -> Treatment:
+    return Treatment(None, TreatmentReason.NO_EVIDENCE, detail)
+
+
+def wire_of(download: Download, connection: Connection) -> Wire | None:
+    """What is known of the connection at both ends, None for QUIC or where the SYN was not captured."""
+    client = handshake_of(connection)
+    if client is None:
+        return None
+    told: Mapping[str, Any] = json.loads(download.server_end) if download.server_end else {}
+    ecn = None
+    if not connection.truncated and not download.capture_dropped:
+        ecn = EcnDelivery(
+            data=connection.server.data_packets,
+            marked=connection.server.ecn_data_packets,
+            ce=connection.server.ce_packets,
+            sent_marked=told.get("ecn_sent"),
+            ce_set=told.get("ce_set"),
+        )
+    return Wire(client=client, server=_at_server(told), ecn=ecn)
+
+
+def _at_server(told: Mapping[str, Any]) -> Handshake | None:
+    """The handshake by the account of the server's end; None where no SYN arrived there."""
+    syn, synack = told.get("syn"), told.get("synack")
+    if syn is None:
+        return None
+    answer: Mapping[str, Any] = synack or {}
+    return Handshake(
+        syn_ecn=syn["ecn"],
+        synack_ecn=answer.get("ecn"),
+        syn_sack=syn["sack"],
+        synack_sack=answer.get("sack"),
+        syn_window_scale=syn["window_scale"],
+        synack_window_scale=answer.get("window_scale"),
+        synack_seen=synack is not None,
+        syn_timestamps=syn["timestamps"],
+        synack_timestamps=answer.get("timestamps"),
+        syn_mss=syn["mss"],
+        synack_mss=answer.get("mss"),
+        syn_window=syn["window"],
+        syn_count=1,
+        later_syn_without_ecn=False,
+    )
+
+
+def _judge_quic(download: Download) -> Treatment:
     if download.transport_detail is None or download.connect_s is None:
-        return None, "the client gave no account of a connection"
+        return _unproven("the client gave no account of a connection")
     version = json.loads(download.transport_detail).get("version")
     if version != QUIC_V1 or download.alpn != "h3":
-        return False, f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was asked"
-    return True, None
+        said = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was asked"
+        return Treatment(False, TreatmentReason.QUIC_VERSION, said)
+    return Treatment(True)
 
 
 def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -> str | None:

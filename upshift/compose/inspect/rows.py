@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import upshift_native
 
@@ -50,8 +51,14 @@ def inspect_run(
     clock_s = offset_s(downloads, matched)
     found = []
     for download, connection in zip(downloads, matched, strict=True):
-        ok, detail = judge_treatment(download, connection, lost=lost, clock_s=clock_s)
-        judged = replace(download, treatment_ok=ok, treatment_detail=detail, engine=ENGINE)
+        treatment = judge_treatment(download, connection, lost=lost, clock_s=clock_s)
+        judged = replace(
+            download,
+            treatment_ok=treatment.ok,
+            treatment_reason=treatment.reason,
+            treatment_detail=treatment.detail,
+            engine=ENGINE,
+        )
         if disturbed := disturbance(download, connection, clock_s=clock_s):
             judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
         kpis = None if connection is None else kpi_row(download, connection)
@@ -63,9 +70,21 @@ def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
     """A row of `kpis`: the download's key, the engine, then every KPI."""
     row: dict[str, Value] = {name: getattr(download, name) for name in store.DOWNLOAD_KEY}
     if download.transport == Transport.QUIC:
-        # Retransmissions of QUIC are invisible in a capture: its goodput needs the client's account of the body.
-        connection = replace(connection, body_bytes=download.body_bytes)
+        connection = with_account(connection, download)
     return row | {"engine": ENGINE} | {name: kpi.compute(connection) for name, kpi in KPIS.items()}
+
+
+def with_account(connection: Connection, download: Download) -> Connection:
+    """A QUIC connection with what only the client knows: the body (retransmissions are invisible in a capture), what it
+    sent and took for lost, and how often the server said that a window held it back."""
+    told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
+    blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
+    return replace(
+        connection,
+        body_bytes=download.body_bytes,
+        quic_client_lost=told.get("packets_lost"),
+        quic_data_blocked=sum(blocked) if blocked else None,
+    )
 
 
 def kpi_schema() -> pa.Schema:

@@ -31,6 +31,7 @@ fn traffic(side: &Side, out: &mut impl Fields) {
     put("ect0_packets", side.ecn[2].into());
     put("ect1_packets", side.ecn[1].into());
     put("ce_packets", side.ecn[3].into());
+    put("ecn_data_packets", side.ecn_data.into());
     put("ece_packets", side.ece.into());
     put("cwr_packets", side.cwr.into());
     put("ae_packets", side.ae.into());
@@ -60,6 +61,7 @@ fn traffic(side: &Side, out: &mut impl Fields) {
     // In bytes, as the wire means it.
     let window = u64::from(side.largest_window) << side.window_shift;
     put("largest_window", window.into());
+    put("sack_segments", side.sack_segments.into());
     put("sack_blocks", side.sack_blocks.into());
     put("dsack_blocks", side.dsack_blocks.into());
 }

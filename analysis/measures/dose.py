@@ -1,0 +1,85 @@
+"""Doses: each row of Table 2 split into runs in which its options did something, and runs in which they could not.
+
+A speed-up of 1.0 over many runs may be no effect, or an effect that never had an occasion: marks where no queue grew, a
+large window where 65,535 bytes were enough. What counts as an occasion each factor says
+itself (`Factor.dose`, a KPI and a threshold); it comes here in `campaign.json`. See docs/design/analysis.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.measures import speedup, tables
+from analysis.measures.dataset import Dataset, Record
+from analysis.measures.selection import DEFAULT, Selection
+from analysis.measures.speedup import Metric, Sample, SpeedupRow
+from upshift.domain import Comparison, Dose, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoseRow:
+    """One row of Table 2 in its parts."""
+
+    comparison: Comparison
+    words: str
+    """What tells that an option did something, e.g. `CE seen or SACK blocks seen`."""
+    acted: SpeedupRow
+    """The runs in which one of the options that differ did something, on either side."""
+    idle: SpeedupRow
+    """Those in which none did."""
+    unknown: SpeedupRow
+    """Those of which nothing tells: a KPI is missing."""
+
+    @property
+    def parts(self) -> tuple[tuple[str, SpeedupRow], ...]:
+        """(name, row) of each part."""
+        return ("acted", self.acted), ("idle", self.idle), ("unknown", self.unknown)
+
+
+def dose_rows(
+    dataset: Dataset,
+    *,
+    metric: Metric = Metric.TIME,
+    selection: Selection = DEFAULT,
+    seed: int = speedup.DEFAULT_SEED,
+) -> list[DoseRow]:
+    """One row per comparison of an effect whose options say when they did something; see `tables.table2`."""
+    samples = tables.samples(dataset.records, metric=metric, selection=selection)
+    records = {(record.run, record.download.configuration): record for record in dataset.records}
+    runs = {record.run for record in dataset.records}
+    found = []
+    for comparison in dataset.design.comparisons:
+        doses = dataset.design.dose_of(comparison)
+        if comparison.role is not Role.EFFECT or not doses:
+            continue
+        sides = (comparison.config, comparison.vs)
+        states = {run: did_act(doses, [records.get((run, name)) for name in sides]) for run in runs}
+        parts = [_part(samples, states, state, comparison, seed) for state in (True, False, None)]
+        words = " or ".join(dose.words for dose in doses)
+        found.append(DoseRow(comparison=comparison, words=words, acted=parts[0], idle=parts[1], unknown=parts[2]))
+    return found
+
+
+def did_act(doses: Sequence[Dose], sides: Sequence[Record | None]) -> bool | None:
+    """Whether one of the options did something in a run; None where a KPI is missing that might say so.
+
+    Args:
+        sides: the downloads that are compared. Both are looked at, as either may be the one with the option; where it
+            is off its KPI is at most the threshold.
+    """
+    values = [(None if side is None else side.number(dose.kpi), dose.above) for dose in doses for side in sides]
+    if any(value is not None and value > above for value, above in values):
+        return True
+    return None if any(value is None for value, _ in values) else False
+
+
+def _part(
+    samples: Sequence[Sample],
+    states: Mapping[Any, bool | None],
+    state: bool | None,
+    comparison: Comparison,
+    seed: int,
+) -> SpeedupRow:
+    return speedup.speedup_row([s for s in samples if states[s.run] is state], comparison, seed=seed)
