@@ -7,6 +7,7 @@ a measurement that is wrong on a quiet host fails at once; on a busy one the tes
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from vantage.linux import cpu
 
 Found = TypeVar("Found")
 
@@ -118,3 +121,12 @@ def _host_times() -> tuple[float | None, int, int]:
     except OSError:
         found = None
     return int(found[1]) / 1e6 if found else None, sum(ticks), ticks[7]
+
+
+def has_device() -> bool:
+    """Whether this user can keep the CPUs awake by `/dev/cpu_dma_latency`."""
+    try:
+        os.close(cpu.open_latency_device(cpu.LATENCY_DEVICE))
+    except OSError:
+        return False
+    return True

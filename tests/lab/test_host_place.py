@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.cells import Repeats
+from tests.lab.noise import has_device
 from upshift.system.process import start_time_ticks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -266,9 +267,8 @@ def test_the_cpus_are_kept_awake_while_it_measures_and_only_then(world: World) -
             print(json.dumps([awake, hidden, seen(here)]))
         """)
     )
-    has_device = Path("/dev/cpu_dma_latency").exists()
     threads = [False, [False, True], False, "spinners"]
-    assert found[0] == ([False, [True, False], False, "cpu_dma_latency"] if has_device else threads)
+    assert found[0] == ([False, [True, False], False, "cpu_dma_latency"] if has_device() else threads)
     assert found[1] == threads
     assert found[2] == [False, [False, False], False, "none"]
 

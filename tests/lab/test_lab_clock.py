@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.campaigns import Silent
-from tests.lab.noise import measured
+from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
 from upshift.compose.run import run_file
 from upshift.system import process
@@ -36,15 +36,6 @@ UPSHIFT = str(Path(sys.executable).with_name("upshift"))
 ROUND_TRIPS_MS = (1, 2, 5, 10, 20, 50, 100, 200)
 SERVERS = [server(f"ms{ms}", f"www.ms{ms}.example", path=f"rtt_ms = {ms}, rate_mbit = 100") for ms in ROUND_TRIPS_MS]
 PATHS = topology("clock", *SERVERS)
-
-
-def has_device() -> bool:
-    """Whether this user can hold the device."""
-    try:
-        os.close(cpu.open_latency_device(cpu.LATENCY_DEVICE))
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture
