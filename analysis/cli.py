@@ -64,7 +64,7 @@ Unproven = Annotated[
     bool,
     typer.Option(
         "--unproven",
-        help="Let downloads in of which nothing tells whether they were treated as asked (no capture, say).",
+        help="Include downloads whose treatment could not be determined (e.g. without a capture).",
     ),
 ]
 OnlyHits = Annotated[

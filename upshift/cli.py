@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
     "inspect": (
         "upshift.compose.cli:inspect",
-        "Make the tables of a folder again from journals and captures, anywhere.",
+        "Make the tables of a folder again from journals and captures.",
     ),
     "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
     "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
@@ -46,7 +46,7 @@ _EXTRAS = {"analysis": "analysis", "crawler": "crawl", "survey": "crawl", "cdn_m
 
 
 class ListingCommand(TyperCommand):
-    """A command whose `--help` ends with what can be plugged in, from the function `NAME_listing` beside its own.
+    """A command whose `--help` ends with a list of plug-ins, from the function `NAME_listing` in the same module.
 
     That function gives title -> (name, help) pairs; it is called only when help is shown.
     """
@@ -80,7 +80,7 @@ def load(name: str) -> Any:
 
 
 def missing_extra(error: ModuleNotFoundError, module_name: str) -> UpshiftError:
-    """One sentence for an import that failed because an optional part of Upshift is not installed."""
+    """The error for an import that failed because an extra of Upshift is not installed."""
     extra = _EXTRAS.get(module_name.partition(".")[0], "analysis,crawl,lab")
     return UpshiftError(
         f"the Python module {error.name} is not installed here",
@@ -128,12 +128,12 @@ def root(
 
 
 _REMEDIES = {
-    errno.ENOSPC: "make room there, then give the same command again",
-    errno.EDQUOT: "make room there, then give the same command again",
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name another one, or change its permissions"),
+    errno.ENOSPC: "free some space there, then run the same command again",
+    errno.EDQUOT: "free some space there, then run the same command again",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use another one, or change its permissions"),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "name another one"),
 }
-"""Faults of files that any command may meet, and what to do; every other OSError is a fault of ours."""
+"""File errors that any command may have -> remedy; any other OSError is a bug of ours."""
 
 
 def _sentence(error: OSError) -> str:
@@ -146,26 +146,26 @@ def _sentence(error: OSError) -> str:
 
 
 _RESUMED = (("run",), ("demo",), ("crawl",), ("survey", "options"), ("survey", "quic"), ("map", "fetch"))
-"""Commands that go on where they stopped when they are given again."""
+"""Commands that resume where they stopped."""
 
 
 def resuming(program: str, arguments: Sequence[str]) -> str | None:
-    """The command line that goes on with what these arguments began, None if nothing goes on."""
+    """The command line that resumes the command with these arguments; None if it cannot be resumed."""
     if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
         return None
     if Path(program).name == "__main__.py":
         said = [sys.executable, "-m", "upshift"]
     else:
         said = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
-    # What removes an earlier folder must not do so again.
+    # An option that removes an earlier folder must not do so again.
     return shlex.join([*said, *(argument for argument in arguments if argument != "--fresh")])
 
 
 def _say_how_to_go_on() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is impatient reads it, too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not suppress this line
     command = resuming(sys.argv[0], sys.argv[1:])
     if command is not None:
-        print(f"upshift: to go on: {command}", file=sys.stderr)  # noqa: T201
+        print(f"upshift: to resume: {command}", file=sys.stderr)  # noqa: T201
 
 
 def main() -> None:
@@ -194,6 +194,6 @@ def main() -> None:
         _say_how_to_go_on()
         raise SystemExit(130) from None
     except SystemExit as end:
-        if end.code == 130:  # Typer makes it of Ctrl-C
+        if end.code == 130:  # Typer's exception for Ctrl-C
             _say_how_to_go_on()
         raise

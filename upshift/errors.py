@@ -1,16 +1,16 @@
-"""Our exception tree. The command line turns each into one sentence and an exit code; no other module prints it.
+"""Upshift's exceptions. The command line prints each as one sentence and sets the exit code; no other module does.
 
 UpshiftError                exit 2
 ├── UsageError              wrong input: names what is wrong, where, and the remedy            exit 2
 ├── PlaceError              a place cannot do what was asked (no permission, missing program)  exit 2
 │   ├── ReachError          an address that may not be contacted from here                     exit 2
-│   │   └── BlockedError    its owner, or a block list, asks us to leave it alone              exit 2
+│   │   └── BlockedError    its owner opted out, or it is in a block list                       exit 2
 │   └── LabError            the lab could not be built, joined or removed                      exit 2
-├── TrialError              a measurement run could not be made at all                         exit 2
-├── IncompleteError         finished, but something that matters is missing                    exit 1
+├── TrialError              a measurement run could not be started                              exit 2
+├── IncompleteError         finished, but part of the result is missing                         exit 1
 └── NoisyHostError          the host is too busy for a verdict                                 exit 3
 
-A failed download is none of these: it is a record with a cause (`upshift.domain.Failure`).
+A failed download is not an exception: it is a record with a cause (`upshift.domain.Failure`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class UpshiftError(Exception):
     """Base of all errors that Upshift raises on purpose.
 
     Args:
-        what: one clause, what is wrong, without a full stop.
+        what: one clause that says what is wrong, without a full stop.
         where: the file, line, field or option concerned.
-        remedy: what the reader can do about it.
+        remedy: how to fix it.
     """
 
     exit_code = 2
@@ -51,7 +51,7 @@ class PlaceError(UpshiftError):
 
 
 class ReachError(PlaceError):
-    """An address is outside the prefixes that a place may reach."""
+    """An address is outside the allowed prefixes of a place."""
 
 
 class BlockedError(ReachError):
@@ -63,11 +63,11 @@ class LabError(PlaceError):
 
 
 class TrialError(UpshiftError):
-    """A measurement run could not be made at all."""
+    """A measurement run could not be started."""
 
 
 class IncompleteError(UpshiftError):
-    """The work ended, but something that matters is missing."""
+    """The command finished, but part of its result is missing."""
 
     exit_code = 1
 

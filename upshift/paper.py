@@ -1,7 +1,7 @@
-"""The ANRW'23 paper as data: its configurations, and what it compares with what.
+"""The ANRW'23 paper as data: its configurations and comparisons.
 
-Campaign files name them as `configurations = "paper"`; folders of campaigns that are older than `campaign.json` are
-read with these comparisons.
+Campaign files name them as `configurations = "paper"`; folders without `campaign.json`, made by
+older versions, are read with these comparisons.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from upshift.domain import Comparison, Configuration, Role
 
 BASELINE, BASELINE_AGAIN = "BL", "BL2"
-"""The reference, and the same configuration once more: the noise floor."""
+"""The baseline, and the same configuration again: the noise floor."""
 
 SCALED, FULL = "WS", "ALL"
 """Window scaling alone is a reference for all options, and all options are the reference for QUIC."""
@@ -18,7 +18,7 @@ _OFF = {"ecn": "off", "sack": "off", "window_scaling": "off"}
 _ON = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
 WARMUP = Configuration(name="warmup", client="requests", levels=_OFF)
-"""The first download (position 0) of every measurement run: it fills caches, and has a place in no other row."""
+"""The first download (position 0) of every measurement run: it fills caches, and is in no other row."""
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration(name=BASELINE, client="requests", levels=_OFF),
@@ -30,7 +30,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration(name="aioquic", client="aioquic"),
     Configuration(name="quiche", client="quiche"),
 )
-"""Those of the paper, and the baseline once more."""
+"""Those of the paper, and the baseline again."""
 
 COMPARISONS: tuple[Comparison, ...] = (
     Comparison.of(BASELINE_AGAIN, BASELINE, Role.NOISE_FLOOR),

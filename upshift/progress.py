@@ -1,4 +1,4 @@
-"""Progress for people and for programs: bars with rate and ETA on a terminal, plain or JSON lines otherwise."""
+"""Progress display: bars with rate and ETA on a terminal, otherwise plain or JSON lines."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 NAME_COLUMNS, BAR_COLUMNS, DONE_COLUMNS, FAILED_COLUMNS, SPEED_COLUMNS, LEFT_COLUMNS = 18, 16, 13, 9, 9, 5
-"""Widths of a bar's columns, the same for every command: bars stand below each other, and fit 80 columns. What is left
-of the line is the note's.
+"""Widths of a bar's columns, the same for every command, so that bars are aligned and fit 80 columns. The rest of the
+line is for the note.
 """
 
 
 class Progress(Protocol):
-    """Receives how far each of several tasks is; tasks are made when they are first named."""
+    """Receives the progress of several tasks; a task is created when it is first named."""
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        """Says that `done` of `total` items of the task are finished, `failed` of them badly."""
+        """Reports that `done` of `total` items of the task are finished, and that `failed` of these failed."""
 
 
 class _Lines:
@@ -34,7 +34,7 @@ class _Lines:
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
         now = time.monotonic()
-        # A resumed task begins with much done already: only what came since then tells the rate.
+        # A resumed task begins with items already done: only items since then count for the rate.
         started, before = self._first.setdefault(task, (now, done))
         if done < total and now - self._printed.get(task, -self._interval_s) < self._interval_s:
             return
@@ -71,7 +71,7 @@ class _Bars:
 
 @contextmanager
 def show(*, as_json: bool = False, stream: TextIO | None = None) -> Iterator[Progress]:
-    """A progress display on standard error for the time of the block."""
+    """A progress display on standard error during the block."""
     stream = stream or sys.stderr
     if as_json or not stream.isatty():
         yield _Lines(stream, as_json=as_json)

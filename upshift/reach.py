@@ -1,4 +1,4 @@
-"""Which addresses may be contacted. Every piece of code that opens a connection asks here first.
+"""Which addresses may be contacted. All code that opens a connection calls this module first.
 
 The allowed prefixes come from the place (a campaign inside the lab may reach the lab only) and from the environment
 variable `UPSHIFT_ALLOWED_PREFIXES` (comma separated), which the lab sets for every program that it starts and the test
@@ -29,7 +29,7 @@ ANYWHERE: tuple[IPNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.
 
 @lru_cache(maxsize=64)
 def parse_prefixes(text: str, *, where: str) -> tuple[IPNetwork, ...]:
-    """Prefixes from a comma-separated list. Raises UsageError on a part that is no prefix."""
+    """Prefixes from a comma-separated list. Raises UsageError for a part that is not a prefix."""
     prefixes = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         try:
@@ -48,7 +48,7 @@ def is_allowed(address: str | IPAddress, prefixes: Iterable[IPNetwork]) -> bool:
 
 
 def _unmapped(address: str | IPAddress) -> IPAddress:
-    """The address as a value; of an IPv4-mapped IPv6 address, the IPv4 address."""
+    """The parsed address; for an IPv4-mapped IPv6 address, the IPv4 address."""
     ip = ipaddress.ip_address(address) if isinstance(address, str) else address
     return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
 
@@ -62,9 +62,9 @@ def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNe
 def check_address(
     address: str | IPAddress, allowed: Iterable[IPNetwork] = ANYWHERE, *, environ: Mapping[str, str] | None = None
 ) -> None:
-    """Raises ReachError unless both `allowed` and the environment let this address be contacted.
+    """Raises ReachError unless both `allowed` and the environment permit this address.
 
-    Call it before the first packet: nothing else stands between a wrong DNS answer and somebody's host.
+    Call it before the first packet: it is the only protection against contacting a host because of a wrong DNS answer.
     """
     ip = _unmapped(address)
     limits = environment_prefixes(environ)
@@ -76,16 +76,16 @@ def check_address(
             shown = ", ".join(map(str, named)) or "nothing"
             raise ReachError(
                 f"{address} is outside what may be contacted ({origin} allows {shown})",
-                remedy="while a lab is active only lab addresses are reached",
+                remedy="while a lab is active, only lab addresses may be contacted",
             )
 
 
 def check_public(address: str) -> None:
-    """Raises ReachError for an address that no public server has; for what contacts hosts that strangers name.
+    """Raises ReachError for an address that is not public. For code that contacts hosts from untrusted input.
 
     Private, loopback, link-local, shared, reserved, documentation and multicast addresses (IANA's special-purpose
-    registries, RFC 6890) are refused, unless the environment says that the lab is where we are: then its prefixes are
-    all that may be contacted.
+    registries, RFC 6890) are refused, unless the environment sets a lab's prefixes: then only these may be
+    contacted.
     """
     ip = _unmapped(address)
     if environment_prefixes() is None and (not ip.is_global or ip.is_multicast):

@@ -30,7 +30,7 @@ class Registry(Generic[Variant], Mapping[str, Variant]):
     """A lazy mapping from name to variant, in order of name.
 
     Raises:
-        LookupError: a module without a variant, or two variants of one name (a fault of the code, not of a user).
+        LookupError: a module without a variant, or two variants of one name (an error in the code, not of a user).
     """
 
     def __init__(self, package: str, kind: type[Variant]) -> None:

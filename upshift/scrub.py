@@ -1,7 +1,7 @@
-"""Foreign text made safe: what servers and programs say is stored and shown, but never as control characters.
+"""Makes untrusted text safe: text from servers and programs is stored and shown, but without control characters.
 
-Domains, headers and error texts come from strangers. They end in a terminal, in HTML and in file names, so each is
-cut to size and stripped where it enters.
+Domains, headers and error texts are untrusted. They are shown in a terminal, in HTML and in file names, so each is
+truncated and stripped on input.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 MOST_CHARACTERS = 300
-"""Longest text that a record keeps."""
+"""Longest text in a record [characters]."""
 
 
 def scrub(text: str, *, most: int = MOST_CHARACTERS) -> str:
@@ -25,15 +25,15 @@ def plain(text: object) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something: where programs put the reason of their death."""
+    """The last line that is not empty: programs usually end with the reason of a failure."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return scrub(lines[-1]) if lines else ""
 
 
 def file_name(text: str) -> str:
-    """A part of a file name from a hostile text: letters, digits, dots and dashes only, at most 80 characters.
+    """A part of a file name from untrusted text: letters, digits, dots and dashes only, at most 80 characters.
 
-    Different texts may give the same name; whoever needs unique names adds a number.
+    Different texts may give the same name; callers that need unique names add a number.
     """
     safe = re.sub(r"[^a-z0-9.-]+", "_", text.lower())[:80].strip("._-")
     return safe or "target"

@@ -1,6 +1,6 @@
-"""Tables for people: as wide as the terminal, `PIPE_COLUMNS` elsewhere, in the most detailed form that fits.
+"""Printed tables: as wide as the terminal, `PIPE_COLUMNS` otherwise, in the most detailed form that fits.
 
-Strings may be strangers' (domains, error texts): none is read as markup, and none moves a cursor or sets a colour.
+Strings may be untrusted (domains, error texts): markup and control characters in them have no effect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Cells = Sequence[Sequence[str]]
 """Rows of a table; the first one is the heading."""
 
 PIPE_COLUMNS = 120
-"""Width where the output is no terminal: the same in a file, whoever writes it."""
+"""Width if the output is not a terminal, so that files do not depend on the terminal."""
 
 _HEADING_BREAK = re.compile(r" |(?<=\d-)(?=\d)")
 """Where headings break: at spaces, and after the dash of a range."""
 
 _READABLE = 24
-"""Columns that a column of words keeps before a terser form is taken."""
+"""Least width of a text column; below it, a terser form is used."""
 
 
 def console(stream: TextIO) -> Console:
@@ -39,7 +39,7 @@ def console(stream: TextIO) -> Console:
 
 
 def print_line(to: Console, text: str, *, indent: int = 0) -> None:
-    """One paragraph, wrapped between words; a path that is longer than the line stays whole."""
+    """One paragraph, wrapped between words; a path that is longer than the line is not broken."""
     import textwrap
 
     from rich.text import Text
@@ -60,10 +60,9 @@ def print_table(to: Console, forms: Sequence[Cells], *, title: str, words: Colle
     """Prints the first of several forms of a table that fits, the most detailed first; its index.
 
     Args:
-        words: headings of the columns that hold words: left-aligned, wrapped where there is no room. The others hold
-            numbers.
+        words: headings of the text columns: left-aligned, wrapped if needed. The other columns are numbers.
     """
-    for index, cells in enumerate(forms):  # noqa: B007 - the index of the last one is told
+    for index, cells in enumerate(forms):  # noqa: B007 - the index of the last one is returned
         made = table(cells, words=words)
         if to.measure(made, options=to.options.update(width=10_000)).minimum <= to.width:
             break
@@ -76,12 +75,12 @@ def print_table(to: Console, forms: Sequence[Cells], *, title: str, words: Colle
 
 
 def table(cells: Cells, *, words: Collection[str], least: int = _READABLE) -> Table:
-    """A rich table. Headings break at spaces and within ranges; columns of words may shrink to `least` columns."""
+    """A rich table. Headings break at spaces and within ranges; text columns may shrink to a width of `least`."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    # The box's own divider is a space: no padding beside it.
+    # The box's own divider is a space, so no padding is needed.
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for index, name in enumerate(cells[0]):
         lines = _HEADING_BREAK.sub("\n", plain(name))

@@ -108,7 +108,7 @@ class Capture:
             raise PlaceError(
                 f"tcpdump ended in the middle of a measurement run ({said or 'without a message'})",
                 where=self._path.name,
-                remedy="give the same command again" if code < 0 else "fix that, then give the same command again",
+                remedy="run the same command again" if code < 0 else "fix that, then run the same command again",
             )
         self._said = b""
         self._child.send(signal.SIGINT)

@@ -29,7 +29,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         raise UsageError(
             f"results cannot be written here ({error.strerror})",
             where=str(folder),
-            remedy="name another folder by --out" if error.errno != errno.ENOSPC else "make room there",
+            remedy="name another folder by --out" if error.errno != errno.ENOSPC else "free some space there",
         ) from None
     with handle:
         try:

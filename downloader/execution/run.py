@@ -110,7 +110,7 @@ def run_campaign(
             raise PlaceError(
                 f"the journal cannot be written ({error})",
                 where=str(out),
-                remedy="make room there, then give the same command again; what is recorded stays",
+                remedy="free some space there, then run the same command again; what is recorded stays",
             ) from None
         finally:
             for journal in journals.values():

@@ -99,7 +99,7 @@ def test_three_of_four_captures_are_removed(campaign: Path) -> None:
     assert done.exit_code == 1
     for path in gone:
         assert f"{path}: the capture is gone" in done.stderr
-    assert "3 captures or journals are gone or damaged; 15 downloads keep" in str(done.exception)
+    assert "3 captures or journals are missing or damaged; 15 downloads keep" in str(done.exception)
     assert "treatment of 16 proven" in done.stdout and "KPIs of 16; 15 of them stay" in done.stdout
 
 
@@ -239,7 +239,7 @@ def test_rows_that_no_journal_has_are_not_thrown_away(campaign: Path, table: str
     whole = store.read_table(path, table)
     store.write_table(path, table, pa.concat_tables([whole.slice(3), whole.slice(0, 3)]))
     before = contents(campaign)
-    with pytest.raises(UsageError, match="that the journals do not have here"):
+    with pytest.raises(UsageError, match="that are not in the journals"):
         inspected(campaign)
     assert contents(campaign) == before
 

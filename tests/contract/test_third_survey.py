@@ -200,7 +200,7 @@ def test_killed_and_given_again_every_domain_is_asked_once(world: World, tmp_pat
     assert sum(asked.values()) - 240 <= 50, "asked again was only what was under way when it was killed"
     changed = upshift(world.folder, *world.arguments(source, out, "--port", 81))
     assert changed.returncode == 2
-    assert "this ledger belongs to another survey: port changed; give the options of the first start" in changed.stderr
+    assert "this ledger belongs to another survey: port changed; use the options of the first start" in changed.stderr
 
 
 def test_pace_holds_in_all_and_per_address(world: World, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_ctrl_c_at_a_terminal(world: Any) -> None:
 
     hit = Hit(world, strike)
     assert hit.done.returncode == 130, (hit.done.returncode, hit.done.stderr)
-    assert hit.done.sentences == ["upshift: to go on: upshift run c.toml --out out"]
+    assert hit.done.sentences == ["upshift: to resume: upshift run c.toml --out out"]
     assert not list(hit.out.glob("**/.*.part.pcap")), "the vantage point had not ended when the run did"
     assert faults.wait_until(lambda: not world.processes(), 3), "the lab was its own"
     rows = finish(world)
@@ -105,7 +105,7 @@ def test_tcpdump(world: Any) -> None:
 
     hit = Hit(world, strike)
     sentence = hit.done.sentence()
-    assert re.search(r"tcpdump ended in the middle of a measurement run \(SIGKILL\); give the same command", sentence)
+    assert re.search(r"tcpdump ended in the middle of a measurement run \(SIGKILL\); run the same command", sentence)
     assert all(row.outcome == "ok" for row in finish(world))
 
 

@@ -287,7 +287,7 @@ def test_killed_and_started_again_every_domain_is_done_once(world: World, tmp_pa
 
     other = subprocess.run(world.command(*arguments, "--timeout", 3), capture_output=True, text=True, timeout=60)
     assert other.returncode == 2
-    assert "this ledger belongs to another survey: timeout changed; give the options of the first start" in other.stderr
+    assert "this ledger belongs to another survey: timeout changed; use the options of the first start" in other.stderr
 
 
 def test_who_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def comparison(**fields: Any) -> dict[str, Any]:
             comparison(config="plain", vs="scaled", role="noise_floor"),
             "field role: a noise floor needs two equal configurations, plain and scaled differ in window_scaling",
         ),
-        (comparison(config="plain", vs="scaled", role="cache"), "cache is the role of comparisons with warmup, and of"),
+        (comparison(config="plain", vs="scaled", role="cache"), "cache is the role of comparisons with warmup only"),
         (comparison(config="warmup", vs="plain"), 'write role = "cache"'),
         (comparison(config="plain"), "comparisons[1]: field vs: it is missing"),
         (comparison(config="plain", vs="scaled", with_="x"), "field with_: unknown field"),
@@ -170,7 +170,7 @@ def test_a_folder_of_an_older_upshift_has_none(tmp_path: Path) -> None:
     [
         ("{", "this is not valid JSON"),
         ("[" * 100_000, "nested"),
-        ("[]", "this is not a JSON object; give the same `upshift run` again"),
+        ("[]", "this is not a JSON object; run the same `upshift run` again"),
         ("{}", "not a campaign's description of schema 1"),
         ('{"schema": 2}', "update Upshift"),
         ('{"schema": 1, "campaign": "c", "configurations": []}', "field comparisons: it is missing"),

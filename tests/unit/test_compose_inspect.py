@@ -227,7 +227,7 @@ def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
     (row,) = rows.inspect_run([download()], [late])
     assert (row.download.treatment_ok, row.download.treatment_detail) == (True, None)
     assert row.download.host_disturbance == HostDisturbance.CLIENT_LATE and row.download.accepted is False
-    assert row.download.host_disturbance_detail == "the client read the last byte 20.0 ms after it had come"
+    assert row.download.host_disturbance_detail == "the client read the last byte 20.0 ms after it arrived"
     (again,) = rows.inspect_run([download(started_at=START + HOUR)], [late])
     assert again.download.host_disturbance == HostDisturbance.CLIENT_LATE, "only the clock differs"
     for other, seen in (

@@ -49,7 +49,7 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
 def test_a_ledger_of_another_plan_or_no_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     Ledger(path, {"min_size": 1}).close()
-    with pytest.raises(UsageError, match="another crawl: min_size changed; give the options of the first start"):
+    with pytest.raises(UsageError, match="another crawl: min_size changed; use the options of the first start"):
         Ledger(path, {"min_size": 2})
     path.write_bytes(b"hello, this is no database at all" * 40)
     for no_ledger in (path, tmp_path):

@@ -136,7 +136,7 @@ def test_results_of_a_survey_are_mapped_likewise(tmp_path: Path, inputs: list[st
     assert mapped.column("provider").to_pylist() == ["google", "other"]
     assert mapped.column("ecn").to_pylist() == [True, None]
     store.write_table(source, "kpis", pa.table(rows))
-    with pytest.raises(UsageError, match="this holds kpis records of Upshift's, not targets"):
+    with pytest.raises(UsageError, match="this holds kpis records of Upshift, not targets"):
         run("targets", str(source), "-o", str(out), *inputs)
 
 

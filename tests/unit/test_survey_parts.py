@@ -59,7 +59,7 @@ def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
         read_subjects(tmp_path / "none")
     downloads = tmp_path / "d.parquet"
     store.write_rows(downloads, "downloads", [])
-    with pytest.raises(UsageError, match="holds downloads records of Upshift's, not targets"):
+    with pytest.raises(UsageError, match="holds downloads records of Upshift, not targets"):
         list(read_subjects(downloads))
     store.write_rows(downloads, "targets", [])
     with pytest.raises(UsageError, match="the targets file is empty"):
@@ -138,7 +138,7 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     with pytest.raises(UsageError, match="another survey is using this ledger"):
         Ledger(path, {"a": 1})
     ledger.close()
-    with pytest.raises(UsageError, match="belongs to another survey: a changed; give the options of the first start"):
+    with pytest.raises(UsageError, match="belongs to another survey: a changed; use the options of the first start"):
         Ledger(path, {"a": 2})
     again = Ledger(path, {"a": 1})
     assert again.filled

@@ -185,7 +185,7 @@ def test_the_command_tells_the_kinds_of_files_apart(tmp_path: Any) -> None:
     assert [(r["count"], r["n"]) for r in rows if r["name"] == "usable_of_offered"] == [("6", "10")]
     mixed = told(quic, options)
     assert isinstance(mixed.exception, UsageError)
-    assert "options.parquet: this holds survey_options records of Upshift's, not survey_quic" in str(mixed.exception)
+    assert "options.parquet: this holds survey_options records of Upshift, not survey_quic" in str(mixed.exception)
     pytest.importorskip("matplotlib")
     assert told(quic, "--picture", tmp_path / "q.svg").exit_code == 0
     assert b"<svg" in (tmp_path / "q.svg").read_bytes()[:400]

@@ -1,1 +1,1 @@
-"""Puts stages and places together; only this package and upshift.cli look upward."""
+"""Puts stages and places together; only this package and upshift.cli import them."""

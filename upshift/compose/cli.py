@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from upshift.compose.inspect import Inspection
 
 _MOST_NAMED = 20
-"""Lost captures that are named one by one."""
+"""Most lost captures that are listed by name."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 
@@ -31,7 +31,7 @@ LetCpusSleep = Annotated[
     bool,
     typer.Option(
         "--let-cpus-sleep",
-        help="Do not keep this host's CPUs awake while measuring, although they may then wake 0.1 to 0.5 ms late.",
+        help="Do not keep this host's CPUs awake while measuring. They may then wake up 0.1 to 0.5 ms late.",
     ),
 ]
 
@@ -40,7 +40,7 @@ def run(
     campaign: Annotated[
         Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for all results; give the same one again to resume.")],
+    out: Annotated[Path, typer.Option(help="Folder for all results; use the same one again to resume.")],
     order: Annotated[
         str | None, typer.Option(help="balanced or published (the paper's fixed order). Default: the campaign's.")
     ] = None,
@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Run a campaign, or resume the one in a folder.
 
-    Ends with 0 when every planned download is recorded, whatever its outcome, and with 1 when the plan is incomplete or
-    captures that were made before are gone.
+    Exit code 0 if every planned download is recorded, ok or not; 1 if the plan is incomplete or earlier captures are
+    missing.
     """
     from upshift.compose.run import run_file
 
@@ -91,8 +91,8 @@ def inspect(
 ) -> None:
     """Make downloads.parquet, kpis.parquet and the proof of treatment again, from journals and captures.
 
-    It needs no network, no root and no lab, so it works on a copy of a folder anywhere. What cannot be made again
-    because its capture is gone stays as an earlier inspection made it, is named, and makes the exit code 1.
+    It needs no network, no root and no lab, so it works on a copy of a folder on any machine. Rows that cannot be made
+    again because their capture is missing are kept and named, and the exit code is 1.
     """
     from upshift.compose.inspect import inspect_campaign
 
@@ -105,7 +105,7 @@ def inspect(
 
 
 def run_listing() -> dict[str, list[tuple[str, str]]]:
-    """What a campaign file can name: for `upshift run --help`."""
+    """What a campaign file can use, for `upshift run --help`."""
     from downloader import clients, factors
 
     return {
@@ -129,12 +129,12 @@ def _require_whole(summary: RunSummary, out: Path) -> None:
         raise IncompleteError(
             f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded",
             where=str(out),
-            remedy="give the same command again",
+            remedy="run the same command again",
         )
 
 
 def _require_evidence(inspections: Sequence[Inspection]) -> None:
-    """Names what is lost, and ends with exit code 1 where something is."""
+    """Lists what is lost; exit code 1 if anything is."""
     lost = [f"{inspection.folder}/{lost.path}: {lost.why}" for inspection in inspections for lost in inspection.lost]
     for line in lost[:_MOST_NAMED]:
         typer.echo(f"upshift: {line}", err=True)
@@ -143,8 +143,8 @@ def _require_evidence(inspections: Sequence[Inspection]) -> None:
     if lost:
         kept = sum(inspection.kept for inspection in inspections)
         raise IncompleteError(
-            f"{len(lost)} captures or journals are gone or damaged; {kept} downloads keep what was found before",
-            remedy="put them back, then run upshift inspect",
+            f"{len(lost)} captures or journals are missing or damaged; {kept} downloads keep their earlier rows",
+            remedy="restore them, then run upshift inspect",
         )
 
 
@@ -157,7 +157,7 @@ def demo(
 ) -> None:
     """Everything in the lab: list, crawl, map, survey, compose, campaign, report.
 
-    A folder of a demo that was interrupted goes on, and one that is finished is reported again.
+    An interrupted demo is resumed; of a finished one, tables and report are made again.
     """
     from upshift.compose.demo import MARK, present, run_demo
 
@@ -166,7 +166,7 @@ def demo(
             raise UsageError(
                 "this folder was not made by a demo, so --fresh does not remove it",
                 where=str(out),
-                remedy="name another folder by --out",
+                remedy="use another --out",
             )
         shutil.rmtree(out)
 

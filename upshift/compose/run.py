@@ -20,7 +20,7 @@ from upshift.progress import Progress
 from upshift.system.place import Place
 
 LAB_TARGETS = "lab"
-"""The value of `targets` that stands for the sites of the campaign's lab."""
+"""The value of `targets` that means the sites of the campaign's lab."""
 
 
 def run_file(
@@ -33,14 +33,14 @@ def run_file(
     isolation: str | None = None,
     let_cpus_sleep: bool = False,
 ) -> tuple[RunSummary, Inspection]:
-    """Runs the campaign of a file into a folder, or goes on with the one that is there.
+    """Runs the campaign of a file into a folder, or resumes the one in that folder.
 
     Args:
-        order, vantage_points, isolation: replace the campaign's own where given.
+        order, vantage_points, isolation: replace the campaign's values if given.
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
 
     Raises:
-        UpshiftError: wrong input, a place that cannot be had, or a folder that holds another plan.
+        UpshiftError: wrong input, a place that cannot be opened, or a folder that holds another plan.
     """
     campaign = load(path)
     if order is not None:
@@ -58,7 +58,7 @@ def run_file(
         else:
             places, targets, truth = _lab_places(campaign, campaign.topology, stack, progress, let_cpus_sleep)
         summary = run_campaign(campaign, targets, places, out, progress=progress)
-    # Only now: a folder that holds another plan has been refused, and keeps its own truth.
+    # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         store.write_json(out / "lab.json", truth)
     return summary, inspect_campaign(out, progress=progress)
@@ -67,16 +67,16 @@ def run_file(
 def _lab_places(
     campaign: Campaign, topology: str, stack: ExitStack, progress: Progress, let_cpus_sleep: bool
 ) -> tuple[Mapping[str, Place], Sequence[Target], Mapping[str, Any]]:
-    """The campaign's vantage points in its lab, its targets, and what is programmed there."""
+    """The campaign's vantage points in its lab, its targets, and the programmed paths."""
     from vantage.lab.lab import open_lab
     from vantage.lab.topology_file import load_topology
 
     try:
         load_topology(topology)
     except UsageError as error:
-        # The fault may be in the campaign file (a wrong name) or in the topology: the reader needs both.
+        # The error may be in the campaign file (a wrong name) or in the topology: the user needs both.
         raise UsageError(error.sentence(), where=f"{campaign.path}: field lab") from None
-    # Before the lab is built, which takes longer than finding a broken row.
+    # Before the lab is built, so that a broken row is reported at once.
     listed = None if campaign.targets == LAB_TARGETS else load_targets(campaign)
     lab = stack.enter_context(open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
     targets = lab.targets() if listed is None else listed
@@ -96,14 +96,14 @@ def _lab_places(
 
 
 def _host_place(campaign: Campaign, stack: ExitStack, let_cpus_sleep: bool) -> Mapping[str, Place]:
-    """This host, under the one name that the campaign gives it."""
+    """This host, under the name that the campaign gives it."""
     from vantage.host.place import HostPlace
 
     if len(campaign.vantage_points) != 1:
         raise UsageError(
             f"a campaign without a lab runs at one vantage point, this one names {len(campaign.vantage_points)}",
             where=str(campaign.path),
-            remedy="name this host, or pick one by --vantage NAME",
+            remedy="name this host, or choose one with --vantage NAME",
         )
     place = HostPlace(
         campaign.vantage_points[0],
@@ -114,5 +114,5 @@ def _host_place(campaign: Campaign, stack: ExitStack, let_cpus_sleep: bool) -> M
     )
     stack.callback(place.close)
     for note in place.notes:
-        print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - a person must read it before the run
+        print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     return {place.name: place}

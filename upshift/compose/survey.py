@@ -1,4 +1,4 @@
-"""`upshift survey`: what servers support. A survey that needs kernel settings gets a place that has them."""
+"""`upshift survey`: what servers support. A survey that needs kernel settings gets a place with these settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _group() -> None:
 
 @contextmanager
 def place_for(isolation: str | None, nameserver: str | None, kernel: Mapping[str, str]) -> Iterator[Start]:
-    """How to start a program where the kernel's settings are as a survey needs them.
+    """Returns a function that starts programs where the kernel's settings are as a survey needs them.
 
     Args:
-        isolation: `netns` (a namespace for this survey), `host` (this host's settings, put back afterwards), `here`
-            (nothing is changed outside a lab's node: programs refuse wrong settings); None chooses.
-        nameserver: where it is given, the host's own need not be fit for a namespace. Names are asked for outside it.
+        isolation: `netns` (a namespace for this survey), `host` (this host's settings, restored afterwards), `here`
+            (nothing is changed outside a lab's node: programs refuse wrong settings); None: chosen automatically.
+        nameserver: if given, the host's own need not be usable in a namespace. Names are resolved outside it.
         kernel: setting, relative to /proc/sys -> value.
 
     Raises:

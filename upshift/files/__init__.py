@@ -1,1 +1,1 @@
-"""What lies on disk: tables, campaign descriptions, JSON and TOML, each with one reader and one writer."""
+"""Files on disk: tables, campaign descriptions, JSON and TOML, each with one reader and one writer."""

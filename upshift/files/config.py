@@ -1,4 +1,4 @@
-"""TOML and JSON files, read within a limit of size, and TOML into dataclasses; every fault is one sentence."""
+"""TOML and JSON files, read within a size limit, and TOML into dataclasses; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from upshift.errors import UsageError, nearest, unreadable
 Model = TypeVar("Model")
 
 MOST_TOML_BYTES = 4 << 20
-"""Files that people write. `tomllib` takes up to 40 times the size of a file in memory."""
+"""Size limit of files written by hand. `tomllib` needs up to 40 times the file's size in memory."""
 
 MOST_JSON_BYTES = 32 << 20
-"""Files that Upshift writes, such as `lab.json` (300 B per path); `json` takes up to 30 times the size."""
+"""Size limit of files written by Upshift, e.g. `lab.json` (300 B per path); `json` needs up to 30 times the size."""
 
 
 def read_bytes(path: Path, *, most_bytes: int, remedy: str = "check the path") -> bytes:
-    """A whole file. Whatever `path` is, a device too, at most `most_bytes` are read.
+    """The content of a file. At most `most_bytes` are read, even from a device.
 
     Raises:
         UsageError: the file is missing, cannot be read, or is larger than `most_bytes`.
@@ -40,7 +40,7 @@ def read_bytes(path: Path, *, most_bytes: int, remedy: str = "check the path") -
 
 
 def read_text(path: Path, *, most_bytes: int) -> str:
-    """A UTF-8 file (a byte order mark is dropped). Raises UsageError as `read_bytes`, and where it is not UTF-8."""
+    """A UTF-8 file (a byte order mark is dropped). Raises UsageError as `read_bytes`, or if it is not UTF-8."""
     try:
         return read_bytes(path, most_bytes=most_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,7 +87,7 @@ def load_toml(path: Path, model: type[Model]) -> Model:
 
 
 def build(data: object, model: type[Model], *, where: str) -> Model:
-    """A value of `model` from plain data, with faults named as in `load_toml`; the first fault is told."""
+    """A value of `model` from plain data, with errors as in `load_toml`; the first one is reported."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -108,7 +108,7 @@ def build(data: object, model: type[Model], *, where: str) -> Model:
 
 
 _UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
-"""Pydantic's kinds of faults for a field that a model does not have."""
+"""Pydantic's error types for an unknown field."""
 
 
 def _field_names(model: type) -> list[str]:

@@ -1,7 +1,7 @@
 """From older versions of files to the newest, row by row. Pure: `upshift.files.store` and the journals call it.
 
-Rows are mappings of column names to values. A column that an older version lacks and that may be empty is None; what a
-version changed besides stands here, one function per kind and step.
+Rows are mappings of column names to values. A nullable column that an older version lacks is None; other changes of a
+version are here, one function per kind and step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VOID = "void: "
 
 
 def _downloads_2(row: Values) -> Values:
-    """Version 1 told a void run by a false treatment and a text."""
+    """Version 1 marked a void run by a false treatment and a text."""
     detail = row.get("treatment_detail") or ""
     if row.get("treatment_ok") is not False or not detail.startswith(_VOID):
         return row
@@ -38,7 +38,7 @@ def _superseded_2(row: Values) -> Values:
 
 
 def void_reason(text: str) -> tuple[VoidReason, str | None]:
-    """Reason and detail of a text of version 1: `interrupted`, or `void: ...`."""
+    """Reason and detail from a text of version 1: `interrupted`, or `void: ...`."""
     if text == VoidReason.INTERRUPTED:
         return VoidReason.INTERRUPTED, None
     return VoidReason.UNKNOWN, text.removeprefix(_VOID) or None
@@ -48,11 +48,11 @@ _STEPS: Mapping[str, Mapping[int, Callable[[Values], Values]]] = {
     "downloads": {1: _downloads_2},
     "superseded": {1: _superseded_2},
 }
-"""Kind -> version -> what makes it the next version. A step that only adds columns that may be empty is not here."""
+"""Kind -> version -> function that converts to the next version. Steps that only add nullable columns are not here."""
 
 
 def converted(kind: str, version: int, newest: int, row: Values) -> Values:
-    """A row of an older version as one of the newest; columns that only the older one has stay."""
+    """Converts a row of an older version to the newest; columns that only the older one has are kept."""
     for step in range(version, newest):
         row = _STEPS.get(kind, {}).get(step, _same)(row)
     return row

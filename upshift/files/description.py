@@ -1,7 +1,7 @@
-"""`campaign.json`: what a campaign folder says of its configurations, and of what is compared with what.
+"""`campaign.json`: a campaign folder's configurations and comparisons.
 
-`upshift run` writes it, analysis reads it. Comparisons are no part of the plan's hash, as they decide nothing about
-what is downloaded: to add one, write it into the campaign file and give the same `upshift run` again.
+`upshift run` writes it, analysis reads it. Comparisons are not part of the plan's hash, as they do not change what is
+downloaded: to add one, add it to the campaign file and run the same `upshift run` again.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from upshift.files.config import build, read_json
 FILE_NAME = "campaign.json"
 
 SCHEMA = 1
-"""Raise it when a field changes its meaning."""
+"""Increase it when a field changes its meaning."""
 
 MAX_NAME = 100
-"""Characters of a comparison's name."""
+"""Most characters of a comparison's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConfiguration:
-    """A configuration with everything that is implied in it."""
+    """A configuration with all defaults filled in."""
 
     name: str
-    """What tables call it."""
+    """Its name in tables."""
     client: str
     """Name of the client."""
     transport: Transport
-    """What the client uses."""
+    """The client's transport."""
     levels: Mapping[str, str]
     """Factor -> level, defaults included."""
     options: Mapping[str, int]
-    """The client's numbers, defaults included."""
+    """The client's options, defaults included."""
 
     def same_as(self, other: DescribedConfiguration) -> bool:
-        """Whether the two differ in nothing but their names."""
+        """Whether the two differ only in their names."""
         return not self.differences(other)
 
     def differences(self, other: DescribedConfiguration) -> list[str]:
-        """What differs, e.g. `ecn`. What only one of the two has is not counted: its Upshift knew one factor more."""
+        """What differs, e.g. `ecn`. Factors that only one of the two has are ignored: its Upshift was newer."""
         found = [] if self.client == other.client else ["client"]
         for mine, theirs in ((self.levels, other.levels), (self.options, other.options)):
             found += [name for name in mine if name in theirs and mine[name] != theirs[name]]
@@ -70,7 +70,7 @@ class Description:
 def check(
     entry: Comparison, *, known: Sequence[DescribedConfiguration], earlier: Sequence[Comparison], where: str
 ) -> None:
-    """Raises UsageError if a comparison cannot be made, or contradicts those before it or its own role.
+    """Raises UsageError if a comparison is invalid, or contradicts an earlier one or its role.
 
     Args:
         known: the campaign's configurations, the warm-up included.
@@ -105,7 +105,7 @@ def _check_role(entry: Comparison, config: DescribedConfiguration, vs: Described
     if (entry.role is Role.CACHE) != (paper.WARMUP.name in (config.name, vs.name)):
         raise _fault(
             "role",
-            f"{Role.CACHE} is the role of comparisons with {paper.WARMUP.name}, and of no others",
+            f"{Role.CACHE} is the role of comparisons with {paper.WARMUP.name} only",
             where,
             f'write role = "{Role.EFFECT}"' if entry.role is Role.CACHE else f'write role = "{Role.CACHE}"',
         )
@@ -116,15 +116,15 @@ def _fault(field: str, what: str, where: str, remedy: str) -> UsageError:
 
 
 def write(folder: Path, description: Description) -> None:
-    """Writes the folder's `campaign.json`, whole or not at all."""
+    """Writes the folder's `campaign.json` atomically."""
     store.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
 
 
 def read(folder: Path) -> Description | None:
-    """What the folder says of its campaign; None if it has no `campaign.json` (an older Upshift made it).
+    """The folder's description of its campaign; None without a `campaign.json` (made by an older Upshift).
 
     Raises:
-        UsageError: the file is damaged, is of a newer schema, or has a comparison that cannot be made.
+        UsageError: the file is damaged, is of a newer schema, or has an invalid comparison.
     """
     path = folder / FILE_NAME
     if not path.exists():
@@ -144,4 +144,4 @@ def read(folder: Path) -> Description | None:
     return found
 
 
-_AGAIN = "give the same `upshift run` again"
+_AGAIN = "run the same `upshift run` again"

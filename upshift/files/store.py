@@ -2,7 +2,7 @@
 
 Every file carries `upshift.kind` and `upshift.schema_version` in its metadata, and the unit of each column in the
 column's. A file of an older version is converted as it is read (`upshift.files.conversions`), one of another kind or a
-newer version is refused with a sentence. Files appear whole or not at all: they are written beside their place,
+newer version is refused with a sentence. Files are written atomically: to a temporary file in the same folder,
 flushed to disk, and renamed.
 """
 
@@ -40,9 +40,9 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "connections": 1,
     "packets": 1,
 }
-"""Kind of table -> newest schema version; 1 for a kind that is not here, as a survey's that is added.
+"""Kind of table -> newest schema version; 1 for a kind that is not listed, e.g. of a new survey.
 
-`upshift.files.conversions` says how an older one becomes it."""
+`upshift.files.conversions` converts older ones."""
 
 
 def _newest_version(kind: str) -> int:
@@ -52,10 +52,10 @@ def _newest_version(kind: str) -> int:
 _ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
 
 DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
-"""The columns that name a download; `kpis` has them too."""
+"""The columns that identify a download; `kpis` has them too."""
 
 ROWS_AT_ONCE = 10_000
-"""Rows that are in memory while they are written."""
+"""Most rows in memory while a file is read or written."""
 
 ROWS_READ_AT_ONCE = 1_000
 
@@ -64,16 +64,16 @@ _UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_byt
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that becomes `path` when the block ends well, and vanishes when it does not."""
+    """A temporary path in the same folder that is renamed to `path` if the block succeeds, else removed."""
     with whole_files(path) as (temporary,):
         yield temporary
 
 
 @contextmanager
 def whole_files(*paths: Path) -> Iterator[tuple[Path, ...]]:
-    """Like `whole_file` for files that belong together: all are complete and on disk before the first gets its name.
+    """Like `whole_file` for files that belong together: all are complete and on disk before the first is renamed.
 
-    They get their names in the order of `paths`, so the one that makes the others count comes last.
+    They are renamed in the order of `paths`, so the one that makes the others valid should be last.
     """
     temporaries = tuple(path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths)
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def whole_files(*paths: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def _remove_remains(path: Path) -> None:
-    """Removes what processes that were killed while they wrote this file have left of it."""
+    """Removes temporary files of this file that killed processes left behind."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         owner = part.name.split(".")[-2]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
@@ -98,25 +98,25 @@ def _remove_remains(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all."""
+    """Writes a text file atomically."""
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, document: object) -> None:
-    """Writes a JSON file whole or not at all."""
+    """Writes a JSON file atomically."""
     write_text(path, json_text(document))
 
 
 def json_text(document: object) -> str:
-    """A JSON document as files have it."""
+    """A JSON document in the format of our files."""
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | None = None) -> None:
-    """Writes rows of one dataclass as one table; kinds of the spine's (`Target`, `Download`) need no `row_type`.
+    """Writes rows of one dataclass as one table; kinds in `upshift.domain` (`Target`, `Download`) need no `row_type`.
 
-    They are taken `ROWS_AT_ONCE` at a time, so `rows` may be an iterator over a ledger of any length.
+    They are written `ROWS_AT_ONCE` at a time, so `rows` may be an iterator over a ledger of any length.
     """
     with whole_file(path) as temporary, Table(temporary, kind, schema_of(row_type or _ROW_TYPES[kind])) as table:
         for row in rows:
@@ -127,7 +127,7 @@ class Table:
     """A table that is written row by row, at most `ROWS_AT_ONCE` of them in memory. Use as a context manager.
 
     Args:
-        path: where it goes as it is; see `whole_file`.
+        path: the temporary path of the file, see `whole_file`.
         schema: its columns. A row has them as attributes, or is a mapping of their names to values.
     """
 
@@ -184,7 +184,7 @@ def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
     """Rows of a table as dataclass values; columns that the dataclass lacks are ignored.
 
     Raises:
-        UsageError: as `read_table`, and for a column that is missing and must have a value.
+        UsageError: as `read_table`, and for a missing column that must have a value.
     """
     try:
         return [conversions.build(row_type, row) for row in each_row(path, kind)]
@@ -193,7 +193,7 @@ def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
 
 
 def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
-    """Rows of a table as mappings, as the newest version has them; few are in memory at a time.
+    """Rows of a table as mappings, converted to the newest version; few are in memory at a time.
 
     Raises:
         UsageError: as `read_table`.
@@ -236,7 +236,7 @@ def _newest(rows: Iterable[Mapping[str, Any]], path: Path, kind: str, version: i
 
 @contextmanager
 def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """A file of ours, open, and its version."""
+    """An open Upshift file, and its version."""
     with parquet(path, kind) as file:
         version = check_kind(file.schema_arrow, path, kind)
         _check_types(file.schema_arrow, path, kind)
@@ -244,7 +244,7 @@ def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
 
 
 def _check_types(found: pa.Schema, path: Path, kind: str) -> None:
-    """Raises UsageError for a column of a type that its dataclass does not have, such as text for numbers."""
+    """Raises UsageError for a column whose type differs from its dataclass, e.g. text for numbers."""
     import pyarrow.types as pt
 
     if kind not in _ROW_TYPES:
@@ -276,10 +276,10 @@ def _check_values(rows: pa.Table | pa.RecordBatch, path: Path, kind: str) -> Non
 
 @contextmanager
 def parquet(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, open, whoever wrote it. Turns what Parquet refuses, also while it is read, into a sentence.
+    """An open Parquet file from any program. Turns pyarrow's errors, also those while it is read, into UsageError.
 
     Args:
-        kind: what is asked for, named in the sentence.
+        kind: the expected kind, named in the error.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -299,7 +299,7 @@ def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
     found = kind_in(schema)
     if found != kind:
         raise UsageError(
-            f"this holds {found or 'no'} records of Upshift's, not {kind}",
+            f"this holds {found or 'no'} records of Upshift, not {kind}",
             where=str(path),
             remedy=f"name a {kind} file",
         )
@@ -316,13 +316,13 @@ def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
 
 
 def kind_in(schema: pa.Schema) -> str | None:
-    """The kind that a schema names; None if the file is not Upshift's."""
+    """The kind in a schema; None if the file is not Upshift's."""
     kind = (schema.metadata or {}).get(b"upshift.kind")
     return None if kind is None else kind.decode("utf-8", "replace")
 
 
 def kind_of(path: Path) -> str | None:
-    """The kind of a file of ours; None if it is none, or cannot be read (`read_table` says why)."""
+    """The kind of an Upshift file; None if it is not one, or cannot be read (`read_table` says why)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -333,7 +333,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def row_schema(kind: str) -> pa.Schema:
-    """The pyarrow schema of a kind whose dataclass is the spine's."""
+    """The pyarrow schema of a kind whose dataclass is in `upshift.domain`."""
     return schema_of(_ROW_TYPES[kind])
 
 

@@ -1,4 +1,4 @@
-"""What a target's URL, domain and numbers must be, so that a campaign can download it."""
+"""Rules for a target's URL, domain and numbers, so that a campaign can download it."""
 
 from __future__ import annotations
 

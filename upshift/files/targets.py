@@ -4,13 +4,13 @@ Its columns are the fields of `upshift.domain.Target`, in that order; their docs
 names and types give units and column types. Both formats are read by the same rules:
 
 - Which columns must be there depends on who reads (`needs`); other columns of `Target` may be missing or empty.
-- Columns that `Target` does not have are carried along, unless their name is nearly that of one that is missing.
-- An empty text is no value. The provider is `other` unless it is given, the URL of a crawl's input https://DOMAIN/.
-- Domain, URL, address, rank and size are checked: what would fail in the middle of a campaign is told here, with the
-  line (CSV) or row (Parquet, from 1).
+- Columns that `Target` does not have are kept, unless their name is similar to that of a missing column.
+- An empty text means no value. The default provider is `other`, the default URL of a crawl's input https://DOMAIN/.
+- Domain, URL, address, rank and size are checked, so that a campaign does not fail later; errors give the line (CSV)
+  or row (Parquet, from 1).
 
 A Parquet file needs no metadata of Upshift's: one that pandas or pyarrow wrote is read by its columns. Files are read
-in batches of `store.ROWS_AT_ONCE` rows and written as their rows come, so a list of any length needs little memory.
+and written in batches of `store.ROWS_AT_ONCE` rows, so a list of any length needs little memory.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 KIND = "targets"
 
 SURVEYS = "survey_"
-"""Kinds of files that begin so have a domain and an address in each row, and can be mapped likewise."""
+"""Prefix of the kinds of files that have a domain and an address in each row, and can be mapped as well."""
 
 LONGEST_LINE = 1 << 20
-"""Of a CSV file [characters]."""
+"""Longest line of a CSV file [characters]."""
 
 _EXAMPLE = "domain,url,provider,rank,size_bytes,server_ip"
 _PANDAS_INDEX = "__index_level_"
@@ -66,12 +66,12 @@ def is_table(path: Path) -> bool:
 
 
 def read(path: Path, *, needs: Sequence[str] = ("domain", "url"), surveys: bool = False) -> pa.Table:
-    """A whole file as a table: all columns of `Target`, then those that are carried along.
+    """A file as a table: all columns of `Target`, then the other columns of the file.
 
     Args:
         path: `.csv`, or Parquet.
         needs: columns that must be there.
-        surveys: results of surveys are taken, too; they keep the columns that they have.
+        surveys: also accept results of surveys; they keep their columns.
 
     Raises:
         UsageError: one sentence with file, line or row, and remedy.
@@ -96,7 +96,7 @@ def values(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def write(path: Path, table: pa.Table) -> None:
-    """Writes a table of `read`: `.csv` where the name ends so, else Parquet; whole or not at all."""
+    """Writes a table of `read`: `.csv` by the file name, else Parquet; atomically."""
     if _is_csv(path):
         chunks = (chunk.to_pylist() for chunk in table.to_batches(max_chunksize=store.ROWS_AT_ONCE))
         _write_csv(path, table.column_names, (row.values() for chunk in chunks for row in chunk))
@@ -105,7 +105,7 @@ def write(path: Path, table: pa.Table) -> None:
 
 
 def write_rows(path: Path, found: Iterable[Target]) -> None:
-    """Writes targets as they come: `.csv` where the name ends so, else Parquet; whole or not at all."""
+    """Writes targets as they come: `.csv` by the file name, else Parquet; atomically."""
     if _is_csv(path):
         names = store.row_schema(KIND).names
         _write_csv(path, names, ([getattr(target, name) for name in names] for target in found))
@@ -114,7 +114,7 @@ def write_rows(path: Path, found: Iterable[Target]) -> None:
 
 
 def with_columns(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-    """The table with columns of `Target` set; those that are there keep their place."""
+    """The table with columns of `Target` set; existing columns keep their position."""
     import pyarrow as pa
 
     schema = store.row_schema(KIND)
@@ -171,7 +171,7 @@ class _Rules:
         return self.only is None or name in self.only
 
     def check_names(self, names: Sequence[str], place: str) -> None:
-        """Raises UsageError for a column that is missing, there twice, or misspelt."""
+        """Raises UsageError for a missing, duplicate or misspelt column."""
         known = [] if self.kind != KIND else store.row_schema(KIND).names
         for name in names:
             if names.count(name) > 1:
@@ -184,7 +184,7 @@ class _Rules:
                 self.refuse(f"the column {name} is missing", place, f"name the columns as in {_EXAMPLE}")
 
     def checked(self, batch: _Batch) -> _Batch:
-        """The batch with the types and defaults of the table. Raises UsageError for the first row at fault."""
+        """The batch with the types and defaults of the table. Raises UsageError for the first invalid row."""
         import pyarrow as pa
 
         schema = store.row_schema(KIND)
@@ -203,7 +203,7 @@ class _Rules:
         return _Batch(table.replace_schema_metadata({"upshift.kind": self.kind}), batch.numbers, batch.unit)
 
     def _typed(self, name: str, column: Any, wanted: Any, batch: _Batch) -> Any:
-        """A column of the table's type; an empty text or NaN is no value."""
+        """A column of the table's type; an empty text or NaN means no value."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -1,1 +1,1 @@
-"""What all stages share that contact the servers of a list: the list, block lists, pace, ledger, QUIC engine."""
+"""Shared by stages that contact the servers of a list: lists, block lists, rate limits, ledger, DNS, QUIC engine."""

@@ -1,4 +1,4 @@
-"""Arguments of the commands that walk through a list: `crawl`, `survey options`, `survey quic`."""
+"""Arguments of the commands that process a list: `crawl`, `survey options`, `survey quic`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NameserverPort = Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and
 
 Certificates = Annotated[
     Path | None,
-    typer.Option(help="Certificates to trust (PEM). Default: the system's, or those that SSL_CERT_FILE names."),
+    typer.Option(help="Certificates to trust (PEM). Default: the system's, or those of SSL_CERT_FILE."),
 ]
 
 MOST_CERTIFICATE_BYTES = 16 << 20
@@ -44,12 +44,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document; p
 
 
 def ledger_beside(out: Path, ledger: Path | None) -> Path:
-    """The ledger's file: the one that was named, or the default."""
+    """The ledger's file: the given one, or the default."""
     return ledger or out.with_name(out.name + ".ledger.sqlite")
 
 
 def check_contact(contact: str) -> str:
-    """The contact without blanks around it. Raises UsageError if nothing is left, or a header could not hold it."""
+    """The contact without surrounding blanks. Raises UsageError if it is empty, or not valid in a header."""
     if not contact.strip() or not contact.isprintable():
         raise UsageError(f"{contact!r} is not a valid address", where="--contact", remedy="give a mail or web address")
     return contact.strip()

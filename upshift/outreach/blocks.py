@@ -1,4 +1,4 @@
-"""Block lists and opt-out: domains and prefixes that are left alone, by the crawl and by the surveys alike."""
+"""Block lists and opt-outs: domains and prefixes that neither the crawl nor the surveys contact."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MOST_BYTES = 64 << 20
 """Largest block list."""
 
 REREAD_S = 2.0
-"""How often block lists are looked at for a change [s]."""
+"""How often block lists are checked for changes [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Domains (with all names below them) and prefixes that are left alone."""
+    """Domains (with all names below them) and prefixes that must not be contacted."""
 
     domains: frozenset[str] = frozenset()
     prefixes: tuple[IPNetwork, ...] = ()
@@ -61,7 +61,7 @@ def read_blocked(path: Path) -> Blocked:
 
 
 def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -> list[Path]:
-    """What `--block-list` and `--opt-out` of a command name; the opt-out file is made where it is missing."""
+    """The files of `--block-list` and `--opt-out`; the opt-out file is created if missing."""
     if opt_out is None:
         return [*(block_lists or [])]
     if not opt_out.exists():
@@ -74,7 +74,7 @@ class BlockLists:
     """Several block lists, read again while we run: an opt-out takes effect within seconds.
 
     Attributes:
-        complaints: faults of lists that became unreadable later; the last readable state goes on being honoured.
+        complaints: errors of lists that became unreadable later; their last readable state stays in force.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:

@@ -1,7 +1,7 @@
-"""The DNS client of crawl, mapping and surveys: one name server, asked over a few UDP sockets that all questions share.
+"""The DNS client of crawl, mapping and surveys: one name server, queried over a few shared UDP sockets.
 
-Answers are matched by number, name and type; a truncated one is asked for again over TCP. HTTPS records (RFC 9460) are
-read by dnspython, addresses by `upshift.outreach.dns_wire`, which is ten times as fast.
+Answers are matched by ID, name and type; truncated ones are requested again over TCP. HTTPS records (RFC 9460) are
+parsed by dnspython, addresses by `upshift.outreach.dns_wire`, which is ten times as fast.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from upshift.outreach import dns_wire as wire
 from upshift.reach import check_address
 
 SOCKETS = 4
-"""A forged answer has to guess the port of one of them, and the number."""
+"""Number of sockets. A forged answer has to guess the port of one of them, and the ID."""
 
 LONGEST_ALIAS = 8
-"""AliasMode records followed (RFC 9460, section 2.4.2)."""
+"""Most AliasMode records that are followed (RFC 9460, section 2.4.2)."""
 
 
 class Cause(StrEnum):
-    """Why a name has no address, for us."""
+    """Why a name could not be resolved."""
 
     DNS_ERROR = "dns_error"
-    """No answer, or one that says so: the detail has the code (SERVFAIL, REFUSED, ...), or `timeout`."""
+    """No answer, or an error: the detail has its code (SERVFAIL, REFUSED, ...), or `timeout`."""
     NO_SUCH_DOMAIN = "no_such_domain"
     """NXDOMAIN."""
     NO_ADDRESS = "no_address"
-    """The name exists and has no address of the family that was asked for."""
+    """The name exists, but has no address of the requested family."""
 
 
 class ResolveError(Exception):
@@ -52,7 +52,7 @@ class ResolveError(Exception):
 
     Attributes:
         cause: of the closed vocabulary.
-        detail: for people.
+        detail: as text.
     """
 
     def __init__(self, cause: Cause, detail: str) -> None:
@@ -81,7 +81,7 @@ class Service:
     """Protocols, `http/1.1` included unless `no-default-alpn` says otherwise."""
     port: int | None
     ipv4_hints: tuple[str, ...]
-    """May differ from what an A question gives: hints are for the time until that is answered."""
+    """May differ from the A records: hints are for use until those are known."""
     ipv6_hints: tuple[str, ...]
 
 
@@ -94,21 +94,21 @@ def system_nameserver() -> str:
 
 
 _Waiting = dict[int, tuple[bytes, asyncio.Future[bytes]]]
-"""Number of a question -> the question, and who waits for its answer."""
+"""ID of a query -> the query, and the future of its answer."""
 
 
 class Resolver:
-    """Asks one name server. Use it as an asynchronous context manager.
+    """Queries one name server. Use it as an asynchronous context manager.
 
     Args:
-        nameserver: its address; None for the first of this host.
+        nameserver: its address; None: this host's first.
         port: its UDP and TCP port.
-        timeout_s: how long one question waits.
-        tries: questions before a timeout counts.
-        at_once: questions under way: more would overflow the name server's socket, and come back as timeouts.
+        timeout_s: time-out of one query.
+        tries: queries before the look-up fails by time-out.
+        at_once: most queries in flight: more would overflow the name server's socket and time out.
 
     Raises:
-        UsageError: the name server is not an address, or there is none.
+        UsageError: the name server is not an address, or this host has none.
         ReachError: it may not be contacted.
     """
 
@@ -168,10 +168,10 @@ class Resolver:
         return Answer(addresses=reply.addresses, chain=reply.chain)
 
     async def cnames(self, host: str) -> tuple[str, ...]:
-        """CNAMEs from a host to where its addresses would be, in order, whether there are any or not.
+        """CNAMEs of a host, in order, even if the last name has no address.
 
         Raises:
-            ResolveError: no answer, or one that says so.
+            ResolveError: no answer, or an error.
         """
         _, reply = await self._ask(host, wire.Type.A)
         return reply.chain
@@ -188,7 +188,7 @@ class Resolver:
         raise ResolveError(Cause.DNS_ERROR, f"more than {LONGEST_ALIAS} aliases")
 
     async def _ask(self, name: str, kind: wire.Type) -> tuple[bytes, wire.Reply]:
-        """The reply, which tells of no error. Raises ResolveError."""
+        """The reply, if it is not an error. Raises ResolveError."""
         for _ in range(self._tries):
             try:
                 async with self._places:
@@ -226,7 +226,7 @@ class Resolver:
             del self._waiting[number]
 
     def _sweep(self) -> None:
-        """Ends questions that waited too long. One timer for all: their deadlines come in the order of asking."""
+        """Ends queries that timed out. One timer for all: deadlines are in the order of the queries."""
         loop = asyncio.get_running_loop()
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= loop.time()):
             _, future = self._deadlines.popleft()
@@ -258,16 +258,16 @@ class _Receiver(asyncio.DatagramProtocol):
             future.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
-        """The name server's port is closed, or its network is: waiting queries fail at once."""
+        """The name server's port is closed, or its network unreachable: pending queries fail at once."""
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(OSError(str(exc)))
 
 
 def read_services(data: bytes) -> tuple[tuple[Service, ...], str | None]:
-    """Services of a reply to an HTTPS question, best first, and the name to ask next where it is an alias.
+    """Services in a reply to an HTTPS query, best first, and the name to query next if it is an alias.
 
-    Records with mandatory keys that we do not know are left out (RFC 9460, section 8). Raises ResolveError.
+    Records with unknown mandatory keys are ignored (RFC 9460, section 8). Raises ResolveError.
     """
     try:
         message: Any = dns.message.from_wire(data)
@@ -279,7 +279,7 @@ def read_services(data: bytes) -> tuple[tuple[Service, ...], str | None]:
         target = record.target if record.target != dns.name.root else resolved.canonical_name
         name = target.to_text(omit_final_dot=True).lower()
         if record.priority == 0:
-            # An alias to "." says that the service is not available (section 2.5.1).
+            # An alias to "." means that the service is not available (section 2.5.1).
             return (), (None if record.target == dns.name.root else name)
         service = _service(record, name)
         if service is not None:

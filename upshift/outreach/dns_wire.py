@@ -1,7 +1,7 @@
-"""The part of the DNS wire format that names and addresses need (RFC 1035, section 4; RFC 6891 for the size).
+"""The part of the DNS wire format that address look-ups need (RFC 1035, section 4; RFC 6891 for the size).
 
-dnspython reads everything and takes 210 µs for an answer with an address; a survey of a million domains asks for
-nothing else, so that this reader is a tenth of that (the tests hold it against dnspython's).
+dnspython takes 210 µs to parse an answer with an address. A survey of a million domains needs little else, so this
+parser does only that, in a tenth of the time (tests compare it with dnspython).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class Type(IntEnum):
-    """Types of records that are asked for."""
+    """Types of records that are queried."""
 
     A = 1
     CNAME = 5
@@ -23,39 +23,39 @@ class Type(IntEnum):
 
 NOERROR, NXDOMAIN = 0, 3
 LARGEST_ANSWER = 1_232
-"""UDP payload that we announce [bytes]: what fits the smallest MTU of IPv6 (DNS Flag Day 2020)."""
+"""UDP payload size that we announce [bytes]: fits the smallest MTU of IPv6 (DNS Flag Day 2020)."""
 
 LONGEST_CHAIN = 16
 _JUMPS = 64
 _IN = 1
 _OPT = struct.pack(">BHHIH", 0, 41, LARGEST_ANSWER, 0, 0)
 _FIRST = b"\xc0\x0c"
-"""A pointer to the name in question, as nearly every answer begins."""
+"""A pointer to the queried name, with which nearly every answer begins."""
 
 _HEADER = struct.Struct(">HHHHHH")
 _RECORD = struct.Struct(">HHIH")
 
 
 class WireError(ValueError):
-    """A message that breaks the format."""
+    """A malformed message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a name server said."""
+    """A reply of a name server."""
 
     rcode: int
     truncated: bool
     question: tuple[str, int]
     """Name in lower case, type."""
     addresses: tuple[str, ...]
-    """Of the name asked for, or of the end of its chain."""
+    """Addresses of the queried name, or of the end of its CNAME chain."""
     chain: tuple[str, ...]
     """CNAMEs from the name to its addresses, in order."""
 
 
 def query(number: int, name: str, kind: int) -> bytes:
-    """A recursive question. Raises WireError for a name that DNS cannot hold."""
+    """A recursive query. Raises WireError for a name that is not valid in DNS."""
     labels = [label.encode("ascii", "strict") for label in name.rstrip(".").split(".")]
     if not all(0 < len(label) < 64 for label in labels) or len(name) > 253:
         raise WireError("not a valid name")
@@ -64,7 +64,7 @@ def query(number: int, name: str, kind: int) -> bytes:
 
 
 def parse(data: bytes) -> Reply:
-    """A reply to `query`. Raises WireError for anything else."""
+    """Parses a reply to `query`. Raises WireError for anything else."""
     try:
         return _parse(data)
     except (IndexError, struct.error):
@@ -72,7 +72,7 @@ def parse(data: bytes) -> Reply:
 
 
 def answers(data: bytes, asked: bytes) -> bool:
-    """Whether a message repeats the number and the question of `asked`, a `query`; the case of letters may differ."""
+    """Whether a message has the ID and the question of `asked`, a `query`; upper and lower case are equal."""
     end = len(asked) - len(_OPT)
     return data[:2] == asked[:2] and data[12:end].lower() == asked[12:end].lower()
 

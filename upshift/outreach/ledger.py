@@ -1,8 +1,8 @@
-"""The ledger of a crawl or a survey: one SQLite file, one table, one plan, one process at work on it.
+"""The ledger of a crawl or a survey: one SQLite file, one table, one plan, one process that uses it.
 
-A ledger is the only memory of its command: the list is written into it once, workers take rows from it, and a row is
-done when it says so in a committed transaction. After a kill at any moment, rows that had been begun are begun again,
-and no finished one is.
+A ledger holds the whole state of its command: the list is written into it once, workers take rows from it, and a row
+is marked as done in a committed transaction. After a kill at any moment, unfinished rows are repeated, and finished
+ones are not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from upshift.errors import UsageError
 SCHEMA = 2
 
 BATCH = 1_000
-"""Rows that are read at a time."""
+"""Rows read at a time."""
 
 _CREATE = """
     BEGIN;
@@ -46,25 +46,25 @@ class Entry:
     domain: str
     rank: int | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
-    """What was known of it before, as JSON can hold it."""
+    """What was known of it before, as JSON values."""
 
 
 Finished = tuple[str, str, Mapping[str, Any]]
-"""(domain, outcome, what was found: a document that JSON can hold)."""
+"""(domain, outcome, result as JSON values)."""
 
 
 class Ledger:
-    """An open ledger; a stage derives its own from it.
+    """An open ledger; base class of the stages' ledgers.
 
     Class attribute of the derived class:
-        WHAT: whose ledger it is, for sentences: `crawl`, `survey`.
+        WHAT: the command, named in errors: `crawl`, `survey`.
 
     Args:
-        path: the file; made where it is missing.
-        plan: all that decides the results, as JSON can hold it. A ledger of another plan is refused.
+        path: the file; created if missing.
+        plan: all options that affect the results, as JSON values. A ledger of another plan is refused.
 
     Raises:
-        UsageError: no ledger, one of another plan, or one that another process has open.
+        UsageError: not a ledger, one of another plan, or one that another process has open.
     """
 
     WHAT: str
@@ -75,7 +75,7 @@ class Ledger:
         self._taken_up_to = 0
         try:
             with ExitStack() as opened:
-                # The claim is closed last: closing any descriptor of the file gives up SQLite's own locks (fcntl(2)).
+                # The claim is closed last: closing any descriptor of the file releases SQLite's own locks (fcntl(2)).
                 opened.enter_context(self._claimed())
                 self._db = opened.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
                 self._db.execute("PRAGMA journal_mode=WAL")
@@ -108,7 +108,7 @@ class Ledger:
         self._opened.close()
 
     def _discard(self) -> None:
-        """Closes the file and removes it: nothing has been done yet."""
+        """Closes the file and removes it: it has no results yet."""
         self.close()
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class Ledger:
             raise UsageError(
                 f"this ledger belongs to another {self.WHAT}: {', '.join(changed)} changed",
                 where=str(self.path),
-                remedy="give the options of the first start, or another --ledger",
+                remedy="use the options of the first start, or another --ledger",
             )
 
     def _about(self, key: str) -> str | None:
@@ -138,9 +138,9 @@ class Ledger:
 
     @contextmanager
     def _filling(self) -> Iterator[None]:
-        """The block writes the list, all of it or nothing.
+        """The block writes the list, completely or not at all.
 
-        A broken list (UsageError) leaves no ledger, so that the fixed list does not count as another plan.
+        A broken list (UsageError) leaves no ledger behind, so the corrected list can use the same file.
         """
         try:
             with self._transaction():
@@ -161,14 +161,14 @@ class Ledger:
             raise
 
     def _add(self, entries: Iterable[Entry]) -> int:
-        """Writes domains into the list, those that are there already left out; returns how many. Within `_filling`."""
+        """Writes domains into the list, without duplicates; returns how many. Only within `_filling`."""
         rows = ((e.domain, e.rank, json.dumps(dict(e.known)) if e.known else None) for e in entries)
         return self._db.executemany(
             "INSERT OR IGNORE INTO domains (domain, rank, known) VALUES (?, ?, ?)", rows
         ).rowcount
 
     def entries(self) -> Iterator[Entry]:
-        """Domains that are not done, in the order of the list, read lazily; each once per open ledger."""
+        """Pending domains, in the order of the list, read lazily; each once per open ledger."""
         select = "SELECT id, domain, rank, known FROM domains WHERE id > ? AND outcome IS NULL ORDER BY id LIMIT ?"
         while rows := self._db.execute(select, (self._taken_up_to, BATCH)).fetchall():
             for number, domain, rank, known in rows:
@@ -176,7 +176,7 @@ class Ledger:
                 yield _entry(domain, rank, known)
 
     def record(self, finished: Iterable[Finished]) -> None:
-        """Says that domains are done, in one transaction, durably against a kill of the process."""
+        """Marks domains as done in one transaction; survives a kill of the process."""
         rows = [(outcome, json.dumps(dict(document)), domain) for domain, outcome, document in finished]
         if not rows:
             return
@@ -186,7 +186,7 @@ class Ledger:
             )
 
     def results(self, outcome: str | None = None) -> Iterator[tuple[Entry, str, dict[str, Any]]]:
-        """(entry, outcome, document) of all that is done, or ended so, in the order of the list, read lazily."""
+        """(entry, outcome, document) of finished domains, all or with one outcome, in the list's order, read lazily."""
         rows = self._db.execute(
             "SELECT domain, rank, known, outcome, document FROM domains"
             " WHERE outcome IS NOT NULL AND coalesce(outcome = ?, TRUE) ORDER BY id",
@@ -196,7 +196,7 @@ class Ledger:
             yield _entry(domain, rank, known), ended, json.loads(document)
 
     def counts(self) -> tuple[int, Counter[str]]:
-        """Rows in all, and how many ended in which outcome."""
+        """Number of rows, and number per outcome."""
         (total,) = self._db.execute("SELECT count(*) FROM domains").fetchone()
         done = self._db.execute("SELECT outcome, count(*) FROM domains WHERE outcome IS NOT NULL GROUP BY outcome")
         return int(total), Counter({str(outcome): int(count) for outcome, count in done})

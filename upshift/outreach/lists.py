@@ -1,14 +1,14 @@
 """Top lists: Tranco, CrUX, Umbrella, Majestic, Alexa, and bare lists of domains; plain, gz or zip.
 
-The form is told by the first row, not by the file's name:
+The format is detected by the first row, not by the file's name:
 
 - `rank,name` without a header: Tranco, Umbrella (which holds full host names, and bare top-level names), Alexa (frozen
   in 2023-02).
 - `origin,rank`: CrUX. The rank is a bucket (1000 ... 1000000), and origins have a scheme and maybe a port.
 - `GlobalRank,TldRank,Domain,...`: Majestic.
-- one name a line: a bare list; the rank is the place in the list.
+- one name per line: a bare list; the rank is the position in the list.
 
-Rows that cannot be used are counted by reason, and the first ones are named with their line.
+Invalid rows are counted by reason, and the first ones are reported with their line.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ import idna
 from upshift.errors import UsageError, unreadable
 
 NAMED_FAULTS = 20
-"""Broken rows that are remembered with line and text; the rest is only counted."""
+"""Most invalid rows that are kept with line and text; the others are only counted."""
 
 MAX_LINE_BYTES = 4_096
-"""Longer lines are broken rows."""
+"""Longer lines are invalid rows."""
 
 MOST_LINE_BYTES = 1 << 20
-"""A file with a longer one is not accepted as a list."""
+"""A file with a longer line is not accepted as a list."""
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -75,7 +75,7 @@ class TopList:
     Attributes:
         path: the file.
         form: `ranked`, `crux`, `majestic` or `bare`; known after the first row.
-        rows: rows met so far, the header not counted.
+        rows: rows read so far, without the header.
         broken: reason -> rows that cannot be used.
         faults: the first of them.
     """
@@ -115,7 +115,7 @@ class TopList:
             )
 
     def _skip_rest(self, handle: IO[bytes], line: int, text: bytes) -> None:
-        """Reads to the end of a line of which `text` is the beginning."""
+        """Reads to the end of the line that begins with `text`."""
         size = len(text)
         while len(text) == MAX_LINE_BYTES and not text.endswith(b"\n"):
             text = handle.readline(MAX_LINE_BYTES)
@@ -146,7 +146,7 @@ class TopList:
             return None
 
     def _is_header(self, fields: list[str]) -> bool:
-        """Settles the form by the first row; True if that row is a header."""
+        """Detects the format by the first row; True if that row is a header."""
         lower = [name.lower() for name in fields]
         if lower[:2] == ["origin", "rank"]:
             self.form, self._columns = "crux", (1, 0)
@@ -191,7 +191,7 @@ def identity(path: Path) -> str:
     """Name and content of a list, for the plans of ledgers: a resumed crawl or survey must have the same list.
 
     Raises:
-        UsageError: it is a device, which may have no end.
+        UsageError: it is a device, which may be endless.
     """
     if path.is_char_device() or path.is_block_device():
         raise UsageError("this is a device, not a file", where=str(path), remedy="check the path")
@@ -214,7 +214,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def domain_of(name: str) -> str:
-    """The host of a name or origin, as DNS has it. Raises ValueError with the reason it cannot be used."""
+    """The host of a name or origin, as in DNS. Raises ValueError with the reason why it cannot be used."""
     if "://" in name:
         try:
             host = urlsplit(name).hostname or ""
@@ -268,10 +268,10 @@ def _opened(path: Path) -> IO[bytes]:
             )
         try:
             return _Closing(archive.open(names[0]), handle)
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed by an unknown method
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or compressed by an unknown method
             handle.close()
             raise UsageError(
-                f"the zip file cannot be unpacked ({error})", where=str(path), remedy="unpack it by other means"
+                f"the zip file cannot be unpacked ({error})", where=str(path), remedy="unpack it with another program"
             ) from None
     return handle
 

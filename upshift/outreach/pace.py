@@ -1,6 +1,6 @@
-"""How fast crawl and surveys may go: a rate for all together, and places, a rate and gaps for each address or host.
+"""Rate limits of crawl and surveys: a total rate, and concurrency, rate and gaps for each address or host.
 
-Clock and sleep are handed in, so that tests need no time.
+Clock and sleep are parameters, so that tests do not wait.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 LANES_KEPT = 4_096
-"""Lanes remembered before unused ones are forgotten: a list has a million addresses."""
+"""Lanes kept before unused ones are dropped: a list has a million addresses."""
 
 
 class TokenBucket:
-    """At most `rate_per_s` turns a second in the long run, and at most `burst` at once.
+    """Limits to `rate_per_s` turns per second in the long run, and to `burst` at once.
 
     It is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A): one number, the time at
     which the next turn would be due at the steady rate.
 
     Args:
         rate_per_s: turns per second, above 0.
-        burst: turns that may come at once after a rest; default: those of 10 ms, at least one.
+        burst: most turns at once after an idle time; default: those of 10 ms, at least one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TokenBucket:
         self._due = clock()
 
     def reserve(self) -> float:
-        """Takes a turn; returns how long to wait for it [s]."""
+        """Reserves a turn; returns how long to wait for it [s]."""
         now = self._clock()
         self._due = max(self._due, now - self._slack_s + self._interval_s)
         wait = self._due - now
@@ -53,7 +53,7 @@ class TokenBucket:
         return max(0.0, wait)
 
     async def turn(self) -> None:
-        """Waits for the next turn; turns are given in the order in which they are asked for."""
+        """Waits for the next turn; turns are granted in the order of the calls."""
         wait = self.reserve()
         if wait > 0:
             await self._sleep(wait)
@@ -61,7 +61,7 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class _Lane:
-    """One name: its places, its rate, and how many hold or want it."""
+    """One name: its concurrency limit, its rate limit, and how many hold it or wait for it."""
 
     places: asyncio.Semaphore
     bucket: TokenBucket
@@ -74,8 +74,8 @@ class Lanes:
 
     Args:
         rate_per_s: turns per second and name; may be infinite.
-        at_once: turns under way per name.
-        longest_gap_s: the largest gap that will be asked for.
+        at_once: most concurrent turns per name.
+        longest_gap_s: the largest gap in use.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Lanes:
 
     @asynccontextmanager
     async def turn(self, name: str, *, gap_s: float = 0.0) -> AsyncIterator[None]:
-        """Waits for this name's turn, and holds one of its places for the time of the block.
+        """Waits until this name's limits allow a turn, and holds it during the block.
 
         Args:
             name: address or host.
@@ -121,7 +121,7 @@ class Lanes:
             self._forget()
 
     def _forget(self) -> None:
-        """Drops the lanes whose time is past; looks for them only as often as some can be new among these."""
+        """Drops expired lanes; searches for them only when there can be new ones."""
         stale = self._clock() - self._kept_s
         if len(self._lanes) < LANES_KEPT or self._looked_through_at > stale:
             return

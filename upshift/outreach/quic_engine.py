@@ -1,4 +1,4 @@
-"""What both users of aioquic, the download client and the survey, need from its engine beyond its interface."""
+"""What both users of aioquic, the download client and the survey, need beyond its public interface."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CERTIFICATE_ALERTS = frozenset({42, 43, 44, 45, 46, 48})
 
 
 class RememberingConnection(QuicConnection):
-    """aioquic's connection, which also remembers both sides' transport parameters and who closed.
+    """aioquic's connection, which also keeps both sides' transport parameters and our reason for closing.
 
-    It offers X25519 alone: aioquic sends a key share for every group that it lists (four by default), where the other
+    It offers only X25519: aioquic sends a key share for every group that it lists (four by default), where the other
     clients send this one.
 
     Attributes:
         peer_parameters, local_parameters: as they were sent (RFC 9000, section 18); None until then.
-        closed_here: (error code, frame type or None for the application's, reason) of our own first close.
+        closed_here: (error code, frame type or None for the application's, reason) of our first close.
     """
 
     peer_parameters: bytes | None = None

@@ -1,1 +1,1 @@
-"""What a stage may ask of the machine: start a process, use a place."""
+"""What stages use of the operating system: processes and places."""

@@ -1,7 +1,7 @@
 """Protocol Place: where a program runs. Stages get a Place from `upshift.compose`; `vantage` implements it.
 
-A place can run programs, apply kernel settings in its own network namespace, tell where captures are taken, and says
-which prefixes may be reached from it.
+A place runs programs, applies kernel settings in its own network namespace, and says where to capture and which
+prefixes may be contacted from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from upshift.system.process import Child, Completed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowCount:
-    """What the path emulator did with the packets of one connection, both directions together, in packets."""
+    """The path emulator's packet counts for one connection, both directions together."""
 
     sent: int
     received: int
@@ -30,24 +30,24 @@ class FlowCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether the place was fit for measuring during one measurement run."""
+    """Whether the place was suitable for measuring during one measurement run."""
 
     disturbed: Disturbance | None
-    """Why the run is void, or None if it can be believed."""
+    """Why the run is void, or None if it is valid."""
     lateness_p99_ms: float | None
     flows: Mapping[tuple[str, int], FlowCount]
-    """(transport `tcp` or `quic`, local port) -> counts; empty if nobody can count."""
+    """(transport `tcp` or `quic`, local port) -> counts; empty if the place has no counters."""
 
 
 class Program(Protocol):
-    """A download program, as `upshift doctor` sees it; it keeps the clients' contract (docs/design/house.md)."""
+    """A download program, as used by `upshift doctor`; it follows the clients' contract (docs/design/house.md)."""
 
     @property
     def name(self) -> str:
         """The client's name, e.g. quiche."""
 
     def missing(self) -> str | None:
-        """Why it cannot run here, in one sentence; None if it can."""
+        """Why it cannot run here, as one sentence; None if it can."""
 
     def command(self) -> tuple[str, ...]:
         """How to start it, without its arguments. Raises PlaceError if it is missing."""
@@ -57,10 +57,10 @@ class Watch(Protocol):
     """Watches a place during one measurement run."""
 
     def settle(self) -> None:
-        """Returns when no packet of the watched path is under way any more, or after a bounded time."""
+        """Returns when no packet of the watched path is in flight any more, or after a bounded time."""
 
     def finish(self) -> Verdict:
-        """Ends the watch and judges. Call `settle` first."""
+        """Ends the watch and returns the verdict. Call `settle` first."""
 
 
 class Place(Protocol):
@@ -76,7 +76,7 @@ class Place(Protocol):
 
     @property
     def nameservers(self) -> tuple[str, ...]:
-        """Addresses of the DNS servers to ask (port 53); empty for the system's own."""
+        """Addresses of the DNS servers to use (port 53); empty for the system's own."""
 
     @property
     def ca_file(self) -> Path | None:
@@ -84,7 +84,7 @@ class Place(Protocol):
 
     @property
     def interface(self) -> str:
-        """Network interface on which captures are taken (`any` where that cannot be known)."""
+        """Network interface on which captures are taken (`any` if unknown)."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
         """Runs a program in the place to its end (see `upshift.system.process.run`)."""
@@ -107,16 +107,16 @@ class Place(Protocol):
         """
 
     def measuring(self) -> AbstractContextManager[None]:
-        """Surrounds a measurement run: meanwhile the place's clock is kept good, as far as that costs something."""
+        """Surrounds a measurement run: keeps CPUs awake meanwhile, for accurate time stamps."""
 
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server."""
 
     def check(self) -> None:
-        """Raises PlaceError if the place itself has gone or is broken, so that what ran there says nothing."""
+        """Raises PlaceError if the place no longer exists or is broken, so that results from it are not valid."""
 
     def environment(self) -> Mapping[str, object]:
         """Kernel, CPU, offloads, sysctls, program versions: what has to be stored with the data."""
 
     def close(self) -> None:
-        """Gives the place back: settings restored, what was made for it removed. May be called twice."""
+        """Closes the place: restores settings, and removes what was made for it. May be called twice."""

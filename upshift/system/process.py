@@ -1,7 +1,7 @@
 """The only module that starts processes.
 
 Programs are argument lists, never shell strings. Every child gets a parent-death signal, so that `kill -9` of Upshift
-leaves none behind; the signal is set by util-linux `setpriv` inside the final program (after any `nsenter`, whose
+leaves no child behind; the signal is set by util-linux `setpriv` inside the final program (after any `nsenter`, whose
 change of credentials would clear it: kernel/cred.c, commit_creds). The signal is tied to the *thread* that starts the
 child (prctl(2), PR_SET_PDEATHSIG), so start long-lived children from a thread that outlives them.
 """
@@ -40,7 +40,7 @@ class Completed:
     stderr: str
 
     def check(self, *, doing: str) -> Completed:
-        """Itself, or PlaceError with the last line of standard error where the exit code is not 0."""
+        """Returns itself, or raises PlaceError with the last line of standard error if the exit code is not 0."""
         if self.returncode != 0:
             lines = (self.stderr or self.stdout).strip().splitlines()
             said = lines[-1] if lines else f"exit code {self.returncode}"
@@ -60,7 +60,7 @@ def require(program: str, *, package: str) -> str:
 
 
 def find_program(name: str) -> str | None:
-    """Full path of a program, beside this Python first, where our own binaries are; None if there is none."""
+    """Full path of a program, searched beside this Python first, where our own binaries are; None if not found."""
     beside = Path(sys.executable).parent / name
     if beside.is_file() and os.access(beside, os.X_OK):
         return str(beside)
@@ -179,7 +179,7 @@ class Child:
             self._popen.wait()
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # the program ended with our last words unread
+                with contextlib.suppress(BrokenPipeError):  # the program ended without reading the rest of its input
                     pipe.close()
         return self._popen.returncode
 
@@ -212,7 +212,7 @@ def start(
         prefix: how to enter a place first (`nsenter ...`); the parent-death signal is set after it.
         stdin, stdout, stderr: True for a pipe, a path to append to a file, False for /dev/null.
         binary: pipes carry bytes instead of text.
-        outlive: the program goes on when we end (the lab's holder); it gets its own session and no death signal.
+        outlive: the program keeps running when we end (the lab's holder); it gets its own session and no death signal.
 
     Raises:
         PlaceError: the program is missing.
@@ -249,9 +249,9 @@ def start(
 
 
 def start_time_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot (proc(5), field 22 of /proc/PID/stat), None if it is gone.
+    """Start time of a process in clock ticks since boot (proc(5), field 22 of /proc/PID/stat), None if it has ended.
 
-    Together with the number it names a process for good: numbers are used again, pairs are not.
+    Together with the PID it identifies a process uniquely: PIDs are reused, pairs are not.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -264,9 +264,9 @@ def start_time_ticks(pid: int) -> int | None:
 def kill_and_wait(
     pid: int, started: int, *, number: signal.Signals = signal.SIGTERM, grace_s: float = STOP_GRACE_S
 ) -> bool:
-    """Stops the process that has this number *and* start time, whoever its parent is; True if it was running.
+    """Stops the process that has this PID *and* start time, even if it is not our child; True if it was running.
 
-    Sends `number`, then SIGKILL after `grace_s`, and waits until it is gone (pidfd_open(2): no race with reuse).
+    Sends the signal `number`, then SIGKILL after `grace_s`, and waits for its end (pidfd_open(2): no race with reuse).
     """
     try:
         handle = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""A campaign folder: journals and captures -> its tables, as often as wanted, few rows in memory at a time."""
+"""Journals and captures of a campaign folder -> its tables; can be repeated, with few rows in memory at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Evidence of one measurement run (or vantage point) that is not there any more."""
+    """Missing evidence of one measurement run (or vantage point)."""
 
     path: str
     """Relative to the campaign's folder."""
@@ -34,24 +34,24 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """How a folder stands after it was inspected."""
+    """The result of an inspection."""
 
     folder: str
     downloads: int
     proven: int
     refuted: int
-    """Downloads whose treatment is disproved."""
+    """Downloads whose packets did not have the requested options."""
     unproven: int
     void: int
-    """Downloads of measurement runs that were void to the end; they are in the three numbers above, too."""
+    """Downloads of measurement runs that stayed void; they are included in the three numbers above."""
     kpis: int
     """Rows of `kpis.parquet`."""
     kept: int
-    """Downloads whose rows an earlier inspection made, and that cannot be made again."""
+    """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
     lost: tuple[Lost, ...]
 
     def sentence(self) -> str:
-        """One line for a person."""
+        """The summary in one line."""
         stay = f"; {self.kept} of them stay as an earlier inspection made them" if self.kept else ""
         return (
             f"{self.folder}: {self.downloads} downloads: treatment of {self.proven} proven, {self.refuted} not as "
@@ -62,9 +62,9 @@ class Inspection:
 def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = None) -> Inspection:
     """Makes `downloads`, `kpis`, `superseded` and `environment.json` of a folder from its journals and captures.
 
-    What cannot be made again, as a capture or a journal is gone or damaged, stays as an earlier inspection made it. All
-    files are complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that
-    leaves the earlier one, or none, so no download counts as proven whose KPIs are not there.
+    If a capture or a journal is missing or damaged, rows that need it are kept from an earlier inspection. All files
+    are complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that leaves the
+    earlier one, or none, so a download without KPIs never counts as proven.
 
     Args:
         jobs: captures read at once; None for one per core.
@@ -87,8 +87,8 @@ class _Tables:
         self._runs = self._void = self._kpis = self._kept = 0
 
     def write(self) -> Inspection:
-        """Writes everything."""
-        # In this order they are replaced: what makes the others count comes last.
+        """Writes all tables."""
+        # They are replaced in this order; the one that makes the others valid is last.
         paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, KPIS, DOWNLOADS)]
         with store.whole_files(*paths) as (environment_part, superseded_part, kpis_part, downloads_part):
             environment_part.write_text(store.json_text(self._environment()), encoding="utf-8")
@@ -126,7 +126,7 @@ class _Tables:
         for name, journal in self._journals.items():
             yield from self._without_journal()
             runs = measurement_runs(journal.downloads())
-            # Two readers of one stream: `in_order` holds as many runs as it has captures under way.
+            # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
             given, named = itertools.tee(runs)
             found = in_order(lambda run: evidence(self._folder, run), given, jobs=self._jobs)
             for run, seen in zip(named, found, strict=True):
@@ -152,7 +152,7 @@ class _Tables:
         self._progress.update("captures", done=self._runs, total=self._total, failed=len(self._lost))
 
     def _without_journal(self) -> Iterator[Inspected]:
-        """The earlier rows that come next, as far as they are of vantage points whose journals are gone."""
+        """The next earlier rows that belong to vantage points whose journals are missing."""
         gone: set[str] = set()
         for row in self._earlier.without_journal(self._journals.__contains__):
             gone.add(row.download.vantage)
@@ -169,7 +169,7 @@ class _Tables:
                 yield conversions.build(Superseded, row)
 
     def _environment(self) -> Mapping[str, Any]:
-        """The environment of every vantage point, that of a journal that is gone as an earlier inspection wrote it."""
+        """The environment of every vantage point; if its journal is missing, as an earlier inspection wrote it."""
         document = environment(self._journals)
         path = self._folder / ENVIRONMENT
         known = read_json(path).get("vantage_points") if path.exists() else None

@@ -1,7 +1,7 @@
-"""What the clients' clock of a measurement run is off by, compared with the capture's. Pure.
+"""Offset between the clients' clock of a measurement run and the capture's. Pure.
 
-Both are the host's clock unless something is wrong. Two events are in both accounts, and what comes first is certain:
-a client takes its start time before its SYN leaves, and learns of the SYN-ACK after it came. So the offset lies between
+Both are the host's clock unless something is wrong. Two events appear in both, in a known order: a client
+takes its start time before its SYN is sent, and learns of the SYN-ACK after it arrived. So the offset lies between
 the latest `SYN-ACK - connected` and the earliest `SYN - started` of the run, and it does not matter how long before the
 SYN a client takes its start time, or how late it was told.
 """
@@ -15,11 +15,11 @@ from analysis.captures.connection import Connection
 from upshift.domain import Download
 
 SLACK_S = 0.005
-"""Clocks that differ by less are one clock; client and capture may differ by as much anyway (measuring rule 6)."""
+"""Clocks that differ by less are the same clock; client and capture may differ by as much (measuring rule 6)."""
 
 
 def offset_s(downloads: Sequence[Download], connections: Sequence[Connection | None]) -> float:
-    """The capture's time minus the clients' [s]: 0 where one clock explains what both saw, as it nearly always does.
+    """The capture's time minus the clients' [s]: 0 if one clock explains both, as it nearly always does.
 
     Args:
         connections: of the downloads, in their order.

@@ -1,4 +1,4 @@
-"""What an earlier inspection of a folder left, for captures and journals that are not there any more.
+"""The rows of an earlier inspection of a folder, for captures and journals that are missing now.
 
 Tables of any length are read alongside the journals, few rows at a time: both have the order vantage point by vantage
 point, plan by plan, and an earlier table lacks at most what was recorded after it was made.
@@ -30,7 +30,7 @@ Key = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Old:
-    """What the earlier tables say of one download."""
+    """The earlier rows of one download."""
 
     download: Mapping[str, Any] | None
     kpis: Mapping[str, Any] | None
@@ -43,7 +43,7 @@ class Earlier:
         columns: those that `kpis` has today.
 
     Raises:
-        UsageError: from any method, for a table that is no longer what inspection wrote.
+        UsageError: from any method, for a table that was changed since inspection wrote it.
     """
 
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
@@ -53,42 +53,42 @@ class Earlier:
         self._unknown = sorted(set(self._kpis.columns) - set(columns))
 
     def of(self, download: Download) -> Old:
-        """What there is of this download. Ask for each download, in order."""
+        """The earlier rows of this download. Call it for each download, in order."""
         key = tuple(getattr(download, name) for name in store.DOWNLOAD_KEY)
         return Old(download=self._downloads.take(key), kpis=self._kpis.take(key))
 
     def without_journal(self, is_known: Callable[[str], bool]) -> Iterator[Inspected]:
-        """The rows that come next, as far as they are of vantage points whose journals are gone."""
+        """The next rows that belong to vantage points whose journals are missing."""
         while (row := self._downloads.current) is not None and not is_known(row["vantage"]):
             old = Old(download=row, kpis=self._kpis.take(_key(row)))
             self._downloads.take(_key(row))
             yield Inspected(download=conversions.build(Download, row), kpis=self.kpi_row(old))
 
     def kpi_row(self, old: Old) -> Mapping[str, Value] | None:
-        """An earlier row of `kpis` as it is written today: KPIs that it lacks stay empty."""
+        """An earlier row of `kpis` with today's columns: KPIs that it lacks are empty."""
         if old.kpis is None:
             return None
         if self._unknown:
             raise UsageError(
-                f"captures are gone whose KPIs stand here, and this Upshift does not know {', '.join(self._unknown)}",
+                f"captures of KPIs in it are missing, and this Upshift does not know {', '.join(self._unknown)}",
                 where=self._where,
                 remedy="use the newer Upshift that made them",
             )
         return {name: old.kpis.get(name) for name in self._columns}
 
     def end(self) -> None:
-        """To be called after the last download: every earlier row must have been met."""
+        """To be called after the last download: checks that every earlier row was used."""
         for table in (self._downloads, self._kpis):
             if table.current is not None:
                 raise UsageError(
-                    f"it has downloads that the journals do not have here ({_shown(table.current)})",
+                    f"it has downloads that are not in the journals ({_shown(table.current)})",
                     where=str(table.path),
-                    remedy="put the journal back that it was made from, or move the file away",
+                    remedy="restore the journal that it was made from, or move the file away",
                 )
 
 
 class _Forward:
-    """A table whose rows are met in order."""
+    """A table whose rows are read in order."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
@@ -98,7 +98,7 @@ class _Forward:
         self.current = next(self._rows, None)
 
     def take(self, key: Key) -> Mapping[str, Any] | None:
-        """The next row where it has this key, and moves on."""
+        """The next row if it has this key; then advances."""
         row = self.current
         if row is None or _key(row) != key:
             return None
@@ -115,9 +115,9 @@ def _shown(row: Mapping[str, Any]) -> str:
 
 
 def kept(new: Inspected, old: Old, earlier: Earlier) -> Inspected | None:
-    """What stays of the earlier rows of a download whose evidence is lost; None where the new ones tell as much.
+    """Earlier rows to keep for a download whose evidence is lost; None if the new ones have as much data.
 
-    A capture that is cut still has something; it counts where nothing was ever made from the whole one.
+    A truncated capture still has data; it is used if no rows were ever made from the complete one.
     """
     has_kpis = old.kpis is not None and (new.kpis is None or not old.kpis.get("truncated"))
     has_proof = old.download is not None and old.download["treatment_ok"] is not None and (has_kpis or not new.kpis)

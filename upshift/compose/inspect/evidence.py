@@ -1,7 +1,7 @@
-"""Where the rows of a measurement run come from: each source is asked in turn, the first that has some answers.
+"""Sources for the rows of a measurement run: each is asked in turn, and the first one with data is used.
 
-Today the captures are the only source. A journal that keeps the rows of captures that were dropped on purpose becomes
-another one, in front of it: such a capture is not lost, and its rows need not be made again.
+Today the captures are the only source. A journal that keeps the rows of deliberately deleted captures would be
+another one, asked first: such a capture is not lost, and its rows need not be made again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from upshift.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a source says of a measurement run."""
+    """A source's result for a measurement run."""
 
     rows: tuple[Inspected, ...]
     """One per download, in their order."""
     lost: str | None = None
-    """Why something that was once measured is missing here; None where everything is there."""
+    """Why data that was measured is missing; None if nothing is."""
 
 
 Source = Callable[[Path, Sequence[Download]], Evidence | None]
-"""A campaign folder and the downloads of one measurement run -> evidence, None where this source has none.
+"""A campaign folder and the downloads of one measurement run -> evidence, None if this source has none.
 
 It is called from several threads at once."""
 
 
 def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
-    """What the run's capture says. A run without one has no look-up that succeeded, so nothing is lost."""
+    """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
     name = downloads[0].capture
     if name is None:
         return Evidence(rows=inspect_run(downloads, ()))
@@ -44,7 +44,7 @@ def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
     connections, is_empty = [], True
     try:
         capture = CaptureReader(path)
-        # Those of other ports are not kept: a capture may have any number of them.
+        # Connections from other ports are dropped: a capture may have any number of them.
         for connection in capture:
             is_empty = False
             if connection.client_port in ports:
@@ -67,7 +67,7 @@ SOURCES: tuple[Source, ...] = (from_capture,)
 
 
 def evidence(folder: Path, downloads: Sequence[Download]) -> Evidence:
-    """What is known of a measurement run."""
+    """The evidence of a measurement run."""
     for source in SOURCES:
         if (found := source(folder, downloads)) is not None:
             return found

@@ -1,8 +1,7 @@
-"""Did all downloads of a measurement run get the same object from the same place? Pure.
+"""Did all downloads of a measurement run get the same object from the same server? Pure.
 
-A speed-up compares times for the same bytes from the same cache. Each download after the warm-ups is compared with what
-most of them had; where two are equally frequent, the one that came first counts. Only what a response names is
-compared: a field that is missing accuses nobody.
+A speed-up compares times for the same bytes from the same cache. Each download after the warm-ups is compared with the
+most frequent value; in a tie, with the first one. A header field that a response does not have is not compared.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from downloader.cache_headers import CacheAnswer, read_cache_headers
 from upshift.domain import CacheState, Download, Failure, IdentityFlag
 
 AGE_SLACK_S = 2.0
-"""Copies whose times of storage differ by no more are one: Age has whole seconds, and clocks of caches differ."""
+"""Copies whose storage times differ by at most this are the same: Age has whole seconds, and caches' clocks differ."""
 
 _LONGEST_ROUTED = {4: 24, 6: 48}
 """IP version -> the longest prefix that is usually routed; two addresses in it have one origin AS."""
@@ -26,7 +25,7 @@ Told = tuple[IdentityFlag, str]
 
 
 def with_identity(downloads: Sequence[Download]) -> list[Download]:
-    """The downloads of a measurement run with what their header fields tell, and with their flags."""
+    """The downloads of a measurement run with the values of their header fields, and with their flags."""
     read = [_with_answer(download) for download in downloads]
     measured = [d for d in read if not d.is_warmup and d.http_status is not None]
     told: dict[int, list[Told]] = {id(download): [] for download in measured}
@@ -58,7 +57,7 @@ def _flagged(download: Download, told: Sequence[Told] | None) -> Download:
 
 
 def _differences(measured: Sequence[Download]) -> Iterator[tuple[Download, IdentityFlag, str]]:
-    """Each download that differs, in what, and in words."""
+    """Each download that differs: its flag, and a description."""
     for flag, value in _VALUES:
         for download, mine, theirs in _others(measured, value):
             yield download, flag, f"{mine}, most of the run had {theirs}"
@@ -74,7 +73,7 @@ def _differences(measured: Sequence[Download]) -> Iterator[tuple[Download, Ident
 def _others(
     measured: Sequence[Download], value: Callable[[Download], Hashable]
 ) -> Iterator[tuple[Download, Hashable, Hashable]]:
-    """Downloads whose value is not the most frequent one, both values with them; None is no value."""
+    """Downloads whose value is not the most frequent one, with both values; None means no value."""
     values = [value(download) for download in measured]
     known = Counter(one for one in values if one is not None)
     if len(known) < 2:
@@ -86,7 +85,7 @@ def _others(
 
 
 def _opaque_tag(download: Download) -> str | None:
-    """The tag without its mark of weakness: both kinds name the same representation (RFC 9110, section 8.8.3.2)."""
+    """The ETag without `W/`: both kinds identify the same representation (RFC 9110, section 8.8.3.2)."""
     return None if download.etag is None else download.etag.removeprefix("W/")
 
 
@@ -105,7 +104,7 @@ def _other_networks(measured: Sequence[Download]) -> Iterator[tuple[Download, Id
 
 
 def _network(download: Download) -> str | None:
-    """The target's announced prefix where it has the server's address, else what is usually routed at the longest."""
+    """The target's announced prefix if it contains the server's address, else the longest that is usually routed."""
     try:
         address = ipaddress.ip_address(download.server_ip or "")
         announced = ipaddress.ip_network(download.prefix, strict=False) if download.prefix else None
@@ -119,8 +118,8 @@ def _network(download: Download) -> str | None:
 def _other_ages(measured: Sequence[Download]) -> Iterator[tuple[Download, IdentityFlag, str]]:
     """Copies that were not stored when most were.
 
-    A response that came at `t` with the Age `a` was stored (or validated) at `t - a`, whenever one asks for it (RFC
-    9111, section 4.2.3). A miss has a flag of its own; where all have the Age 0, nothing is cached.
+    A response that came at `t` with the Age `a` was stored (or validated) at `t - a`, at any time of request (RFC
+    9111, section 4.2.3). A miss has its own flag; if all have Age 0, nothing is cached.
     """
     stored = [
         (download.started_at + download.headers_s - download.age_s, download)

@@ -1,8 +1,8 @@
-"""Which connection of a capture is a download's: the one between the same addresses and ports. Pure.
+"""Matches downloads with the connections of a capture, by addresses and ports. Pure.
 
-A measurement run has a capture of its own, so addresses and ports nearly always tell. Only where several connections
-share them (a port that was used again) does time decide, and then without trust in the client's clock: both sides are
-taken in order, and what the clock is off by comes from the downloads of the same run that are known.
+Each measurement run has its own capture, so addresses and ports are nearly always enough. Only if several connections
+share them (a reused port), time decides, and without trusting the client's clock: both sides are taken in order, and
+the clock's offset comes from the downloads of the same run that are already matched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Ends(NamedTuple):
 
 
 def match(downloads: Sequence[Download], connections: Sequence[Connection]) -> list[Connection | None]:
-    """The connection of each download of a measurement run in the capture of that run, None where there is none."""
+    """The connection of each download of a measurement run in the capture of that run, None if there is none."""
     found: list[Connection | None] = [None] * len(downloads)
     groups = _groups(downloads, connections)
     certain = [
@@ -49,7 +49,7 @@ def _first_s(connection: Connection) -> float:
 def _groups(
     downloads: Sequence[Download], connections: Sequence[Connection]
 ) -> list[tuple[list[int], list[Connection]]]:
-    """Downloads (by index) with the connections that may be theirs; which of a group is whose, its ends do not tell."""
+    """Downloads (by index) with the candidate connections: those with the same addresses and ports."""
     by_ends: dict[_Ends, list[int]] = {}
     for number, c in enumerate(connections):
         ends = _Ends(c.protocol, _address(c.server_ip), c.server_port, c.client_port)
@@ -68,7 +68,7 @@ def _groups(
 
 
 def _address(text: str) -> str:
-    """One spelling per address: an IPv6 socket may say `::ffff:198.18.0.1`, or name an interface behind `%`."""
+    """Canonical form of an address: an IPv6 socket may have `::ffff:198.18.0.1`, or an interface name after `%`."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -81,7 +81,7 @@ def align(starts: Sequence[float], firsts: Sequence[float], offset: float | None
 
     Args:
         starts, firsts: times [s] in ascending order, each side by its own clock.
-        offset: `firsts` minus `starts` where that is known; None to take the one under which they fit best.
+        offset: `firsts` minus `starts`, if known; None: the one with the best fit.
     """
     if len(starts) > len(firsts):
         return [(i, j) for j, i in align(firsts, starts, None if offset is None else -offset)]
@@ -95,8 +95,8 @@ def align(starts: Sequence[float], firsts: Sequence[float], offset: float | None
 
 
 def _nearest(starts: Sequence[float], firsts: Sequence[float], offset: float) -> tuple[float, list[tuple[int, int]]]:
-    """All of `starts` with partners among `firsts`, in order, so that the sum of distances [s] is least."""
-    costs = [[0.0] * (len(firsts) + 1)]  # costs[i][j]: the first i starts within the first j firsts
+    """Pairs all of `starts` with some of `firsts`, in order, with the least sum of distances [s]."""
+    costs = [[0.0] * (len(firsts) + 1)]  # costs[i][j]: of the first i starts among the first j firsts
     for i, start in enumerate(starts):
         row = [float("inf")] * (len(firsts) + 1)
         for j in range(i, len(firsts)):

@@ -1,4 +1,4 @@
-"""Did the wire carry what was asked, and do client and capture tell one story? Pure."""
+"""Did the packets have the requested options, and do client and capture agree? Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIC_V1 = "0x00000001"
 
 
 def handshake_of(connection: Connection) -> Handshake | None:
-    """What SYN and SYN-ACK carried, None for QUIC or where the SYN was not captured."""
+    """The options of SYN and SYN-ACK; None for QUIC, or if the SYN was not captured."""
     if connection.protocol != Transport.TCP or connection.syn_ns is None:
         return None
     answered = connection.syn_ack_ns is not None
@@ -54,7 +54,7 @@ class Treatment(NamedTuple):
     """The verdict on one download."""
 
     ok: bool | None
-    """Whether the wire carried what was asked; None where nothing can tell."""
+    """Whether the packets had the requested options; None if that cannot be determined."""
     reason: TreatmentReason | None = None
     """The first reason why it is not true."""
     detail: str | None = None
@@ -64,13 +64,13 @@ class Treatment(NamedTuple):
 def judge_treatment(
     download: Download, connection: Connection | None, *, lost: str | None = None, clock_s: float = 0.0
 ) -> Treatment:
-    """Whether the wire carried what was asked, and why not.
+    """Whether the packets had the requested options, and why not.
 
-    For QUIC the client's own account counts, as transport parameters are encrypted in the capture.
+    For QUIC the client's data is used, as transport parameters are encrypted in the capture.
 
     Args:
-        lost: why the capture does not have everything, where it does not.
-        clock_s: what the capture's clock is ahead of the client's.
+        lost: why the capture is incomplete, if it is.
+        clock_s: by how much the capture's clock is ahead of the client's.
     """
     if download.transport == Transport.QUIC:
         return _judge_quic(download)
@@ -103,7 +103,7 @@ def _unproven(detail: str) -> Treatment:
 
 
 def wire_of(download: Download, connection: Connection) -> Wire | None:
-    """What is known of the connection at both ends, None for QUIC or where the SYN was not captured."""
+    """What is known of the connection at both ends; None for QUIC, or if the SYN was not captured."""
     client = handshake_of(connection)
     if client is None:
         return None
@@ -121,7 +121,7 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
 
 
 def _at_server(told: Mapping[str, Any]) -> Handshake | None:
-    """The handshake by the account of the server's end; None where no SYN arrived there."""
+    """The handshake as seen at the server's end; None if no SYN arrived there."""
     syn, synack = told.get("syn"), told.get("synack")
     if syn is None:
         return None
@@ -146,19 +146,19 @@ def _at_server(told: Mapping[str, Any]) -> Handshake | None:
 
 def _judge_quic(download: Download) -> Treatment:
     if download.transport_detail is None or download.connect_s is None:
-        return _unproven("the client gave no account of a connection")
+        return _unproven("the client reported no connection")
     version = json.loads(download.transport_detail).get("version")
     if version != QUIC_V1 or download.alpn != "h3":
-        said = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was asked"
+        said = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was requested"
         return Treatment(False, TreatmentReason.QUIC_VERSION, said)
     return Treatment(True)
 
 
 def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -> str | None:
-    """Where client and capture contradict each other, None where they tell the same story.
+    """How client and capture contradict each other; None if they agree.
 
     The last data byte reaches the kernel, and the capture, before the client can have read it: a client that is earlier
-    by more than the slack is wrong. One that is later was held up (see `disturbance`).
+    by more than the tolerance is wrong. One that is later was delayed (see `disturbance`).
     """
     if not _has_all(download, connection):
         return None
@@ -181,7 +181,7 @@ def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -
 def disturbance(
     download: Download, connection: Connection | None, *, clock_s: float = 0.0
 ) -> tuple[HostDisturbance, str] | None:
-    """What the host did to the download, and in words; None where nothing shows."""
+    """How the host disturbed the download, and a description; None if it did not."""
     if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
         return None
     if not _has_all(download, connection) or connection.response_last_ns is None:
@@ -189,7 +189,7 @@ def disturbance(
     late_s, slack_s = _late_s(download, connection, clock_s)
     if late_s <= slack_s:
         return None
-    return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it had come"
+    return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it arrived"
 
 
 def _has_all(download: Download, connection: Connection) -> bool:
@@ -198,7 +198,7 @@ def _has_all(download: Download, connection: Connection) -> bool:
 
 
 def _late_s(download: Download, connection: Connection, clock_s: float) -> tuple[float, float]:
-    """How much later the client has the last byte than the capture, and by how much they may differ [s]."""
+    """How much later the client has the last byte than the capture, and the tolerance [s]."""
     seen_s = (connection.response_last_ns or 0) / 1e9 - download.started_at - clock_s
     took_s = download.last_byte_s or 0.0
     return took_s - seen_s, max(STORY_SLACK_S, STORY_SLACK_SHARE * took_s)

@@ -1,4 +1,4 @@
-"""From the connections of a capture and the downloads in it to rows. Pure: the same input gives the same rows."""
+"""Connections of a capture and its downloads -> rows. Pure: the same input gives the same rows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENGINE = f"upshift {upshift.__version__}, upshift-native {upshift_native.__version__}"
-"""What makes these rows: stored with each."""
+"""Versions of the programs that make these rows; stored in each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """What inspection says of one download."""
+    """The rows of one download."""
 
     download: Download
-    """With its treatment, and what the host did to it."""
+    """The download with its treatment, and any disturbance by the host."""
     kpis: Mapping[str, Value] | None
-    """A row of `kpis`; None where no connection is known to be this download's."""
+    """A row of `kpis`; None if no connection is known to belong to this download."""
 
 
 def inspect_run(
@@ -44,7 +44,7 @@ def inspect_run(
 
     Args:
         connections: those in its capture.
-        lost: why the capture does not have everything, where it does not.
+        lost: why the capture is incomplete, if it is.
     """
     downloads = with_identity(downloads)
     matched = match(downloads, connections)
@@ -75,8 +75,8 @@ def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
 
 
 def with_account(connection: Connection, download: Download) -> Connection:
-    """A QUIC connection with what only the client knows: the body (retransmissions are invisible in a capture), what it
-    sent and took for lost, and how often the server said that a window held it back."""
+    """A QUIC connection with data that only the client has: the body (retransmissions are invisible in a capture), its
+    sent and lost packets, and how often the server reported that it was blocked by flow control."""
     told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
     blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
     return replace(

@@ -102,7 +102,7 @@ def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
     }
 
 
-_REMEDY = "give the same command again; if upshift lab status shows the lab, bring it down before"
+_REMEDY = "run the same command again; if upshift lab status shows the lab, bring it down before"
 
 
 class Emulator:
