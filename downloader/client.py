@@ -57,10 +57,10 @@ class DownloadRequest:
     address: str
     """Where to get it: the freshly resolved address. Nothing else is contacted."""
     port: int
-    ca_file: Path | None
-    """Certificates to trust; None for the system's own."""
+    ca_file: Path
+    """Certificates to trust, the same for all clients of a campaign."""
     budget_s: float
-    """Time from the start of connecting; then the download is censored."""
+    """Time from the first packet; then the download is censored."""
     max_bytes: int | None
     """Body bytes; then the download is censored."""
     user_agent: str
@@ -77,6 +77,7 @@ class ClientResult:
     failure: Failure | None
     failure_detail: str | None
     started_at: float
+    setup_s: float | None = None
     client_version: str | None = None
     http_status: int | None = None
     http_version: str | None = None
@@ -118,9 +119,8 @@ class AnswerError(ValueError):
 def common_arguments(request: DownloadRequest) -> list[str]:
     """The arguments that all of our programs share; options become `--name-with-dashes`."""
     arguments = ["--url", request.url, "--address", request.address, "--port", str(request.port)]
-    if request.ca_file is not None:
-        arguments += ["--ca", str(request.ca_file)]
-    arguments += ["--budget-s", f"{request.budget_s:.3f}", "--user-agent", request.user_agent]
+    arguments += ["--ca", str(request.ca_file), "--budget-s", f"{request.budget_s:.3f}"]
+    arguments += ["--user-agent", request.user_agent]
     if request.max_bytes is not None:
         arguments += ["--max-bytes", str(request.max_bytes)]
     for prefix in request.allowed:
@@ -203,6 +203,20 @@ def _number(name: str, value: float, *, as_float: bool) -> float:
     if not (math.isfinite(value) and 0 <= value < 1 << 62):
         raise AnswerError(f"the answer's {name} is out of range")
     return float(value) if as_float else value
+
+
+def with_setup(result: ClientResult, *, called_at: float) -> ClientResult:
+    """The answer with its set-up time: from the call to the first packet, where there was one.
+
+    Whoever calls knows when; a program cannot, as its start is a part of it.
+
+    Args:
+        called_at: Unix time of the call, by the clock of `started_at`.
+    """
+    setup_s = result.started_at - called_at
+    if result.failure is Failure.ADDRESS_REFUSED or setup_s < 0:  # no packet left, or the host's clock was set
+        return replace(result, setup_s=None)
+    return replace(result, setup_s=round(setup_s, 6))
 
 
 def crashed(stderr: str, *, why: str, started_at: float, request: DownloadRequest) -> ClientResult:

@@ -367,7 +367,7 @@ class Wire:
 class Download:
     """One download of one file with one configuration: one row of a `downloads` file.
 
-    Columns named `*_s` that mark a moment count from `started_at`, the start of connecting; None: not reached.
+    Columns named `*_s` that mark a moment count from `started_at`, the first packet; None: not reached.
     """
 
     campaign: str
@@ -395,7 +395,10 @@ class Download:
     attempts: int
     """Number of attempts of the measurement run, this one included (1 to 3)."""
     started_at: float
-    """When the client started to connect."""
+    """When the client sent its first packet (SYN, Initial). All other times of the download count from here."""
+    setup_s: float | None
+    """From the call of the client to its first packet: start of the program, arguments, certificates. No other time has
+    a part of it. None where no packet was sent."""
     outcome: str
     """One of `Outcome`."""
     failure: str | None

@@ -62,6 +62,9 @@ class Campaign:
     """Name or path of the lab's topology, as it is written (see `topology`); None for real vantage points."""
     targets: str
     """`lab`, or the path of a CSV or Parquet file."""
+    ca_file: str | None
+    """Bundle of the certificates that all clients trust, as it is written; None for the lab's own, or this host's
+    (see `downloader.campaign.trust`)."""
     vantage_points: tuple[str, ...]
     """Empty for all that there are."""
     allowed_prefixes: tuple[IPNetwork, ...]
@@ -169,6 +172,7 @@ class _File:
     name: str
     targets: str
     lab: str | None = None
+    ca_file: str | None = None
     vantage_points: list[str] = field(default_factory=list)
     allowed_prefixes: list[str] = field(default_factory=list)
     nameservers: list[str] = field(default_factory=list)
@@ -202,6 +206,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         path=path,
         lab=entry.lab,
         targets=entry.targets,
+        ca_file=entry.ca_file,
         vantage_points=tuple(entry.vantage_points),
         allowed_prefixes=parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
         or ANYWHERE,

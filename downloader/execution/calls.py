@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed
+from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
 from upshift.errors import PlaceError
 from upshift.scrub import scrub
 from upshift.system.place import Place
@@ -192,7 +192,7 @@ class Caller:
         if reply.returncode != 0:
             return crashed(reply.stderr, why=_ending(reply.returncode), started_at=began, request=request)
         try:
-            return client.parse(reply.stdout)
+            return with_setup(client.parse(reply.stdout), called_at=began)
         except AnswerError as error:
             return crashed(reply.stderr, why=str(error), started_at=began, request=request)
 

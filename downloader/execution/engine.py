@@ -14,6 +14,7 @@ from downloader import clients
 from downloader.campaign.apply import settings_for
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
+from downloader.campaign.trust import trusted
 from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, Resolution, StoppedError
 from downloader.execution.capture import Capture, Captured
@@ -99,6 +100,7 @@ class Worker:
     ) -> None:
         self.campaign, self.place, self.journal = campaign, place, journal
         self._runs = {run.number: run for run in runs}
+        self.ca_file = trusted(campaign, place)
         self._out, self._turns, self._progress, self._stop = out, turns, progress, stop
         self._folder = out / "vantage" / place.name / "captures"
         counts = journal.counts()
@@ -264,7 +266,7 @@ class _Attempt:
                 url=target.url,
                 address=goal.address,
                 port=self._port,
-                ca_file=self._place.ca_file,
+                ca_file=self._worker.ca_file,
                 budget_s=self._budget_s,
                 max_bytes=self._campaign.max_bytes,
                 user_agent=self._campaign.user_agent,

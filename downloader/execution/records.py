@@ -50,6 +50,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         position=planned.position,
         attempts=planned.attempt,
         started_at=result.started_at,
+        setup_s=result.setup_s,
         outcome=result.outcome,
         failure=result.failure,
         failure_detail=result.failure_detail,

@@ -15,6 +15,7 @@ from downloader import clients
 from downloader.campaign.campaign import Campaign, plan_hash
 from downloader.campaign.plan import PlannedRun, make_plan
 from downloader.campaign.targets import check_targets
+from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Turns, Worker
@@ -94,6 +95,7 @@ def run_campaign(
     if not places:
         raise UsageError("no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
     check_clients(campaign)
+    check_trust(campaign)
     check_targets(targets, where=campaign.targets)
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working folder
@@ -144,10 +146,11 @@ def _open_journals(
     journals: dict[str, Journal] = {}
     try:
         for name, place in places.items():
+            trust = describe_trust(trusted(campaign, place))
             plan = _plan(campaign, targets, places, name)
             journals[name] = Journal.open(out / "vantage" / name, plan, plan_hash=digest)
             journals[name].set_meta("campaign", json.dumps(campaign.description()))
-            environment = {**place.environment(), "python_packages": _versions(campaign)}
+            environment = {**place.environment(), "python_packages": _versions(campaign), "trust": trust}
             journals[name].set_meta("environment", json.dumps(environment, default=str))
     except BaseException:
         for journal in journals.values():

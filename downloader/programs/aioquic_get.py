@@ -8,6 +8,7 @@ datagram, which matters because this client is limited by its processor time. No
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import select
 import socket
 import ssl
@@ -17,12 +18,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - pyOpenSSL would import it within the handshake
+import service_identity
+from aioquic import tls
 from aioquic._buffer import Buffer
 from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection, H3Stream
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
+from OpenSSL import crypto
 
 from downloader.programs.common import (
     Document,
@@ -30,6 +35,7 @@ from downloader.programs.common import (
     WrongUseError,
     argument_parser,
     classify_os_error,
+    no_certificates,
     options_from,
 )
 from upshift.domain import Failure, Outcome
@@ -69,13 +75,59 @@ class _Http3(H3Connection):
         pass
 
 
+class _Connection(RememberingConnection):
+    """Verifies the server with certificates that are loaded already; aioquic reads its file within the handshake."""
+
+    def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:
+        self._trusted = trusted
+        super().__init__(configuration=configuration)
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        context, check_signature = self.tls, self.tls._client_handle_certificate_verify
+
+        def handle(message: Buffer) -> None:
+            check_signature(message)
+            _verify(context, self._trusted)
+
+        context._client_handle_certificate_verify = handle  # type: ignore[method-assign, assignment]
+
+
+def _verify(context: tls.Context, trusted: crypto.X509Store) -> None:
+    """Whether the server's certificate is for its name, and issued by a trusted authority. Raises an alert."""
+    leaf, name = context._peer_certificate, context._server_name
+    assert leaf is not None and name is not None  # noqa: S101 - the message with the certificate came before
+    match = service_identity.cryptography
+    try:
+        if _is_address(name):
+            match.verify_certificate_ip_address(leaf, name)
+        else:
+            match.verify_certificate_hostname(leaf, name)
+        chain = [crypto.X509.from_cryptography(issuer) for issuer in context._peer_certificate_chain]
+        crypto.X509StoreContext(trusted, crypto.X509.from_cryptography(leaf), chain).verify_certificate()
+    except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
+        raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
+    except crypto.X509StoreContextError as error:
+        raise tls.AlertBadCertificate(str(error)) from error
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class _Download:
     """State of one download."""
 
-    def __init__(self, document: Document, sock: socket.socket, configuration: QuicConfiguration) -> None:
+    def __init__(
+        self, document: Document, sock: socket.socket, configuration: QuicConfiguration, trusted: crypto.X509Store
+    ) -> None:
         self.document = document
         self.sock = sock
-        self.quic = RememberingConnection(configuration=configuration)
+        self.quic = _Connection(configuration, trusted)
         self.http: _Http3 | None = None
         self.stream: int | None = None
         self.received = 0
@@ -84,7 +136,11 @@ class _Download:
         """From the first packet to the last byte, a failure, or the end of the budget."""
         address = self.sock.getpeername()
         self.quic.connect(address, now=time.monotonic())
-        self._send()
+        first, *more = [data for data, _ in self.quic.datagrams_to_send(now=time.monotonic())]
+        self.document.start()
+        self.sock.send(first)
+        for data in more:
+            self.sock.send(data)
         while not self.document.is_over:
             timer = self.quic.get_timer()
             wake = self.document.deadline if timer is None else min(timer, self.document.deadline)
@@ -233,18 +289,25 @@ def _open_socket(options: Options) -> socket.socket:
 
 
 def _configuration(options: Options, max_data: int, max_stream_data: int) -> QuicConfiguration:
-    configuration = QuicConfiguration(
+    return QuicConfiguration(
         alpn_protocols=H3_ALPN,
         is_client=True,
         idle_timeout=options.budget_s + 5,  # the budget decides, not the idle timer
         max_data=max_data,
         max_stream_data=max_stream_data,
         server_name=options.host,
-        verify_mode=ssl.CERT_REQUIRED,
+        verify_mode=ssl.CERT_NONE,  # `_Connection` verifies
     )
-    if options.ca:
-        configuration.load_verify_locations(cafile=options.ca)
-    return configuration
+
+
+def _trusted(options: Options) -> crypto.X509Store:
+    """The certificates to trust, loaded before the clock starts. Raises WrongUseError."""
+    store = crypto.X509Store()
+    try:
+        store.load_locations(options.ca)
+    except crypto.Error:
+        raise no_certificates(options) from None
+    return store
 
 
 _SO_MEMINFO, _DROPS = 55, 8
@@ -270,12 +333,12 @@ def _facts(download: _Download) -> dict[str, Any]:
 
 
 def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data: int = WINDOW_BYTES) -> Document:
-    """One download; whatever happens is in the document."""
+    """One download; whatever happens is in the document. Raises WrongUseError for certificates that cannot be read."""
     document = Document("aioquic", "aioquic", options)
     if document.refused():
         return document
+    trusted = _trusted(options)
     configuration = _configuration(options, max_data, max_stream_data)
-    document.start()
     try:
         sock = _open_socket(options)
     except OSError as error:
@@ -284,7 +347,7 @@ def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data:
     with sock:
         values = document.values
         values["local_ip"], values["local_port"] = sock.getsockname()[:2]
-        state = _Download(document, sock, configuration)
+        state = _Download(document, sock, configuration, trusted)
         try:
             state.run()
         except OSError as error:
@@ -311,10 +374,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         options = options_from(arguments)
+        document = download(options, max_data=arguments.max_data, max_stream_data=arguments.max_stream_data)
     except WrongUseError as error:
         sys.stderr.write(f"aioquic_get: {error}\n")
         return 2
-    download(options, max_data=arguments.max_data, max_stream_data=arguments.max_stream_data).print()
+    document.print()
     return 0
 
 

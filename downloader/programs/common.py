@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ from upshift.domain import Failure, Outcome
 from upshift.errors import UpshiftError
 from upshift.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
 from upshift.scrub import scrub
+from upshift.system.trust import system_bundle
 
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}
@@ -59,7 +59,7 @@ class Options:
     path: str
     address: str
     port: int
-    ca: str | None
+    ca: str
     budget_s: float
     max_bytes: int | None
     user_agent: str
@@ -73,7 +73,7 @@ def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--address", required=True, help="IP address to get it from; nothing is looked up")
     parser.add_argument("--port", type=int, help="port (default: the URL's, else 443)")
     parser.add_argument("--ca", help="PEM file with the trusted CA certificates (default: the system's)")
-    parser.add_argument("--budget-s", type=float, default=30.0, help="time from the start of connecting [s]")
+    parser.add_argument("--budget-s", type=float, default=30.0, help="time from the first packet [s]")
     parser.add_argument("--max-bytes", type=int, help="body bytes after which the download is censored")
     parser.add_argument("--user-agent", default="upshift")
     parser.add_argument("--allow", action="append", metavar="PREFIX", help="may be repeated; others get no packet")
@@ -88,12 +88,11 @@ def options_from(arguments: argparse.Namespace) -> Options:
         host = parts.hostname
         address = str(ipaddress.ip_address(arguments.address))
         allowed = parse_prefixes(",".join(arguments.allow), where="--allow") if arguments.allow else ANYWHERE
+        ca = arguments.ca or str(system_bundle())
     except (ValueError, UpshiftError) as error:
         raise WrongUseError(str(error)) from None
     if parts.scheme != "https" or not host:
         raise WrongUseError("--url must be https://HOST/PATH")
-    if arguments.ca and not Path(arguments.ca).is_file():
-        raise WrongUseError(f"certificate file not found: {scrub(arguments.ca)}")
     if not 0 < arguments.budget_s < 1e6 or not 0 < port < 65536:
         raise WrongUseError("--budget-s and --port must be positive")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -103,7 +102,7 @@ def options_from(arguments: argparse.Namespace) -> Options:
         path=path,
         address=address,
         port=port,
-        ca=arguments.ca,
+        ca=ca,
         budget_s=arguments.budget_s,
         max_bytes=arguments.max_bytes,
         user_agent=arguments.user_agent,
@@ -111,8 +110,13 @@ def options_from(arguments: argparse.Namespace) -> Options:
     )
 
 
+def no_certificates(options: Options) -> WrongUseError:
+    """What is wrong where a library cannot load the certificates; h3get has the same sentence."""
+    return WrongUseError(f"{scrub(options.ca)} is not a readable PEM file with CA certificates")
+
+
 class Document:
-    """The JSON document while it comes into being. Times count from `start`, which the first packet follows.
+    """The JSON document while it comes into being. Times count from `start`, right before the first packet.
 
     It also decides what a fault is called: docs/design/downloader.md has the table that all clients keep.
     """
@@ -142,18 +146,19 @@ class Document:
             "server_ip": options.address,
             "server_port": options.port,
             "client_cpu_s": None,
+            "started_at": time.time(),  # of a download that sends no packet
         }
-        self.start()
+        self._cpu: float | None = None
 
     def start(self) -> None:
-        """The start of connecting: all times count from here."""
-        self.values["started_at"] = time.time()
-        self._start = time.monotonic()
+        """The clock's start. The system call that sends the first packet (connect, sendto) must come next."""
         self._cpu = _cpu_s()
+        self._start = time.monotonic()
+        self.values["started_at"] = time.time()
 
     @property
     def elapsed_s(self) -> float:
-        """Time since the start of connecting."""
+        """Time since the clock's start."""
         return time.monotonic() - self._start
 
     @property
@@ -169,7 +174,7 @@ class Document:
         """Says how it ended."""
         self.is_over = True
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
-        if self.values["client_cpu_s"] is None:
+        if self._cpu is not None and self.values["client_cpu_s"] is None:
             self.values["client_cpu_s"] = round(_cpu_s() - self._cpu, 6)
 
     def fail(self, failure: Failure, detail: str | None = None) -> None:

@@ -7,6 +7,7 @@ TLS resumption, no proxies from the environment. The body is hashed and thrown a
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401 - `ssl` would import it with the first host name, after the first packet
 import errno
 import http.client
 import select
@@ -38,6 +39,7 @@ from downloader.programs.common import (
     argument_parser,
     causes,
     classify_os_error,
+    no_certificates,
     options_from,
 )
 from upshift.domain import Failure, Outcome
@@ -82,7 +84,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library ships no types
-    """A connection that tells when TCP and when TLS was ready."""
+    """A connection that starts the clock with its SYN, and tells when TCP and when TLS was ready."""
 
     response_class = _Response
     document: Document
@@ -91,12 +93,20 @@ class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library
     kept: socket.socket | None = None
 
     def _new_conn(self) -> socket.socket:
-        sock: socket.socket = super()._new_conn()
-        self.observer = sock.dup()
-        # urllib3 sets TCP_NODELAY by default; a library that stops doing so must not change what is measured.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        values = self.document.values
-        self.document.mark("connect_s")
+        # urllib3's own would do more between our clock and its SYN, and set TCP_NODELAY only as long as it likes to.
+        values, goal = self.document.values, (self.dest_ip, self.port)
+        sock = socket.socket(socket.AF_INET6 if ":" in self.dest_ip else socket.AF_INET)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Repeated, because an exception is lost when the alarm rings inside a destructor.
+            signal.setitimer(signal.ITIMER_REAL, self.document.options.budget_s, 0.05)
+            self.document.start()
+            sock.connect(goal)
+            self.document.mark("connect_s")
+            self.observer = sock.dup()
+        except BaseException:
+            sock.close()
+            raise
         values["local_ip"], values["local_port"] = sock.getsockname()[:2]
         values["server_ip"], values["server_port"] = sock.getpeername()[:2]
         return sock
@@ -136,30 +146,43 @@ class _Manager(ForcedIPHTTPSPoolManager):  # type: ignore[misc]  # the library s
 class _Adapter(ForcedIPHTTPSAdapter):  # type: ignore[misc]  # the library ships no types
     """Requests to one address, on connections that keep time."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, document: Document, context: ssl.SSLContext) -> None:
+        self.document, self.context = document, context
         self.connections: list[_Connection] = []
         super().__init__(dest_ip=document.options.address, max_retries=0)
 
     def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **kwargs: Any) -> None:
-        context = create_urllib3_context()  # no tickets, no compression; a new one, so nothing can be resumed
-        context.sslsocket_class = _Socket
-        self.poolmanager = _Manager(
-            num_pools=connections, maxsize=maxsize, block=block, dest_ip=self.dest_ip, ssl_context=context, **kwargs
-        )
+        kwargs |= {"dest_ip": self.dest_ip, "ssl_context": self.context}
+        self.poolmanager = _Manager(num_pools=connections, maxsize=maxsize, block=block, **kwargs)
         self.poolmanager.document, self.poolmanager.connections = self.document, self.connections
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:  # noqa: ARG002
+        """Names no certificates: the context has them, and urllib3 would load them anew within the handshake."""
+        conn.cert_reqs = "CERT_REQUIRED"
+
+
+def tls_context(options: Options) -> ssl.SSLContext:
+    """What TLS needs, certificates included: loaded before the clock starts. Raises WrongUseError."""
+    context = create_urllib3_context()  # no tickets, no compression; a new one, so nothing can be resumed
+    context.sslsocket_class = _Socket
+    try:
+        context.load_verify_locations(cafile=options.ca)
+    except OSError:  # which ssl.SSLError is
+        raise no_certificates(options) from None
+    return context
 
 
 @contextlib.contextmanager
-def time_budget(document: Document) -> Iterator[None]:
-    """Raises BudgetSpentError in the block when the budget ends, even out of a blocking system call."""
+def time_budget() -> Iterator[None]:
+    """Raises BudgetSpentError in the block when the alarm rings, even out of a blocking system call.
+
+    The alarm is set by `_Connection`, with the clock's start.
+    """
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise BudgetSpentError
 
     before = signal.signal(signal.SIGALRM, ring)
-    # Repeated, because an exception is lost when the alarm rings inside a destructor.
-    signal.setitimer(signal.ITIMER_REAL, max(document.deadline - time.monotonic(), 1e-6), 0.05)
     try:
         yield
     finally:
@@ -168,17 +191,16 @@ def time_budget(document: Document) -> Iterator[None]:
 
 
 def download(options: Options) -> Document:
-    """One download; whatever happens is in the document."""
+    """One download; whatever happens is in the document. Raises WrongUseError for certificates that cannot be read."""
     document = Document("requests", "requests", options, shaken="tls_s")
     if document.refused():
         return document
-    adapter = _Adapter(document)
+    adapter = _Adapter(document, tls_context(options))
     session = requests.Session()
     session.trust_env = False  # no proxies, no CA bundle, no .netrc of the environment
     session.mount("https://", adapter)
-    document.start()
     try:
-        with time_budget(document):
+        with time_budget():
             _get(session, document)
     except BudgetSpentError:
         if document.values["outcome"] != Outcome.OK:  # it rang on the way out
@@ -204,7 +226,6 @@ def _get(session: requests.Session, document: Document) -> None:
         headers=headers,
         stream=True,
         allow_redirects=False,
-        verify=options.ca or True,
     )
     values["http_version"] = {10: "1.0", 11: "1.1"}.get(response.raw.version, str(response.raw.version))
     document.take_headers(response.status_code, response.raw.headers.iteritems())
@@ -306,11 +327,11 @@ def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
     parser = argument_parser("requests_get", "One HTTPS download over TCP, one JSON document on standard output.")
     try:
-        options = options_from(parser.parse_args(argv))
+        document = download(options_from(parser.parse_args(argv)))
     except WrongUseError as error:
         sys.stderr.write(f"requests_get: {error}\n")
         return 2
-    download(options).print()
+    document.print()
     return 0
 
 

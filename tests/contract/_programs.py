@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from types import TracebackType
 from typing import Any
 
 import pytest
 
-from downloader.client import Client, ClientResult, DownloadRequest
+from downloader.client import Client, ClientResult, DownloadRequest, with_setup
 
 
 def require(client: Client) -> tuple[str, ...]:
@@ -39,15 +40,16 @@ class Programs:
     def call(self, client: Client, request: DownloadRequest) -> ClientResult:
         """One download."""
         command, arguments = require(client), client.arguments(request)
+        called_at = time.time()
         if not client.is_python:
             done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, done.stderr) == (0, "")
-            return client.parse(done.stdout)
+            return with_setup(client.parse(done.stdout), called_at=called_at)
         if client.program not in self._warm:
             self._warm[client.program] = self._start(client.program)
         answer = self._ask(self._warm[client.program], arguments)
         assert answer["returncode"] == 0, answer["stderr"]
-        return client.parse(answer["stdout"])
+        return with_setup(client.parse(answer["stdout"]), called_at=called_at)
 
     def _start(self, program: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-P", "-m", "downloader.programs.warm", program]

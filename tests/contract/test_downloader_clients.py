@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aioquic.tls import Group
 
 from downloader import clients
-from downloader.client import Client, ClientResult, DownloadRequest
+from downloader.client import Client, ClientResult, DownloadRequest, with_setup
 from tests.contract._client_hello import from_quic, from_tcp
 from tests.contract._programs import require
 from upshift.domain import Failure, Outcome, Transport
@@ -29,9 +31,10 @@ def client(request: pytest.FixtureRequest) -> Client:
 def call(client: Client, request: DownloadRequest) -> ClientResult:
     """Runs the client's program alone, as a person could."""
     command = [*require(client), *client.arguments(request)]
+    called_at = time.time()
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return client.parse(done.stdout)
+    return with_setup(client.parse(done.stdout), called_at=called_at)
 
 
 def ask(server: Any, path: str = "/file", **changes: Any) -> DownloadRequest:
@@ -49,12 +52,15 @@ def ask(server: Any, path: str = "/file", **changes: Any) -> DownloadRequest:
 
 
 def test_gets_the_file(client: Client, caddy: Any) -> None:
+    began = time.monotonic()
     result = call(client, ask(caddy))
+    took_s = time.monotonic() - began
     assert (result.outcome, result.failure_detail) == (Outcome.OK, None)
     assert (result.body_bytes, result.content_length, result.body_sha256) == (3_000_000, 3_000_000, caddy.sha256)
     assert (result.server_ip, result.server_port, result.local_ip) == ("127.0.0.1", caddy.port, "127.0.0.1")
     assert result.connect_s is not None and result.first_byte_s is not None and result.last_byte_s is not None
     assert 0 < result.connect_s <= (result.tls_s or result.connect_s) <= result.first_byte_s <= result.last_byte_s < 20
+    assert result.setup_s is not None and result.setup_s > 0 and result.setup_s + result.last_byte_s < took_s
     assert result.client_cpu_s is not None and result.client_cpu_s > 0
     assert result.local_port and result.client_version and result.tls_version == "TLSv1.3" and result.tls_cipher
     assert result.response_headers["server"] == "Caddy"
@@ -140,6 +146,7 @@ def test_no_packet_to_an_address_outside(client: Client, caddy: Any) -> None:
         with pytest.raises(TimeoutError):
             udp.recv(100)
     assert (result.outcome, result.failure) == (Outcome.FAILED, Failure.ADDRESS_REFUSED)
+    assert (result.setup_s, result.client_cpu_s) == (None, None), "nothing was sent, so nothing was timed"
 
 
 def test_the_environment_limits_too(client: Client, caddy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +174,20 @@ def test_help_and_wrong_use(client: Client) -> None:
         assert done.returncode == 2 and "Traceback" not in done.stderr and not done.stdout
 
 
-def test_a_missing_ca_file_is_wrong_use(client: Client, caddy: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["none.pem", "text.pem", "folder"])
+def test_an_unreadable_ca_file_is_wrong_use(client: Client, caddy: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "text.pem").write_text("no certificate")
+    (tmp_path / "folder").mkdir()
     command = require(client)
-    arguments = client.arguments(ask(caddy, ca_file=tmp_path / "none.pem"))
+    arguments = client.arguments(ask(caddy, ca_file=tmp_path / name))
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 2 and "none.pem" in done.stderr
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.endswith(f": {tmp_path / name} is not a readable PEM file with CA certificates\n"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_bundle_of_many(client: Client, caddy: Any, tmp_path: Path) -> None:
+    """Only the last authority of the bundle is the server's."""
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_bytes(b"".join([*(trustme.CA().cert_pem.bytes() for _ in range(5)), caddy.ca.read_bytes()]))
+    assert call(client, ask(caddy, ca_file=bundle)).outcome is Outcome.OK

@@ -137,6 +137,7 @@ def _check_account(result: ClientResult, row: Row) -> None:
     assert reached == sorted(reached) and all(0 < time <= row.budget_s + 0.2 for time in reached)
     assert (result.last_byte_s is not None) == (result.body_bytes > 0 or result.outcome is OK)
     assert (result.headers_s is None) == (result.http_status is None)
+    assert result.setup_s is not None and result.setup_s > 0
 
 
 def test_headers_that_are_kept(faulty: Faulty, programs: Programs) -> None:

@@ -81,10 +81,11 @@ from upshift.domain import Failure
 
 
 def download(options, document):
+    context = ssl.create_default_context(cafile=options.ca)
+    document.start()
     with socket.create_connection((options.address, options.port), options.budget_s) as raw:
         document.mark("connect_s")
         document.values["local_ip"], document.values["local_port"] = raw.getsockname()[:2]
-        context = ssl.create_default_context(cafile=options.ca)
         with context.wrap_socket(raw, server_hostname=options.host) as sock:
             document.mark("tls_s")
             asked = f"GET {options.path} HTTP/1.1\\r\\nHost: {options.host}\\r\\nConnection: close\\r\\n\\r\\n"

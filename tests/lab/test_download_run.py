@@ -166,7 +166,7 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
             continue
         assert row.capture and (tmp_path / row.capture).is_file()
         assert (row.capture_dropped, row.body_bytes, row.attempts) == (0, SIZE, 1)
-        assert row.dns_s and row.last_byte_s and row.client_cpu_s
+        assert row.dns_s and row.last_byte_s and row.client_cpu_s and row.setup_s
         assert row.cnames == ('["edge.example"]' if row.domain == "alias.example" else "[]")
         assert row.connect_s and row.headers_s and row.first_byte_s
         assert row.connect_s < row.headers_s <= row.first_byte_s
@@ -179,9 +179,20 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
     with open_journals(tmp_path) as journals:
         document = environment(journals)
     assert document["vantage_points"]["A"]["python_packages"]["aioquic"]
+    trust = document["vantage_points"]["A"]["trust"]
+    assert (trust["path"], trust["certificates"]) == (str(world.ca), 1) and len(trust["sha256"]) == 64
     assert not list(tmp_path.glob("**/.*.part.pcap"))
     again = run(world, campaign(), [*targets, nothing], tmp_path)
     assert again.complete and recorded(tmp_path) == rows, "a finished campaign does nothing again"
+
+
+def test_all_clients_trust_the_bundle_of_the_campaign(world: World, tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    plan = from_document({**BASE, "ca_file": "other.pem"}, tmp_path / "test.toml")
+    run(world, plan, world.targets("a.example"), tmp_path / "out")
+    rows = recorded(tmp_path / "out")
+    assert [row.failure for row in rows] == [Failure.TLS_CERTIFICATE] * 5, [row.failure_detail for row in rows]
+    assert all(row.setup_s for row in rows)
 
 
 def test_the_aliases_of_a_name_are_kept(world: World, tmp_path: Path) -> None:

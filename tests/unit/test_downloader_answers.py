@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downloader import clients
-from downloader.client import AnswerError, ClientResult, DownloadRequest, common_arguments, crashed, parse_document
+from downloader.client import (
+    AnswerError,
+    ClientResult,
+    DownloadRequest,
+    common_arguments,
+    crashed,
+    parse_document,
+    with_setup,
+)
 from upshift.domain import Failure, Outcome
 from upshift.errors import UsageError
 from upshift.scrub import file_name, last_line, scrub
@@ -34,7 +43,7 @@ REQUEST = DownloadRequest(
     url="https://a.example/",
     address="127.0.0.1",
     port=443,
-    ca_file=None,
+    ca_file=Path("ca.pem"),
     budget_s=2.0,
     max_bytes=None,
     user_agent="u",
@@ -53,6 +62,14 @@ def test_a_good_answer() -> None:
     assert (result.outcome, result.last_byte_s, result.http_status) == (Outcome.OK, 1.0, 200)
     assert isinstance(result.last_byte_s, float)
     assert result.response_headers == {"server": "x [31my"}
+
+
+def test_set_up_time_is_what_lies_between_call_and_first_packet() -> None:
+    result = parse_document(json.dumps(OK))
+    assert with_setup(result, called_at=1.25).setup_s == 0.25
+    assert with_setup(result, called_at=2.0).setup_s is None, "the host's clock was set meanwhile"
+    refused = parse_document(json.dumps({**OK, "outcome": "failed", "failure": "address_refused"}))
+    assert with_setup(refused, called_at=1.25).setup_s is None, "no packet was sent"
 
 
 @given(st.text())
@@ -122,8 +139,8 @@ def test_file_names_stay_inside(text: str) -> None:
 
 
 def test_arguments() -> None:
-    assert common_arguments(REQUEST)[:6] == ["--url", "https://a.example/", "--address", "127.0.0.1", "--port", "443"]
-    assert "--ca" not in common_arguments(REQUEST)
+    told = ["--url", "https://a.example/", "--address", "127.0.0.1", "--port", "443", "--ca", "ca.pem"]
+    assert common_arguments(REQUEST)[:8] == told
 
 
 def test_client_options() -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
+from downloader.campaign.trust import check_trust, describe_trust, trusted
 from upshift.compose.run import run_file
 from upshift.domain import Target
 from upshift.errors import UsageError
 from upshift.files import store
 from upshift.paper import CONFIGURATIONS as PAPER
 from upshift.progress import show
+from upshift.system import trust
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -93,6 +97,47 @@ def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None
         run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
     assert not (tmp_path / "out").exists()
     assert campaign().description() == campaign().description() | {"lab": "anrw"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.pem", r"missing\.pem cannot be read \(No such file or directory\)"),
+        ("folder", r"folder cannot be read \(Is a directory\)"),
+        ("text.pem", r"text\.pem is not a PEM file with certificates"),
+        ("torn.pem", r"torn\.pem is not a PEM file with certificates"),
+    ],
+)
+def test_a_bundle_that_cannot_be_trusted_is_one_sentence(tmp_path: Path, name: str, said: str) -> None:
+    """A relative path starts at the campaign file; nothing is written and no lab brought up before it is read."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.pem").write_text("nothing")
+    (tmp_path / "torn.pem").write_bytes(trustme.CA().cert_pem.bytes()[:300])
+    path = tmp_path / "c.toml"
+    path.write_text(f'name = "c"\nlab = "small"\ntargets = "lab"\nca_file = "{name}"\n')
+    with show() as progress, pytest.raises(UsageError) as found:
+        run_file(path, tmp_path / "out", progress=progress)
+    where = re.escape(str(path))
+    assert re.fullmatch(rf"{where}: field ca_file: .*{said}; name a PEM file of CA certificates", str(found.value))
+    assert found.value.exit_code == 2 and not (tmp_path / "out").exists()
+
+
+def test_whom_clients_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The campaign's bundle, else the place's, else the system's."""
+    trustme.CA().cert_pem.write_to_path(tmp_path / "own.pem")
+    path, place = tmp_path / "c.toml", SimpleNamespace(ca_file=Path("/lab/ca.pem"))
+    named = from_document({**GOOD, "ca_file": "own.pem"}, path)
+    check_trust(named)
+    assert trusted(named, place) == tmp_path / "own.pem"
+    assert trusted(from_document(GOOD, path), place) == Path("/lab/ca.pem")
+    assert describe_trust(tmp_path / "own.pem")["certificates"] == 1
+    monkeypatch.setattr(trust, "SYSTEM_BUNDLES", (str(tmp_path / "none.pem"), str(tmp_path / "own.pem")))
+    host = from_document({"name": "c", "targets": "t.csv", "contact": "a@uni.edu", "vantage_points": ["A"]}, path)
+    assert trusted(host, SimpleNamespace(ca_file=None)) == tmp_path / "own.pem"
+    monkeypatch.setattr(trust, "SYSTEM_BUNDLES", ())
+    monkeypatch.setattr(trust.ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None))
+    with pytest.raises(UsageError, match=r"field ca_file: this host has no bundle of CA certificates; install"):
+        check_trust(host)
 
 
 def test_permutations() -> None:

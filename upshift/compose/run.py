@@ -11,6 +11,7 @@ from typing import Any
 
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.targets import load_targets
+from downloader.campaign.trust import check_trust
 from downloader.execution.run import RunSummary, check_clients, run_campaign
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
@@ -50,6 +51,7 @@ def run_file(
     if isolation is not None:
         campaign = replace(campaign, isolation=isolation)
     check_clients(campaign)  # before a lab is built
+    check_trust(campaign)
     with ExitStack() as stack:
         targets: Sequence[Target]
         truth: Mapping[str, Any] | None

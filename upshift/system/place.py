@@ -80,7 +80,7 @@ class Place(Protocol):
 
     @property
     def ca_file(self) -> Path | None:
-        """Certificates to trust; None for the system's own."""
+        """Certificates to trust where a campaign names none; None for the system's own."""
 
     @property
     def interface(self) -> str:

@@ -21,7 +21,7 @@ const COMMON_OPTIONS: &str = "\
   --address IP            where to fetch it; nothing is looked up in DNS
   --port N                port (default: the URL's, else 443)
   --ca FILE               PEM file with the trusted CA certificates (default: the system's)
-  --budget-s SECONDS      time from the start of connecting; then the download is censored (default 30)
+  --budget-s SECONDS      time from the first packet; then the download is censored (default 30)
   --max-bytes N           body bytes after which the download is censored (default: no limit)
   --user-agent TEXT       (default: upshift-PROGRAM/VERSION)
   --allow PREFIX          may be repeated; an address outside gets no packet. The comma-separated prefixes
@@ -105,7 +105,7 @@ pub struct Request {
     pub port: u16,
     /// PEM file of trusted CA certificates.
     pub ca: PathBuf,
-    /// From the start of connecting.
+    /// From the first packet.
     pub budget: Duration,
     /// Body bytes after which the download is censored.
     pub max_bytes: Option<u64>,

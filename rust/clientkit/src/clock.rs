@@ -1,10 +1,10 @@
-//! Time since the start of connecting, and the processor time that it took.
+//! Time since the first packet, and the processor time that it took.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Started with the first packet; all times of a document count from here.
+/// Started right before the system call that sends the first packet; all times of a document count from here.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// Unix time of the start, seconds.
@@ -17,12 +17,13 @@ impl Clock {
     /// Starts now.
     #[must_use]
     pub fn start() -> Self {
+        let cpu_at_start = process_cpu();
         Self {
             started_at: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |time| time.as_secs_f64()),
             start: Instant::now(),
-            cpu_at_start: process_cpu(),
+            cpu_at_start,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The JSON document: schema 1, the same for every Upshift client. Times are seconds since the start of connecting.
+//! The JSON document: schema 1, the same for every Upshift client. Times are seconds since the first packet.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ pub struct Record<F> {
     pub body_bytes: u64,
     /// Only of a complete body.
     pub body_sha256: Option<String>,
-    /// Unix time, seconds.
+    /// Unix time of the first packet, seconds; where none was sent, of the refusal.
     pub started_at: f64,
     /// Always null: the address is forced.
     pub dns_s: Option<f64>,
@@ -52,8 +52,8 @@ pub struct Record<F> {
     pub local_port: Option<u16>,
     pub server_ip: IpAddr,
     pub server_port: u16,
-    /// User and system time from the start of connecting to the end.
-    pub client_cpu_s: f64,
+    /// User and system time from the first packet to the end; null where none was sent.
+    pub client_cpu_s: Option<f64>,
     pub tls_version: Option<&'static str>,
     pub tls_cipher: Option<&'static str>,
     pub alpn: Option<String>,
@@ -94,7 +94,7 @@ impl<F> Record<F> {
             local_port: None,
             server_ip: request.address,
             server_port: request.port,
-            client_cpu_s: 0.0,
+            client_cpu_s: None,
             tls_version: None,
             tls_cipher: None,
             alpn: None,
@@ -209,6 +209,7 @@ mod tests {
         assert_eq!(document["server_ip"], "198.18.0.1");
         assert!(
             document["tcp"].is_null()
+                && document["client_cpu_s"].is_null()
                 && document["quic"].is_null()
                 && document["response_headers"].is_object()
         );

@@ -47,7 +47,7 @@ pub struct Response {
     pub headers: BTreeMap<String, String>,
     /// Bytes of the body so far.
     pub body_bytes: u64,
-    /// Since the start of connecting.
+    /// Since the first packet.
     pub headers_at: Option<Duration>,
     /// Of the body.
     pub first_byte_at: Option<Duration>,

@@ -91,11 +91,30 @@ impl<'a> Download<'a> {
 
     /// Runs until there is a verdict.
     fn run(&mut self) -> Verdict {
+        self.open()
+            .and_then(|()| self.rounds())
+            .unwrap_or_else(|errno| Verdict::of_errno(errno, self.connection.is_established()))
+    }
+
+    /// Sends the first datagram. Everything that it takes has been done when the clock starts.
+    fn open(&mut self) -> Result<(), Errno> {
+        let mut out = [0; SEND_SIZE];
+        match self.connection.send(&mut out) {
+            Ok((size, _)) => {
+                self.clock = Clock::start();
+                self.socket.send(&out[..size])
+            }
+            Err(error) => {
+                self.give_up(error);
+                Ok(())
+            }
+        }
+    }
+
+    fn rounds(&mut self) -> Result<Verdict, Errno> {
         loop {
-            match self.round() {
-                Ok(None) => {}
-                Ok(Some(verdict)) => return verdict,
-                Err(errno) => return Verdict::of_errno(errno, self.connection.is_established()),
+            if let Some(verdict) = self.round()? {
+                return Ok(verdict);
             }
         }
     }
@@ -155,12 +174,17 @@ impl<'a> Download<'a> {
                 Ok((size, _)) => self.socket.send(&out[..size])?,
                 Err(quiche::Error::Done) => return Ok(()),
                 Err(error) => {
-                    self.fault = Some(error);
-                    let _ = self.connection.close(false, 0x1, b""); // seen by `ended`
+                    self.give_up(error);
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// Closes for want of something to send; seen by `ended`.
+    fn give_up(&mut self, error: quiche::Error) {
+        self.fault = Some(error);
+        let _ = self.connection.close(false, 0x1, b"");
     }
 
     /// Moves HTTP/3 on: asks once the handshake is done, then reads.
@@ -335,7 +359,7 @@ impl<'a> Download<'a> {
         record.connect_s = self.connected_at.map(seconds);
         record.local_ip = Some(self.socket.local.ip());
         record.local_port = Some(self.socket.local.port());
-        record.client_cpu_s = seconds(cpu);
+        record.client_cpu_s = Some(seconds(cpu));
         record.tls_version = established.then_some("TLSv1.3"); // QUIC v1 knows no other
         record.tls_cipher = quic::tls_facts(&mut self.connection).0;
         record.alpn = (!alpn.is_empty()).then(|| one_line(&String::from_utf8_lossy(&alpn)));

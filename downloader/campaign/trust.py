@@ -1,0 +1,58 @@
+"""Whom the clients of a campaign trust: one bundle of certificates for all of them, always named explicitly.
+
+Left to themselves requests and aioquic would trust certifi's list, and quiche the system's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from downloader.campaign.campaign import Campaign
+from upshift.errors import UsageError
+from upshift.system.place import Place
+from upshift.system.trust import count_certificates, system_bundle
+
+
+def trusted(campaign: Campaign, place: Place) -> Path:
+    """The bundle for all downloads at a place: the campaign's, else the place's own (a lab has one), else the system's.
+
+    Raises:
+        UsageError: none is named, and this host has none.
+    """
+    if campaign.ca_file is not None:
+        return _named(campaign, campaign.ca_file)
+    return place.ca_file or _system(campaign)
+
+
+def check_trust(campaign: Campaign) -> None:
+    """Raises UsageError where the campaign's bundle is missing or holds no certificate, or the host has none to use."""
+    if campaign.ca_file is not None:
+        count_certificates(_named(campaign, campaign.ca_file), where=_field(campaign))
+    elif campaign.lab is None:
+        _system(campaign)
+
+
+def describe_trust(bundle: Path) -> dict[str, object]:
+    """What is stored of a bundle with the data. Raises UsageError where it cannot be read."""
+    count = count_certificates(bundle)
+    return {
+        "path": str(bundle),
+        "sha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
+        "certificates": count,
+    }
+
+
+def _named(campaign: Campaign, name: str) -> Path:
+    return (campaign.path.parent / name).absolute()  # programs of a place may have another working folder
+
+
+def _system(campaign: Campaign) -> Path:
+    try:
+        return system_bundle()
+    except UsageError as error:
+        raise UsageError(error.what, where=_field(campaign), remedy=error.remedy) from None
+
+
+def _field(campaign: Campaign) -> str:
+    return f"{campaign.path}: field ca_file"

@@ -1,0 +1,54 @@
+"""Which certificate authorities are trusted: one bundle for all clients of a campaign."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from upshift.errors import UsageError
+
+SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where distributions keep all trusted certificates in one file: Debian, Fedora, openSUSE, Alpine. h3get looks at the
+same places (rust/clientkit/src/arguments.rs)."""
+
+
+def system_bundle() -> Path:
+    """The system's bundle of trusted certificates (PEM), else the one of OpenSSL's default verify paths.
+
+    Raises:
+        UsageError: this host has none.
+    """
+    compiled_in = ssl.get_default_verify_paths().cafile  # None where there is no such file
+    for name in (*SYSTEM_BUNDLES, *([compiled_in] if compiled_in else [])):
+        if Path(name).is_file():
+            return Path(name)
+    raise UsageError("this host has no bundle of CA certificates", remedy="install ca-certificates, or name a PEM file")
+
+
+def count_certificates(bundle: Path, *, where: str | None = None) -> int:
+    """How many certificates a bundle holds; OpenSSL, which most clients use, reads it.
+
+    Args:
+        where: named in a fault in place of the bundle.
+
+    Raises:
+        UsageError: the file is missing, cannot be read, or is not PEM with certificates.
+    """
+    remedy = "name a PEM file of CA certificates"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        # Else OpenSSL would tell of a folder or an unreadable file in words of its own.
+        with bundle.open("rb"):
+            context.load_verify_locations(cafile=bundle)
+    except ssl.SSLError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{bundle} cannot be read ({error.strerror})", where=where, remedy=remedy) from None
+    if not (count := context.cert_store_stats()["x509"]):
+        raise UsageError(f"{bundle} is not a PEM file with certificates", where=where, remedy=remedy)
+    return count
