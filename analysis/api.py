@@ -1,4 +1,4 @@
-"""What the command line and `upshift.compose` ask of analysis: tables, figures and report of campaign folders."""
+"""Analysis as used by the command line and `upshift.compose`: tables, figures and report of campaign folders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = ("table1", "configurations", "table2", "dose")
 
 
 _WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why", "dose")
-"""Headings of the columns that hold words."""
+"""Headings of the text columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +44,17 @@ class Tables:
     configurations: tuple[ConfigurationRow, ...]
     table2: tuple[SpeedupRow, ...]
     dose: tuple[DoseRow, ...]
-    """Of all groups together."""
+    """For all groups together."""
 
     def groups(self) -> list[tuple[str, list[SpeedupRow]]]:
-        """Rows of Table 2 per group, one group named `` where there is no grouping."""
+        """Rows of Table 2 per group; without grouping, one group with an empty name."""
         groups: dict[str, list[SpeedupRow]] = {}
         for row in self.table2:
             groups.setdefault(row.group, []).append(row)
         return list(groups.items())
 
     def head(self) -> str:
-        """How many downloads are proven to have been treated as asked: it stands before everything else."""
+        """How many downloads have a proven treatment; printed first."""
         return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
 
     def csv(self, name: str) -> str:
@@ -84,7 +84,7 @@ class Tables:
         return "\n".join(parts)
 
     def files(self, suffix: str, names: Sequence[str] = TABLES) -> str:
-        """Tables as `csv` or `md`, an empty line between two."""
+        """Tables as `csv` or `md`, separated by empty lines."""
         return "\n".join(self.csv(name) if suffix == "csv" else self.markdown(name) for name in names)
 
     def document(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Tables:
         return {str(key): value for key, value in render.finite(document).items()}
 
     def write(self, folder: Path) -> list[Path]:
-        """Writes each table as .csv and .md, each file whole or not at all."""
+        """Writes each table as .csv and .md, atomically."""
         written = []
         with dataset.writing(folder):
             for name in TABLES:
@@ -123,7 +123,7 @@ class Tables:
         return written
 
     def show(self, stream: TextIO, names: Sequence[str] = TABLES) -> None:
-        """Prints tables for people, as wide as the terminal (120 columns where there is none)."""
+        """Prints the tables in the terminal's width (120 columns without a terminal)."""
         to = terminal.console(stream)
         terminal.print_line(to, self.head())
         to.print()
@@ -147,7 +147,7 @@ class Tables:
         full = render.configuration_cells(self.configurations)
         causes, rare = full[0].index("why"), full[0].index("CPU-bound")
         forms = (full, [line[:causes] for line in full], [line[:rare] for line in full])
-        title = "What became of the downloads of each configuration"
+        title = "Outcomes of the downloads of each configuration"
         if terminal.print_table(to, forms, title=title, words=_WORDS):
             for line in full[1:]:
                 if line[-1]:
@@ -174,7 +174,7 @@ class Tables:
 
     def _show_dose(self, to: Console) -> None:
         full = render.dose_cells(self.dose)
-        title = "Table 2 by dose: runs in which the option did something, and those in which it could not"
+        title = "Table 2 by dose: runs in which the option took effect, and those in which it could not"
         terminal.print_table(to, (full, [[line[0], *line[2:]] for line in full]), title=title, words=_WORDS)
 
 
@@ -206,7 +206,7 @@ def make_tables(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What `make_all` made."""
+    """The result of `make_all`."""
 
     tables: Tables
     figures: tuple[Path, ...]

@@ -1,4 +1,4 @@
-"""`upshift tables`, `figures`, `report`; `kpis` is found here too and lives in `analysis.captures.cli`.
+"""`upshift tables`, `figures`, `report`; `kpis` is in `analysis.captures.cli`.
 
 Heavy modules (numpy, pyarrow, matplotlib, jinja2) are imported when a command runs, so that `--help` is quick.
 """
@@ -104,8 +104,8 @@ def tables(
 
     A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
     high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none, and below 10 pairs there
-    are counts in place of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
-    By dose, each row of an option is split into the runs in which it did something (ECN: a mark was seen) and others.
+    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
+    By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
     Written to DIR/tables/: table1, configurations, table2 and dose as .csv and .md.
     """
     import sys
@@ -137,8 +137,8 @@ def tables(
 def figures(folders: Folders, unproven: Unproven = False, out: Out = None, as_json: AsJson = False) -> None:
     """Figures 1 to 3: CDFs of mean throughput [Mbit/s] and RTT [ms] per vantage point, configuration and provider.
 
-    Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok and proven to have been
-    treated as asked, warm-ups left out.
+    Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok with
+    proven treatment, without warm-ups.
     """
     from analysis.measures import dataset
     from analysis.measures import tables as counting

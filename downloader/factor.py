@@ -1,7 +1,7 @@
 """The kind `Factor`: a transport knob of the kernel, as a pure value.
 
 A factor says which levels it has, which kernel settings make a level, how a connection proves that a level was in
-force, and when the option did something. It touches nothing itself: `downloader.campaign.apply` merges the settings of
+force, and when the option took effect. It touches nothing itself: `downloader.campaign.apply` merges the settings of
 all factors, and the place in which a campaign runs applies them.
 """
 
@@ -41,7 +41,7 @@ class Factor:
     """(canonical level, connection) -> None where the wire carried what was asked, else the reason why it did not.
     The *first* SYN counts. A client that asked as told, and a server that did not agree, is a reason too."""
     dose: Dose | None = None
-    """When the option did something: a speed-up of 1 means little where it never could. None where nothing tells."""
+    """When the option took effect: a speed-up of 1 means little in runs in which it could not. None if unknown."""
     canonical: Callable[[str], str | None] | None = None
     """(text) -> canonical level, or None where there is no such level; left out, the levels are exactly `levels`."""
     accepts: str = ""

@@ -152,7 +152,7 @@ class Refutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dose:
-    """When an option did something in a download: where this KPI is above this number."""
+    """When an option took effect in a download: if this KPI is above this number."""
 
     kpi: str
     """A column of `kpis`."""

@@ -33,7 +33,7 @@ def kpis(
         list[Path],
         typer.Argument(
             metavar="FILE|DIR...",
-            help="pcap or pcapng, plain, gzip or zstd; of a directory every *.pcap, *.pcapng, *.cap, *.dmp below it.",
+            help="pcap or pcapng, plain, gzip or zstd; for a directory, every *.pcap, *.pcapng, *.cap, *.dmp below it.",
         ),
     ],
     as_json: Annotated[
@@ -58,17 +58,17 @@ def kpis(
 ) -> None:
     """KPIs of the TCP and QUIC connections in captures.
 
-    Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; what each KPI means is said below. A file that is cut
-    gives its rows and a warning; one that is not a capture gives an error and exit code 2.
+    Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; each KPI is explained below. A truncated file gives its
+    rows and a warning; one that is not a capture gives an error and exit code 2.
     """
     if out is not None and out.suffix != ".parquet":
         raise UsageError("-o writes a Parquet table", where=str(out), remedy="name FILE.parquet")
     if packets:
         if as_json or series:
-            what = "--packets gives one row per packet, --json and --series are about connections"
+            what = "--packets gives one row per packet, --json and --series are for connections"
             raise UsageError(what, where="--packets", remedy="leave one of them out")
         if len(captures) != 1:
-            raise UsageError("one row per packet is of one FILE", where="--packets", remedy="name one")
+            raise UsageError("--packets takes one FILE", where="--packets", remedy="name one")
         _packets(captures[0], out, rules)
         return
     if series and not as_json:
@@ -77,7 +77,7 @@ def kpis(
 
 
 def kpis_listing() -> dict[str, list[tuple[str, str]]]:
-    """The columns of `kpis.parquet`, what each means and where that is defined: for `upshift kpis --help`."""
+    """The columns of `kpis.parquet` with meaning and source, for `upshift kpis --help`."""
     from analysis.captures.kpis import ALL
 
     units = {"": "no unit", "1": "share, 0 to 1"}
@@ -118,7 +118,7 @@ def _packets(path: Path, out: Path | None, rules: RulesName) -> None:
 
 
 def _leave_quietly() -> None:
-    """The reader of standard output (`head`, say) has gone: nothing is wrong, and nothing more can be said."""
+    """The reader of standard output (e.g. `head`) has closed it: not an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(0)
 
@@ -173,7 +173,7 @@ def _connections(
 def _with_progress(
     paths: list[Path], *, rules: RulesName, series: bool, jobs: int | None
 ) -> Iterator[CaptureReader | UsageError]:
-    """Readers of the files; a bar for directories on a terminal, nothing where standard error is no terminal."""
+    """Readers of the files; with a progress bar for directories if standard error is a terminal."""
     from analysis.captures.scan import read_many
     from upshift.progress import show
 

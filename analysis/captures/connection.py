@@ -1,8 +1,8 @@
-"""The record of one connection as the Rust engine gives it: what every KPI is a pure function of.
+"""The record of one connection from the Rust engine; every KPI is a pure function of it.
 
-Times `*_ns` are ns, absolute ones since 1970-01-01 UTC by the capture's clock; sizes are bytes. None is "not in the
-capture" or "does not apply".
-`docs/design/kpi-engine.md` has the rules behind the numbers.
+Times `*_ns` are ns, absolute ones since 1970-01-01 UTC by the capture's clock; sizes are bytes. None means "not in
+the capture" or "does not apply".
+See `docs/design/kpi-engine.md` for the definitions.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ class Side:
     ip_bytes: int
     """IPv4 total length, IPv6 payload length + 40."""
     payload_bytes: int
-    """TCP or UDP payload, with what was sent again."""
+    """TCP or UDP payload, retransmissions included."""
     data_packets: int
     """Packets with payload."""
     largest_payload: int
     first_data_ns: int | None
     last_data_ns: int | None
     ect0_packets: int
-    """IP header says ECT(0)."""
+    """Packets with ECT(0) in the IP header."""
     ect1_packets: int
-    """IP header says ECT(1)."""
+    """Packets with ECT(1) in the IP header."""
     ce_packets: int
-    """IP header says Congestion Experienced."""
+    """Packets with Congestion Experienced in the IP header."""
     ecn_data_packets: int
-    """Packets with payload whose IP header says ECT(0), ECT(1) or Congestion Experienced."""
+    """Packets with payload and ECT(0), ECT(1) or Congestion Experienced in the IP header."""
     ece_packets: int
-    """Segments with ECE, SYNs apart; no congestion signal once accurate ECN is negotiated."""
+    """Segments with ECE, without SYNs; not a congestion signal if accurate ECN is negotiated."""
     cwr_packets: int
-    """Segments with CWR, SYNs apart; likewise."""
+    """Segments with CWR, without SYNs; likewise."""
     ae_packets: int
-    """Segments with AE, SYNs apart."""
+    """Segments with AE, without SYNs."""
     acc_ecn_option: bool
     """A segment had an AccECN option (RFC 9768, section 3.2.3)."""
     syn_packets: int
@@ -57,15 +57,15 @@ class Side:
     timestamps: bool | None
     """Timestamps in the first SYN."""
     largest_window: int
-    """Largest window that this side announced, as the wire means it: scaled where both SYNs have the option."""
+    """Largest window that this side announced, scaled if both SYNs have the option."""
     sack_segments: int
-    """Segments with SACK blocks, those with nothing but a D-SACK block apart."""
+    """Segments with SACK blocks, without those that have only a D-SACK block."""
     sack_blocks: int
     """SACK blocks, without D-SACK blocks."""
     dsack_blocks: int
     """D-SACK blocks (RFC 2883)."""
     ws_retransmission: int
-    """Segments by Wireshark's class, the most specific one each (see `ws_class`)."""
+    """Segments by Wireshark's class, each in the most specific one (see `ws_class`)."""
     ws_fast_retransmission: int
     ws_spurious_retransmission: int
     ws_out_of_order: int
@@ -75,26 +75,26 @@ class Side:
     ws_zero_window_probe: int
     ws_zero_window_probe_ack: int
     ws_zero_window: int
-    """Segments with `tcp.analysis.zero_window`: a count, no class; so are the four below."""
+    """Segments with `tcp.analysis.zero_window`: a count, not a class; so are the four below."""
     ws_window_full: int
     ws_window_update: int
     ws_lost_segment: int
     ws_acked_unseen: int
     true_new: int
-    """Segments by what really happened (see `true_class`)."""
+    """Segments by what actually happened (see `true_class`)."""
     true_retransmission: int
     true_reordered: int
     true_duplicate: int
     true_keep_alive: int
     true_out_of_window: int
     retransmitted_bytes: int
-    """Payload that was sent again."""
+    """Retransmitted payload."""
     retransmitted_ip_bytes: int
-    """IP bytes of packets that only brought what was sent before, and such payload of others."""
+    """IP bytes of packets with only retransmitted payload, and the retransmitted payload of others."""
     missing_bytes: int
-    """Gaps that nothing filled until the capture ended."""
+    """Gaps that were not filled before the capture ended."""
     truth_by_ip_id: int
-    """Verdicts on segments behind others by evidence: IP-ID order, TSval order, bytes seen before, time."""
+    """Classified out-of-order segments by evidence: IP-ID order, TSval order, bytes seen before, time."""
     truth_by_tsval: int
     truth_by_seen: int
     truth_by_time: int
@@ -108,7 +108,7 @@ class Side:
     rtt_ts_p99_ns: float | None
     rtt_ts_max_ns: int | None
     rtt_ack_count: int
-    """Times from this side's segments to the ACKs that end at them; none of segments sent again or held up by a gap."""
+    """Times from this side's segments to the ACKs that end at them; without retransmitted segments, or behind a gap."""
     rtt_ack_min_ns: int | None
     rtt_ack_mean_ns: float | None
     rtt_ack_p50_ns: float | None
@@ -120,7 +120,7 @@ class Side:
     flight_lower_mean: float | None
     flight_upper_mean: float | None
     window_limited_share: float | None
-    """Share of those whose upper bound came within two of the largest segments of the window."""
+    """Those of them whose upper bound was within two of the largest segments of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +138,17 @@ class Connection:
     server_ip: str
     server_port: int
     client_known: bool
-    """Whether the handshake told who the client is; else it was guessed from the port numbers."""
+    """Whether the handshake identified the client; else it was guessed from the port numbers."""
     first_ns: int
     """Earliest packet."""
     last_ns: int
     """Latest packet."""
     backwards_packets: int
-    """Packets with a time before that of their predecessor: the capture's clock went back."""
+    """Packets with a time before that of their predecessor: the capture's clock went backwards."""
     truncated: bool
-    """The capture file is cut or damaged: the connection may have had more packets."""
+    """The capture file is truncated or damaged: the connection may have had more packets."""
     gro: bool
-    """Some packets are larger than the wire carries: the host merged them (GRO, LRO) or had not yet cut them (TSO)."""
+    """Some packets are larger than on the wire: the host merged them (GRO, LRO) or had not yet split them (TSO)."""
 
     syn_ns: int | None
     """First SYN."""
@@ -160,17 +160,17 @@ class Connection:
     syn_ack_answers_first_syn: bool | None
     """Whether the SYN-ACK echoes the TSval of the first SYN."""
     initial_rtt_ns: int | None
-    """Wireshark's iRTT: first segment that is an ACK and no SYN, minus the last SYN."""
+    """Wireshark's iRTT: first segment with ACK and without SYN, minus the last SYN."""
     ecn_requested: bool | None
     """The *first* SYN had ECE and CWR (RFC 3168, section 6.1.1)."""
     ecn_accepted: bool | None
-    """The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had asked."""
+    """The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it."""
     acc_ecn_requested: bool | None
     """The first SYN had AE, ECE and CWR (RFC 9768, section 3.1.1)."""
     acc_ecn_accepted: bool | None
-    """The SYN-ACK accepted accurate ECN: from then on ECE, CWR and AE are a counter."""
+    """The SYN-ACK accepted accurate ECN: from then on ECE, CWR and AE form a counter."""
     ecn_fallback: bool | None
-    """The first SYN asked for ECN and a later one before the SYN-ACK did not."""
+    """The first SYN requested ECN and a later one before the SYN-ACK did not."""
     sack_accepted: bool | None
     """Both SYNs permit SACK."""
     window_scale_accepted: bool | None
@@ -198,7 +198,7 @@ class Connection:
     """First 1-RTT packet of the client: it has the keys, so its handshake is complete."""
     quic_server_short_ns: int | None
     quic_spin_rtt_count: int | None
-    """Samples of the spin bit in the server's packets; 0 where it does not spin (RFC 9000, section 17.4)."""
+    """Samples of the spin bit in the server's packets; 0 if it does not spin (RFC 9000, section 17.4)."""
     quic_spin_rtt_min_ns: int | None
     quic_spin_rtt_mean_ns: float | None
     quic_spin_rtt_p50_ns: float | None
@@ -209,7 +209,7 @@ class Connection:
     """First data packet of the answer with the most bytes; TCP only."""
     response_last_ns: int | None
     response_bytes: int
-    """Its payload without what was sent again; TLS records and HTTP headers are in it."""
+    """Its payload without retransmissions; includes TLS records and HTTP headers."""
     response_first_bytes: int
     """Payload of its first packet."""
 
@@ -219,17 +219,17 @@ class Connection:
     """What the server sent."""
 
     body_bytes: int | None = None
-    """Bytes of the body by the client's account: the engine never knows them, whoever joins a download adds them."""
+    """Bytes of the body as reported by the client: not from the engine, but added when a download is joined."""
     quic_client_lost: int | None = None
-    """Packets that the client sent and took for lost, by its own account; likewise."""
+    """Packets that the client sent and declared lost, as reported by the client; likewise."""
     quic_data_blocked: int | None = None
-    """DATA_BLOCKED and STREAM_DATA_BLOCKED frames of the server, by the client's account; likewise."""
+    """DATA_BLOCKED and STREAM_DATA_BLOCKED frames of the server, as reported by the client; likewise."""
     series: Mapping[str, Any] | None = None
-    """Time series where they were asked for (see `docs/design/kpi-engine.md`)."""
+    """Time series, if requested (see `docs/design/kpi-engine.md`)."""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Connection:
-        """From a record of `upshift_native`. Raises TypeError where its fields are not ours."""
+        """From a record of `upshift_native`. Raises TypeError if its fields differ from this class's."""
         sides = {name: _filled(Side, record[name], {}) for name in ("client", "server") if name in record}
         made: Connection = _filled(cls, {**record, **sides}, _JOINED)
         return made
@@ -241,7 +241,7 @@ class Connection:
 
 
 _JOINED = {"body_bytes": None, "quic_client_lost": None, "quic_data_blocked": None, "series": None}
-"""Fields that the engine does not know, or gives only where they were asked for."""
+"""Fields that the engine does not set, or only on request."""
 
 
 def _filled(kind: Any, record: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
@@ -267,5 +267,5 @@ def _filled(kind: Any, record: Mapping[str, Any], defaults: Mapping[str, Any]) -
 
 @functools.cache
 def _setters(kind: Any) -> dict[str, Callable[[Any, Any], None]]:
-    """What sets each slot."""
+    """The setter of each slot."""
     return {name: vars(kind)[name].__set__ for name in kind.__slots__}

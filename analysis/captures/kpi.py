@@ -21,13 +21,13 @@ class Kpi:
     name: str
     """Column of `kpis.parquet` and key in JSON."""
     unit: str
-    """Unit, `` where it has none; `1` for shares."""
+    """Unit; empty without a unit, `1` for shares."""
     meaning: str
     """What it measures, in one paragraph."""
     source: str
-    """Where the definition comes from."""
+    """Source of the definition."""
     compute: Callable[[Connection], Value]
-    """The value, None where the capture cannot tell. The annotation of its result is the type of the column."""
+    """The value; None if it cannot be determined. The annotation of its result is the type of the column."""
 
     @property
     def kind(self) -> type:
@@ -71,5 +71,5 @@ def seconds_between(start_ns: int | None, end_ns: int | None) -> float | None:
 
 
 def megabits_per_second(size_bytes: float, duration_s: float | None) -> float | None:
-    """A rate in Mbit/s (10^6 bit/s), None where no time passed."""
+    """A rate [Mbit/s, 10^6 bit/s]; None if the time is 0."""
     return None if duration_s is None or duration_s <= 0 else size_bytes * 8 / duration_s / 1e6

@@ -1,4 +1,4 @@
-"""The table of KPIs in the documentation: `python -m analysis.captures.kpi_table` writes it anew."""
+"""The table of KPIs in the documentation: `python -m analysis.captures.kpi_table` writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The page with the table as it should be."""
+    """The page with the current table."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return before + BEGIN + table() + END + after

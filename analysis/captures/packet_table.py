@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
 
 
 def write_parquet(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int, list[str]]:
-    """Writes one row per packet. Returns (rows, warnings). Raises UsageError where the file is no capture."""
+    """Writes one row per packet. Returns (rows, warnings). Raises UsageError if the file is not a capture."""
     with readable(capture):
         reader = upshift_native.PacketReader(capture, rules=rules)
     rows = 0
@@ -76,7 +76,7 @@ def _table(batch: dict[str, bytes]) -> pa.Table:
         numbers("time_ns", pa.int64()),
         numbers("connection", pa.uint32()),
         names("direction", DIRECTIONS),
-        # The engine says -1 where there is no sequence number (QUIC).
+        # The engine gives -1 for a packet without a sequence number (QUIC).
         pc.if_else(pc.less(seq, 0), None, seq).cast(pa.uint32()),
         numbers("len", pa.uint32()),
         names("ws_class", WS_CLASSES),

@@ -27,13 +27,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SUFFIXES = (".pcap", ".pcapng", ".cap", ".dmp")
-"""Names that a directory is searched for, also with `.gz` or `.zst` behind."""
+"""File names that are searched for in a directory, also followed by `.gz` or `.zst`."""
 
 CONNECTION_KIND = "connections"
 """Kind of the Parquet table with one row per connection and its KPIs."""
 
 IDENTITY = (
-    ("capture", str, "path of the capture, as it was named"),
+    ("capture", str, "path of the capture, as given"),
     ("connection", int, "index in the capture"),
     ("protocol", str, "tcp or quic"),
     ("client_ip", str, ""),
@@ -46,17 +46,17 @@ IDENTITY = (
 
 _ROWS_PER_GROUP = 16_384
 _FILES_AHEAD = 8
-"""Files given to each worker beforehand; results wait in memory until they are taken."""
+"""Files queued per worker; their results wait in memory until they are read."""
 
 
 class CaptureReader:
-    """A capture file that is being read: iterate once over its connections, of which few are in memory.
+    """A capture file that is being read: iterate once over its connections; few are in memory.
 
     Up to `upshift_native.MOST_CONNECTIONS` of them come in order of their first packets. Beyond that, those that are
-    over or were quiet longest come first, and later packets of theirs count as new connections.
+    closed or idle longest come first, and their later packets count as new connections.
 
     Raises:
-        UsageError: the file is missing, empty or no capture.
+        UsageError: the file is missing, empty or not a capture.
     """
 
     def __init__(self, path: Path, *, series: bool = False, rules: str = "4.0") -> None:
@@ -73,17 +73,17 @@ class CaptureReader:
 
     @property
     def packets(self) -> int:
-        """Frames so far, as Wireshark counts them."""
+        """Frames so far, as counted by Wireshark."""
         return self._engine.packets
 
     @property
     def truncated(self) -> bool:
-        """The file is cut or damaged; what came before is here. Known after the last connection, as are these:"""
+        """The file is truncated or damaged; earlier packets are valid. Known after the last connection, like these:"""
         return self._engine.truncated
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences that a user should read."""
+        """Warnings for the user."""
         return tuple(self._engine.warnings)
 
     @property
@@ -105,7 +105,7 @@ class Capture:
 
 
 def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Capture:
-    """Scans one capture file, all of its connections in memory: for captures of ours. Raises as `CaptureReader`."""
+    """Scans one capture file, with all connections in memory: for measurement runs. Raises as `CaptureReader`."""
     reader = CaptureReader(path, series=series, rules=rules)
     connections = tuple(reader)
     return Capture(
@@ -120,7 +120,7 @@ def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Cap
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns the engine's refusal of a file into one sentence."""
+    """Turns the engine's errors into UsageError."""
     try:
         yield
     except upshift_native.CaptureError as error:
@@ -129,7 +129,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def find_captures(path: Path) -> list[Path]:
-    """The file itself, or all captures below a directory in order of name. Raises UsageError where there are none."""
+    """The file itself, or all captures below a directory in order of name. Raises UsageError if there are none."""
     if not path.exists():
         raise not_found(path, remedy="name a capture")
     if not path.is_dir():
@@ -151,10 +151,10 @@ def is_capture_name(name: str) -> bool:
 def read_many(
     paths: Iterable[Path], *, jobs: int | None = None, series: bool = False, rules: str = "4.0"
 ) -> Iterator[CaptureReader | UsageError]:
-    """Begins to read files on several threads (the engine releases the GIL), in the order of the paths.
+    """Reads files on several threads (the engine releases the GIL), in the order of the paths.
 
-    A reader has done its first connections, 1,024 at most, when it is given; the rest comes as it is asked for. A file
-    that is no capture gives its error as a value: one bad file must not hide the others.
+    A reader is returned when it has its first connections, at most 1,024; the rest is read on demand. A file that is
+    not a capture gives its error as a value, so that one bad file does not hide the others.
     """
 
     def begin(path: Path) -> CaptureReader | UsageError:
@@ -167,7 +167,7 @@ def read_many(
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], *, jobs: int | None) -> Iterator[Result]:
-    """`map` on threads that keeps few results in memory."""
+    """`map` on threads with few results in memory."""
     workers = jobs or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers) as pool:
         waiting: deque[Future[Result]] = deque()
@@ -216,14 +216,14 @@ def schema() -> pa.Schema:
 
 
 def table_metadata(kind: str) -> dict[str, str]:
-    """What `upshift.files.store` wants to see in a file of ours."""
+    """The metadata that `upshift.files.store` requires."""
     from upshift.files import store
 
     return {"upshift.kind": kind, "upshift.schema_version": str(store.SCHEMA_VERSIONS[kind])}
 
 
 class TableWriter:
-    """Writes rows to Parquet (zstd) as they come, a bounded number in memory."""
+    """Writes rows to Parquet (zstd) as they come; a bounded number is in memory."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq
@@ -250,7 +250,7 @@ class TableWriter:
             column.clear()
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining rows."""
         if self.rows % _ROWS_PER_GROUP or self.rows == 0:
             self._flush()
         self._writer.close()
@@ -258,7 +258,7 @@ class TableWriter:
 
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
-    """A writer whose file appears whole or not at all."""
+    """A writer whose file appears atomically."""
     from upshift.files import store
 
     with store.whole_file(path) as temporary:

@@ -1,4 +1,4 @@
-"""What `upshift kpis` prints for people: one line per connection, the figures that one asks for first."""
+"""The table that `upshift kpis` prints: one line per connection, the most important KPIs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ COLUMNS = (
 GAP = "  "
 
 PIPE_COLUMNS = 200
-"""Width where the output is no terminal."""
+"""Width without a terminal."""
 
 MOST_ROWS = 1_000
-"""Connections in the printed table: nobody reads more, and Parquet has all."""
+"""Most connections in the printed table; Parquet has all."""
 
 
 class Summary:
-    """What captures hold, for people: a line per file, then one table of their connections."""
+    """The printed summary of captures: a line per file, then one table of their connections."""
 
     def __init__(self) -> None:
         self._headings: list[str] = []
@@ -61,13 +61,13 @@ class Summary:
             self._rows.append([path.name, str(connection.number), connection.protocol, _ends(connection), *cells])
 
     def end(self, reader: CaptureReader) -> None:
-        """Says that a file has been read."""
+        """Ends the lines of a file."""
         skipped = sum(reader.skipped.values())
         parts = [f"{reader.packets} frames", f"{self._in_file} connections"]
         if skipped:
             parts.append(f"{skipped} frames outside them")
         if reader.truncated:
-            parts.append("the file is cut")
+            parts.append("the file is truncated")
         if self._gro:
             parts.append("merged packets (GRO) make packet counts too small")
         self._headings.append(f"{reader.path}: {', '.join(parts)}")
@@ -88,7 +88,7 @@ class Summary:
 
 
 def table(rows: Sequence[Sequence[str]], *, columns: int, with_file: bool) -> list[str]:
-    """Lines of the table; KPIs that do not fit into so many columns are left out, the last first.
+    """Lines of the table; the last KPIs are left out if they do not fit.
 
     Not by rich: importing it takes longer than reading a capture.
     """

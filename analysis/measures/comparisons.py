@@ -1,6 +1,7 @@
-"""What is compared with what in the folders that are read together: their `campaign.json` files, as one.
+"""The comparisons of all folders that are read together, from their `campaign.json` files.
 
-A folder that is older than `campaign.json` has the comparisons of the ANRW'23 paper, as far as it has both sides.
+A folder without `campaign.json`, made by an older version, has the comparisons of the ANRW'23 paper of which it has
+both sides.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from upshift.files.description import DescribedConfiguration, Description
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """What all folders together have and compare."""
+    """Configurations and comparisons of all folders."""
 
     configurations: tuple[DescribedConfiguration, ...]
     """In the order in which tables and figures show them, the warm-up first."""
     comparisons: tuple[Comparison, ...]
     """In the order of the rows of Table 2."""
     doses: Mapping[str, Dose] = field(default_factory=dict)
-    """Factor -> when it did something."""
+    """Factor -> when it took effect."""
     notes: tuple[str, ...] = ()
-    """Sentences about what is not compared, for the reader."""
+    """Sentences about what is not compared, to be printed."""
 
     def rank(self, configuration: str) -> tuple[int, str]:
         """Sort key: the campaigns' order, then others by name."""
@@ -36,7 +37,7 @@ class Design:
         return (names.index(configuration) if configuration in names else len(names), configuration)
 
     def dose_of(self, comparison: Comparison) -> tuple[Dose, ...]:
-        """When the options in which the two sides differ did something; empty where nothing tells (other clients)."""
+        """When the options in which the two sides differ took effect; empty if unknown (different clients)."""
         named = {one.name: one for one in self.configurations}
         config, vs = named.get(comparison.config), named.get(comparison.vs)
         if config is None or vs is None or {config.transport, vs.transport} != {Transport.TCP}:
@@ -47,7 +48,7 @@ class Design:
         return tuple(self.doses[name] for name in differences)
 
     def cells(self) -> list[list[str]]:
-        """Heading and rows: what each configuration is, by the levels and options in which some differ."""
+        """Heading and rows: each configuration by the levels and options in which configurations differ."""
         tcp = [one.levels for one in self.configurations if one.transport is Transport.TCP]
         levels = sorted({name for one in tcp for name in one if len({other.get(name) for other in tcp}) > 1})
         cells = [["configuration", "client", "transport", *levels, "options"]]
@@ -62,7 +63,7 @@ def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
     """The design of folders with their downloads.
 
     Raises:
-        UsageError: a `campaign.json` is damaged, or two folders mean different things by one name.
+        UsageError: a `campaign.json` is damaged, or two folders use one name for different things.
     """
     configurations: dict[str, tuple[Path, DescribedConfiguration]] = {}
     comparisons: dict[str, tuple[Path, Comparison]] = {}
@@ -96,7 +97,7 @@ def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
 
 
 def of_downloads(downloads: Iterable[Download]) -> Description:
-    """What an older folder would have said: its configurations, and the paper's comparisons of those."""
+    """The description of an older folder: its configurations, and the paper's comparisons of those."""
     first: dict[str, Download] = {}
     for download in downloads:
         first.setdefault(download.configuration, download)
@@ -130,7 +131,7 @@ def _not_compared(path: Path, told: Description) -> list[str]:
         return []
     return [
         f"{path} has no {description.FILE_NAME} (an older Upshift made it), so it has the comparisons of the paper, "
-        f"and none of {', '.join(others)}; the same `upshift run` once more writes the file."
+        f"and none of {', '.join(others)}; to write the file, run the same `upshift run` again."
     ]
 
 
@@ -140,5 +141,5 @@ def _contradiction(kind: str, name: str, folders: tuple[Path, Path], what: str) 
     return UsageError(
         f"the {kind} {name!r} is not the one of {first}: {said}",
         where=str(second),
-        remedy="read the folders one by one",
+        remedy="read the folders separately",
     )

@@ -1,4 +1,4 @@
-"""How the target set came about, out of the account that `upshift targets compose` leaves in a campaign's folder."""
+"""How the target set was chosen, from the report of `upshift targets compose` in a campaign's folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HEADINGS = ("provider", "files found", "eligible", "chosen", "why")
 
 
 def cells(account: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Headings, then a row per provider: targets that were found, eligible and chosen, and why others were dropped."""
+    """Headings, then a row per provider: targets found, eligible and chosen, and why others were dropped."""
     rows = []
     for provider, share in account.get("providers", {}).items():
         dropped = "; ".join(f"{count} {reason}" for reason, count in share.get("dropped", {}).items())
@@ -19,7 +19,7 @@ def cells(account: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def sentences(account: Mapping[str, Any]) -> Iterator[str]:
-    """What was asked of the targets."""
+    """The requirement on targets."""
     required = {
         "tcp": "ECN, SACK and window scaling",
         "quic": "HTTP/3",

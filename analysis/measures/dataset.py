@@ -1,4 +1,4 @@
-"""The campaign folders that analysis reads, as one dataset; nothing is counted twice, nothing is left out unsaid."""
+"""The campaign folders that analysis reads, as one dataset, without duplicates; anything left out is reported."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ class Folder:
 
     path: Path
     environment: Mapping[str, Any] | None
-    """`environment.json`, where there is one."""
+    """`environment.json`, if present."""
     lab: Mapping[str, Any] | None
     """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
     composition: Mapping[str, Any] | None = None
-    """`targets/composition.json`, the account of `upshift targets compose`, where the folder has it."""
+    """`targets/composition.json`, the report of `upshift targets compose`, if present."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A download with what analysis knows of it besides."""
+    """A download with its folder and KPIs."""
 
     folder: int
-    """Index into `Dataset.folders`: equal names in two folders are two measurement runs."""
+    """Index into `Dataset.folders`: the same names in two folders are two measurement runs."""
     download: Download
     kpis: Mapping[str, Value]
-    """KPI name -> value; empty where `kpis.parquet` has no row for this download."""
+    """KPI name -> value; empty if `kpis.parquet` has no row for this download."""
 
     @property
     def run(self) -> tuple[int, str, str, int, str, str]:
-        """Names the measurement run: downloads are compared within it only."""
+        """Identifies the measurement run: downloads are compared only within it."""
         d = self.download
         return (self.folder, d.campaign, d.vantage, d.iteration, d.domain, d.url)
 
     @property
     def is_warmup(self) -> bool:
-        """Whether this download only warmed caches: it has no place in Table 1 and in the figures."""
+        """Whether this download only warmed caches: it is left out of Table 1 and the figures."""
         return self.download.is_warmup
 
     def accepted(self, *, unproven: bool) -> bool:
-        """Whether it was treated as asked, in a run that was not void: proven, or with `unproven` not disproven."""
+        """Whether its treatment is proven (or, with `unproven`, not disproved) and its run is not void."""
         return self.download.accepted is True or (unproven and self.download.accepted is None)
 
     def number(self, kpi: str) -> float | None:
-        """A KPI as a finite number, None where it is missing."""
+        """A KPI as a finite number, None if it is missing."""
         value = self.kpis.get(kpi)
         if isinstance(value, (int, float)) and math.isfinite(value):
             return float(value)
@@ -66,25 +66,25 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """All folders that were named, together."""
+    """All given folders together."""
 
     folders: tuple[Folder, ...]
     records: tuple[Record, ...]
     kpi_units: Mapping[str, str]
-    """KPI name -> unit, `` where it has none."""
+    """KPI name -> unit; empty without a unit."""
     superseded: tuple[Superseded, ...]
     design: Design
-    """The configurations, and what is compared with what."""
+    """The configurations and comparisons."""
     notes: tuple[str, ...]
-    """Sentences about what is missing, for the reader."""
+    """Sentences about what is missing, to be printed."""
 
 
 def load(paths: Sequence[Path]) -> Dataset:
     """Reads campaign folders.
 
     Raises:
-        UsageError: a folder is missing, has no `downloads.parquet`, has none in it, brings downloads that another
-            folder (or the same) already has, or means something else by the name of a configuration or a comparison.
+        UsageError: a folder is missing, has no `downloads.parquet`, has none in it, has downloads that another
+            folder (or the same) already has, or uses the name of a configuration or a comparison for something else.
     """
     folders: list[Folder] = []
     records: list[Record] = []
@@ -126,14 +126,14 @@ def load(paths: Sequence[Path]) -> Dataset:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turns a refusal by the file system into a sentence."""
+    """Turns errors of the file system into UsageError."""
     try:
         yield
     except OSError as error:
         raise UsageError(
             f"this cannot be written ({error.strerror or error})",
             where=str(folder),
-            remedy="name another folder with --out",
+            remedy="use another --out",
         ) from None
 
 
@@ -170,7 +170,7 @@ def _kpis(path: Path, units: dict[str, str], notes: list[str]) -> dict[tuple[Val
     file = path / "kpis.parquet"
     if not file.is_file():
         notes.append(
-            f"{path} has no kpis.parquet, so there is nothing here that comes from its captures; "
+            f"{path} has no kpis.parquet, so figures from its captures are missing; "
             "`upshift inspect` makes the file from them."
         )
         return {}
@@ -202,7 +202,7 @@ def _json(path: Path, name: str) -> Mapping[str, Any] | None:
 
 
 def _refuse_repeats(records: Sequence[Record], folders: Sequence[Folder]) -> None:
-    """A copy of a folder, or a folder inside a merge of folders, would count downloads twice."""
+    """Raises UsageError for duplicate downloads, e.g. a copy of a folder."""
     within: set[tuple[object, ...]] = set()
     across: dict[tuple[object, ...], int] = {}
     for record in records:

@@ -1,8 +1,8 @@
-"""Doses: each row of Table 2 split into runs in which its options did something, and runs in which they could not.
+"""Doses: each row of Table 2 split into runs in which its options took effect, and runs in which they could not.
 
-A speed-up of 1.0 over many runs may be no effect, or an effect that never had an occasion: marks where no queue grew, a
-large window where 65,535 bytes were enough. What counts as an occasion each factor says
-itself (`Factor.dose`, a KPI and a threshold); it comes here in `campaign.json`. See docs/design/analysis.md.
+A speed-up of 1.0 over many runs may mean that an option has no effect, or that it could not take effect: ECN without a
+queue, a large window where 65,535 bytes are enough. Each factor defines when it took effect (`Factor.dose`, a KPI and a
+threshold), which is stored in `campaign.json`. See docs/design/analysis.md.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from upshift.domain import Comparison, Dose, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoseRow:
-    """One row of Table 2 in its parts."""
+    """One row of Table 2, split."""
 
     comparison: Comparison
     words: str
-    """What tells that an option did something, e.g. `CE seen or SACK blocks seen`."""
+    """The sign that an option took effect, e.g. `CE seen or SACK blocks seen`."""
     acted: SpeedupRow
-    """The runs in which one of the options that differ did something, on either side."""
+    """The runs in which one of the options that differ took effect, on either side."""
     idle: SpeedupRow
-    """Those in which none did."""
+    """Runs in which none did."""
     unknown: SpeedupRow
-    """Those of which nothing tells: a KPI is missing."""
+    """Runs for which it is unknown, as a KPI is missing."""
 
     @property
     def parts(self) -> tuple[tuple[str, SpeedupRow], ...]:
@@ -45,7 +45,7 @@ def dose_rows(
     selection: Selection = DEFAULT,
     seed: int = speedup.DEFAULT_SEED,
 ) -> list[DoseRow]:
-    """One row per comparison of an effect whose options say when they did something; see `tables.table2`."""
+    """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
     samples = tables.samples(dataset.records, metric=metric, selection=selection)
     records = {(record.run, record.download.configuration): record for record in dataset.records}
     runs = {record.run for record in dataset.records}
@@ -63,11 +63,11 @@ def dose_rows(
 
 
 def did_act(doses: Sequence[Dose], sides: Sequence[Record | None]) -> bool | None:
-    """Whether one of the options did something in a run; None where a KPI is missing that might say so.
+    """Whether one of the options took effect in a run; None if a KPI that could show it is missing.
 
     Args:
-        sides: the downloads that are compared. Both are looked at, as either may be the one with the option; where it
-            is off its KPI is at most the threshold.
+        sides: the compared downloads. Both are checked, as either may be the one with the option; if it is off, its
+            KPI is at most the threshold.
     """
     values = [(None if side is None else side.number(dose.kpi), dose.above) for dose in doses for side in sides]
     if any(value is not None and value > above for value, above in values):

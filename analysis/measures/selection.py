@@ -1,4 +1,4 @@
-"""Which downloads enter speed-ups, beside those that a reader cannot choose. Pure."""
+"""The user's choice of downloads that enter speed-ups. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from upshift.domain import CacheState, Download, IdentityFlag, Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a reader may choose."""
+    """The user's choice."""
 
     unproven: bool = False
-    """Let downloads in of which nothing tells whether they were treated as asked."""
+    """Include downloads whose treatment could not be determined."""
     only_hits: bool = False
     """Keep only measurement runs in which every download after the warm-up was a cache hit."""
 
@@ -25,9 +25,9 @@ DEFAULT = Selection()
 
 
 def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
-    """Measurement runs in which a download after the warm-up was not a cache hit, and what it was.
+    """Measurement runs in which a download after the warm-up was not a cache hit, with the reason.
 
-    Downloads that failed say nothing of caches, and have no place in speed-ups anyway.
+    Failed downloads are ignored: their cache state is unknown, and they are not in speed-ups anyway.
     """
     found: dict[Hashable, str] = {}
     for record in records:
@@ -43,18 +43,18 @@ def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """How many measurement runs got the same object from the same place."""
+    """How many measurement runs got the same object from the same server."""
 
     runs: int
     """Measurement runs with a response."""
     flagged: int
-    """Those in which at least one download has a flag."""
+    """Runs in which at least one download has a flag."""
     by_flag: Mapping[IdentityFlag, int]
-    """Flag -> measurement runs that have it; only flags that occur, in the order of `IdentityFlag`."""
+    """Flag -> number of runs that have it; only flags that occur, in the order of `IdentityFlag`."""
     hit_runs: int
     """Measurement runs in which every download after the warm-up was a cache hit."""
     missed_runs: int
-    """Those with a cache miss; in the rest the state of some download is unknown."""
+    """Runs with a cache miss; in the others the state of some download is unknown."""
 
 
 def identity(records: Sequence[Record]) -> Identity:
@@ -76,7 +76,7 @@ def identity(records: Sequence[Record]) -> Identity:
 
 
 def flags_of(download: Download) -> tuple[IdentityFlag, ...]:
-    """The download's flags; words of a newer version are skipped."""
+    """The download's flags; unknown ones, from a newer version, are skipped."""
     try:
         found = json.loads(download.identity_flags or "[]")
     except (ValueError, RecursionError):

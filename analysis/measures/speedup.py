@@ -2,8 +2,8 @@
 
 The speed-up of a configuration over a reference within one measurement run is cost(reference) / cost(configuration),
 where the cost is the download time (metric `time`) or the reciprocal of the mean throughput (metric `throughput`, the
-ratio of ANRW'23). A censored download costs *more* than what was seen, so its pair is known by a bound only: the pair
-counts wherever the bound decides and is `undecided` elsewhere; it never vanishes. See docs/design/analysis.md.
+ratio of ANRW'23). A censored download costs *more* than measured, so only a bound of its pair is known: the pair
+counts where the bound decides, is `undecided` elsewhere, and is never dropped. See docs/design/analysis.md.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ BIN_NAMES = ("<=0.7", "0.7-0.8", "0.8-0.9", "0.9-1.0", "1.0-1.1", "1.1-1.2", "1.
 """Names of the bins, as in the paper's Table 2. A speed-up of exactly 0.7 is in `0.7-0.8`, of exactly 2 in `>2`."""
 
 MINIMUM_DOMAINS = 10
-"""Fewer clusters than this give no interval that one could defend: n is printed instead."""
+"""With fewer clusters, intervals are not reliable: only n is printed."""
 
 MINIMUM_PAIRS = 10
-"""Of fewer pairs than this people are shown counts, and no percentages."""
+"""With fewer pairs, counts are printed instead of percentages."""
 
 RESAMPLES = 2000
 DEFAULT_SEED = 1
@@ -42,28 +42,28 @@ _BLOCK_ELEMENTS = 4_000_000
 
 
 class Metric(StrEnum):
-    """What a speed-up is a ratio of."""
+    """The quantity of which a speed-up is a ratio."""
 
     TIME = "time"
     """Time from the start of connecting to the last body byte."""
     THROUGHPUT = "throughput"
-    """Mean throughput [Mbit/s]: IP bytes over time, the paper's, where retransmitted bytes count as speed."""
+    """Mean throughput [Mbit/s] as in the paper: IP bytes over time, so retransmitted bytes count as speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one download says about its cost."""
+    """The cost of one download."""
 
     run: Hashable
-    """The measurement run; pairs are made within it only."""
+    """The measurement run; pairs are made only within it."""
     domain: str
     """The cluster of the bootstrap."""
     configuration: str
     low: float = 0.0
-    """The cost is `low` where `low == high`, else strictly above `low` and below `high`."""
+    """The cost is `low` if `low == high`, else strictly between `low` and `high`."""
     high: float = math.inf
     excluded: str | None = None
-    """Why this download has no place in speed-ups, e.g. `failed`; None where it has."""
+    """Why this download is left out of speed-ups, e.g. `failed`; None if it is not."""
     group: str = ""
 
 
@@ -78,7 +78,7 @@ class Share:
 
     @property
     def share(self) -> float | None:
-        """0 to 1; None where there is no pair at all."""
+        """0 to 1; None without pairs."""
         return self.count / self.n if self.n else None
 
 
@@ -86,8 +86,7 @@ class Share:
 class Median:
     """The median speed-up: the middle value on a log scale, so that swapping the two sides inverts it.
 
-    With censored downloads it may be known by bounds only: then `value` is None, and it lies between `least` and
-    `most`.
+    With censored downloads only bounds may be known: then `value` is None, and it lies between `least` and `most`.
     """
 
     value: float | None
@@ -104,7 +103,7 @@ class SpeedupRow:
     comparison: Comparison
     group: str
     n: int
-    """Pairs: measurement runs in which both downloads are ok or censored, with the treatment that was asked for."""
+    """Pairs: measurement runs in which both downloads are ok or censored, with the requested treatment."""
     domains: int
     faster: Share
     """Speed-up above 1. `faster`, `slower`, `tie` and `undecided` sum to 1."""
@@ -113,21 +112,21 @@ class SpeedupRow:
     tie: Share
     """Exactly equal costs; a tie is also in the bin `1.0-1.1`."""
     undecided: Share
-    """Only a bound is known, and it does not tell which one was faster."""
+    """Only a bound is known, and it does not decide which one was faster."""
     bins: tuple[Share, ...]
     """One per `BIN_NAMES`. With `bin_undecided` they sum to 1."""
     bin_undecided: Share
-    """Only a bound is known, and it does not tell the bin."""
+    """Only a bound is known, and it does not decide the bin."""
     bounds: int
-    """Pairs that are known by a bound only, decided or not."""
+    """Pairs of which only a bound is known, decided or not."""
     median: Median
     excluded: Mapping[str, int]
-    """Reason -> measurement runs that gave no pair because of it."""
+    """Reason -> number of measurement runs without a pair because of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Pairs of one row, as arrays; speed-ups lie at `low` where `low == high`, else strictly between."""
+    """Pairs of one row, as arrays; speed-ups are `low` if `low == high`, else strictly between."""
 
     low: Floats
     high: Floats
@@ -171,7 +170,7 @@ def ratio(config: Sample, vs: Sample) -> tuple[float, float]:
     """Bounds of the speed-up cost(vs) / cost(config); equal where both costs are known."""
     if config.low == config.high and vs.low == vs.high:
         value = vs.low / config.low
-        # Two floats that differ may have the quotient 1.0: which one is larger is then still told rightly.
+        # Two different floats may have the quotient 1.0; the comparison must still be right.
         if vs.low < config.low and value >= 1.0:
             value = math.nextafter(1.0, 0.0)
         elif vs.low > config.low and value <= 1.0:
@@ -190,7 +189,7 @@ def speedup_row(
     n = len(pairs.low)
     exact = pairs.low == pairs.high
     tie = exact & (pairs.low == 1.0)
-    # A bound excludes its own value, so that a bound of exactly 1 decides.
+    # A bound excludes its own value, so a bound of exactly 1 decides.
     faster = (pairs.low >= 1.0) & ~tie
     slower = (pairs.high <= 1.0) & ~tie
     edges = np.array(BIN_EDGES)
@@ -242,7 +241,7 @@ def _shares(categories: npt.NDArray[np.bool_], pairs: Pairs, seed: int) -> list[
     drawn = (weights @ per_domain) / (weights @ sizes)[:, None]
     lows, highs = np.percentile(drawn, (2.5, 97.5), axis=0)
     return [
-        # A percentile interval of a ratio can miss the estimate itself where cluster sizes differ wildly: widened.
+        # The percentile interval of a ratio may not contain the estimate if cluster sizes differ much: widened.
         Share(count=c, n=n, low=min(float(low), c / n), high=max(float(high), c / n))
         for c, low, high in zip(counts, lows, highs, strict=True)
     ]
@@ -260,7 +259,7 @@ def _median(pairs: Pairs, seed: int) -> Median:
         return Median(value=value, least=least, most=most)
     lows = _drawn_medians(low_logs, pairs, seed)
     highs = lows if np.array_equal(low_logs, high_logs) else _drawn_medians(high_logs, pairs, seed)
-    # `lower` and `higher` interpolate nothing, so that medians of minus or plus infinity stay what they are.
+    # `lower` and `higher` do not interpolate, so infinite medians stay infinite.
     low = math.exp(float(np.percentile(lows, 2.5, method="lower")))
     high = math.exp(float(np.percentile(highs, 97.5, method="higher")))
     return Median(value=value, least=least, most=most, low=min(low, least), high=max(high, most))
@@ -272,7 +271,7 @@ def _middle(logs: Floats) -> float:
 
 
 def _drawn_medians(logs: Floats, pairs: Pairs, seed: int) -> Floats:
-    """The median of each resample: the middle of the pairs, each as often as its domain was drawn."""
+    """The median of each resample, in which each pair counts as often as its domain was drawn."""
     order = np.argsort(logs, kind="stable")
     ordered, domain = logs[order], pairs.domain[order]
     weights = _weights(pairs.domains, seed)
@@ -294,7 +293,7 @@ def table2(
     seed: int = DEFAULT_SEED,
     groups: Sequence[str] | None = None,
 ) -> list[SpeedupRow]:
-    """One row per comparison; with `groups`, for each of these one per comparison that it has both sides of."""
+    """One row per comparison; with `groups`, one per group and comparison of which the group has both sides."""
     if groups is None:
         return [speedup_row(samples, comparison, seed=seed) for comparison in comparisons]
     rows: list[SpeedupRow] = []

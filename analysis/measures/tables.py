@@ -1,6 +1,6 @@
 """Table 1 (successful downloads), the table of configurations, and Table 2 (shares of speed-ups), as values.
 
-How they look on a terminal, as CSV and as Markdown is in `analysis.report.render`.
+`analysis.report.render` formats them for the terminal, CSV and Markdown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from upshift.errors import UsageError
 THROUGHPUT_KPI = "mean_throughput"
 
 CPU_LIMIT = 0.7
-"""Share of a core above which the client itself may be what limits a download."""
+"""Share of a core above which the client itself may limit a download."""
 
 
 class Grouping(StrEnum):
@@ -53,7 +53,7 @@ class Table1Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationRow:
-    """What became of the downloads of one configuration."""
+    """Outcomes of the downloads of one configuration."""
 
     configuration: str
     client: str
@@ -63,15 +63,14 @@ class ConfigurationRow:
     failed: int
     censored: int
     proven: int
-    """Downloads, ok or censored, that were treated as asked: wire or client say so."""
+    """Downloads, ok or censored, with proven treatment."""
     disturbed: int
-    """Downloads that the host disturbed (`upshift.domain.HostDisturbance`). Kept out of speed-ups."""
+    """Downloads that the host disturbed (`upshift.domain.HostDisturbance`). Left out of speed-ups."""
     mismatched: int
-    """Downloads with `treatment_ok` false: other options on the wire than asked, client and capture contradict each
-    other, or the run was disturbed to the end. Kept out of speed-ups."""
+    """Downloads with `treatment_ok` false: other options on the wire than requested, client and capture contradict each
+    other, or the run stayed void. Left out of speed-ups."""
     unproven: int
-    """Downloads, ok or censored, of which nothing tells whether they were treated as asked. Kept out of speed-ups, too,
-    unless one asks for them."""
+    """Downloads, ok or censored, whose treatment could not be determined. Left out of speed-ups by default."""
     cpu_bound: int
     """Ok downloads whose client used more than `CPU_LIMIT` of a core."""
     void: int
@@ -110,7 +109,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
 
 
 def configurations(dataset: Dataset) -> list[ConfigurationRow]:
-    """Rows in the order of the campaign, the warm-up first; others after them by name."""
+    """Rows in the order of the campaign, the warm-up first; others after them, by name."""
     groups: dict[str, list[Download]] = {}
     for record in dataset.records:
         groups.setdefault(record.download.configuration, []).append(record.download)
@@ -172,7 +171,7 @@ def table2(
 def samples(
     records: Sequence[Record], *, metric: Metric, by: Grouping | None = None, selection: Selection = DEFAULT
 ) -> list[Sample]:
-    """What each download says about its cost: the download time [s], or 1 / mean throughput [s/Mbit]."""
+    """The cost of each download: the download time [s], or 1 / mean throughput [s/Mbit]."""
     cost: Callable[[Record], tuple[float, float] | str] = _time if metric is Metric.TIME else _slowness
     found = []
     without_hits = runs_without_hits(records) if selection.only_hits else {}
@@ -211,7 +210,7 @@ def samples(
 def _time(record: Record) -> tuple[float, float] | str:
     d = record.download
     if d.outcome == Outcome.CENSORED:
-        # The byte budget ends a download at its last byte, the time budget at the budget, whenever data last came.
+        # The byte budget ends a download at its last byte, the time budget at the budget, even if data stopped before.
         seen = d.last_byte_s or 0.0
         return (seen if d.failure == Failure.BYTE_BUDGET else max(seen, d.budget_s)), math.inf
     if d.last_byte_s is None or not 0 < d.last_byte_s < math.inf:
@@ -221,7 +220,7 @@ def _time(record: Record) -> tuple[float, float] | str:
 
 def _slowness(record: Record) -> tuple[float, float] | str:
     if record.download.outcome == Outcome.CENSORED:
-        # Nothing limits the throughput of the part that was not seen.
+        # The throughput of the unseen part has no bound.
         return 0.0, math.inf
     throughput = record.number(THROUGHPUT_KPI)
     if not throughput or throughput < 0:
@@ -237,7 +236,7 @@ def cpu_bound(download: Download) -> bool:
 
 
 def causes(downloads: Iterable[Download]) -> dict[str, int]:
-    """Cause -> downloads that are not ok, the most frequent first; a cause that was not stored is `unknown`."""
+    """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
     found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 

@@ -1,7 +1,7 @@
 """Expected against measured: a download-time model for paths whose delay and rate are known. Pure; seconds and bytes.
 
 The model is a per-round-trip one of TCP + TLS 1.3 + HTTP on a clean path (no loss, a queue of at least one
-bandwidth-delay product), where nothing but the initial window, the receive window and the bottleneck holds data back:
+bandwidth-delay product), where only the initial window, the receive window and the bottleneck limit the rate:
 
     time = 3 RTT + start of the last round + serialisation of that round's segments at the bottleneck
 
@@ -28,7 +28,7 @@ UNSCALED_WINDOW = 65_535
 """Largest window without the scaling option [bytes]."""
 
 TOLERANCE = 0.10
-"""On a clean path measured and expected download time differ by no more than this."""
+"""Largest difference of measured and expected download time on a clean path."""
 
 DELIVERY_RANGE = (0.85, 1.02)
 """An unscaled window's delivery rate over min(rate, 65,535 B per RTT), for files of 2 MB or more."""
@@ -36,14 +36,14 @@ DELIVERY_RANGE = (0.85, 1.02)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """What a transport with its encryption costs in round trips and bytes."""
+    """Overhead of a transport with its encryption, in round trips and bytes."""
 
     round_trips: int
-    """From the start of connecting to the first byte of the answer."""
+    """From the start of connecting to the first byte of the response."""
     packet_overhead: int
     """Bytes of a full packet that are not application data."""
     record_bytes: int
-    """Application data is encrypted in records of this size; 0: none besides the packet."""
+    """Application data is encrypted in records of this size; 0: no records."""
     record_overhead: int
 
 
@@ -78,7 +78,7 @@ class LabPath:
     clean: bool
     quic: bool = True
     quic_server: str = "caddy"
-    """This and the next three: of the lab's server before `lab.json` said so, Caddy 2.6.2 with quic-go 0.29."""
+    """This and the next three: defaults for a `lab.json` without them (Caddy 2.6.2 with quic-go 0.29)."""
     quic_congestion_control: str = "reno"
     quic_initial_window_packets: int = 32
     quic_packet_bytes: int = 1280
@@ -86,7 +86,7 @@ class LabPath:
 
     @property
     def quic_note(self) -> str:
-        """What is known of the QUIC server."""
+        """The QUIC server's properties, in words."""
         return (
             f"the QUIC server {self.quic_server} uses {self.quic_congestion_control}, "
             f"{self.quic_initial_window_packets} packets at first, {self.quic_packet_bytes}-byte packets"
@@ -95,25 +95,25 @@ class LabPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruthRow:
-    """One path and configuration: what the model expects, and what was measured."""
+    """One path and configuration: expected and measured times."""
 
     path: LabPath
     configuration: str
     warmup: bool
     transport: str
     n: int
-    """Downloads that are ok, with the treatment that was asked for proven."""
+    """Downloads that are ok with proven treatment."""
     size_bytes: int | None
-    """Median body."""
+    """Median body size."""
     measured_s: float | None
     """Median download time."""
     expected_s: float | None
     ratio: float | None
     """Measured over expected."""
     asserted: bool
-    """The path is one that the model holds for: `within` is a verdict, elsewhere the ratio only informs."""
+    """Whether the model applies to the path: then `within` is a verdict; otherwise the ratio is only informative."""
     within: bool | None
-    """Whether the ratio is within `TOLERANCE`; None where nothing is asserted."""
+    """Whether the ratio is within `TOLERANCE`; None if the model does not apply."""
     delivery_ratio: float | None
     """Unscaled windows: rate from first to last body byte over min(rate, 65,535 B per RTT)."""
     congestion_control: str
@@ -143,8 +143,8 @@ def download_time(
         window_bytes: the largest window that the client may offer; None for no limit.
         mtu: bytes of a full packet.
 
-    A round's first segment leaves when the acknowledgement of the previous round's first one comes, one serialisation
-    and one RTT after that left. A window that takes longer than this to serialise keeps the bottleneck busy for good.
+    A round's first segment is sent when the previous round's first one is acknowledged, one serialisation time and one
+    RTT later. A window that takes longer than this to serialise keeps the bottleneck busy from then on.
     """
     payload = mtu - stack.packet_overhead
     serialisation_s = mtu * 8 / (rate_mbit * 1e6)
@@ -182,7 +182,7 @@ def compare(
     """Expected against measured for each path of the lab and each configuration that was downloaded over it.
 
     Args:
-        unproven: take downloads, too, of which nothing tells whether they were treated as asked.
+        unproven: include downloads whose treatment could not be determined.
     """
     by_path: dict[tuple[str, str], dict[str, list[Download]]] = {}
     for download in downloads:
@@ -191,7 +191,7 @@ def compare(
     rows = []
     for path in paths(lab_document, where=where):
         configurations = by_path.get((path.vantage, path.domain), {})
-        # The warm-up has every factor that the model does not know at its default.
+        # In the warm-up, every factor that the model does not know has its default level.
         defaults = next((_levels(attempts[0]) for attempts in configurations.values() if _is_warmup(attempts)), {})
         treated = (True, None) if unproven else (True,)
         for name, attempts in configurations.items():
@@ -214,7 +214,7 @@ def _row(
     size = round(statistics.median(d.body_bytes for d in used)) if used else None
     measured = statistics.median(d.last_byte_s for d in used if d.last_byte_s) if used else None
     caveats = _caveats(path, cold, others) if is_tcp else [f"no prediction: {path.quic_note}"]
-    # A first download through an edge waits for the far origin, and another factor may hold the window down.
+    # A first download through an edge waits for the far origin, and another factor may limit the window.
     predicts = is_tcp and size is not None and not cold and not others
     limit = window_limit(levels)
     expected = (
@@ -252,10 +252,10 @@ def _row(
 
 
 def _caveats(path: LabPath, cold: bool, others: Sequence[str]) -> list[str]:
-    """Why the model does not hold here; empty where it does."""
+    """Why the model does not apply here; empty if it does."""
     found = []
     if path.loss:
-        found.append(f"loss {path.loss:.2%}: the model knows none")
+        found.append(f"loss {path.loss:.2%}: not modelled")
     elif not path.clean and path.ecn_threshold_bytes is None:
         found.append("queue under one bandwidth-delay product: overflow is not modelled")
     if path.ecn_threshold_bytes is not None:

@@ -1,1 +1,1 @@
-"""How numbers are shown: terminal, CSV, Markdown, figures, the HTML report."""
+"""Output: terminal, CSV, Markdown, figures, the HTML report."""

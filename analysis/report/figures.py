@@ -1,6 +1,6 @@
 """Figures 1 to 3 of the paper: CDFs of mean throughput and RTT per vantage point, configuration and provider.
 
-Drawn by matplotlib without a display. The same data gives the same bytes: no date, a fixed salt for ids.
+Drawn by matplotlib without a display. Reproducible: no date, a fixed salt for ids.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from upshift.files import store
 from upshift.scrub import plain
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
-"""Okabe and Ito's colour-blind-safe palette without yellow and black, which vanish on one background or the other."""
+"""Okabe and Ito's colour-blind-safe palette without yellow and black, which are invisible on some backgrounds."""
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
-"""Line styles, for readers of a grey print; with eight colours a pair repeats only after 40 lines."""
+"""Line styles, for greyscale print; with eight colours a pair repeats only after 40 lines."""
 
 INK = "#1b1f27"
 """Colour of text and axes; the report replaces it by the colour of its theme."""
@@ -34,10 +34,10 @@ _SALT = "upshift"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """What a panel shows."""
+    """The quantity of a panel."""
 
     label: str
-    """With its unit."""
+    """Axis label, with the unit."""
     value: Callable[[Record], float | None]
     log: bool = True
 
@@ -47,14 +47,14 @@ class Figure:
     """One figure: two panels, a line per group."""
 
     name: str
-    """Stem of its files."""
+    """File name without extension."""
     title: str
     lines: Mapping[str, Sequence[Record]]
     panels: tuple[Quantity, ...]
 
 
 def body_rate(record: Record) -> float | None:
-    """Body bits over the whole download time [Mbit/s]: what is known without captures."""
+    """Body bits over the whole download time [Mbit/s]; needs no capture."""
     d = record.download
     return d.body_bytes * 8 / d.last_byte_s / 1e6 if d.last_byte_s and d.body_bytes else None
 
@@ -66,10 +66,10 @@ def rtt(record: Record) -> float | None:
 
 
 def plan(dataset: Dataset, *, unproven: bool = False) -> list[Figure]:
-    """The figures that this data allows; without KPIs, the body's rate stands in for the mean throughput.
+    """The figures that this data allows; without KPIs, the body's rate replaces the mean throughput.
 
     Args:
-        unproven: let downloads in of which nothing tells whether they were treated as asked.
+        unproven: include downloads whose treatment could not be determined.
     """
     measured = [r for r in dataset.records if r.download.outcome == Outcome.OK and not r.is_warmup]
     good = [r for r in measured if r.accepted(unproven=unproven)]
@@ -97,7 +97,7 @@ def plan(dataset: Dataset, *, unproven: bool = False) -> list[Figure]:
 
 
 def write(dataset: Dataset, folder: Path, *, unproven: bool = False) -> list[Path]:
-    """Draws all figures as SVG and PNG into the folder; each file appears whole or not at all."""
+    """Draws all figures as SVG and PNG into the folder; files are written atomically."""
     written = []
     with writing(folder):
         for figure in plan(dataset, unproven=unproven):
@@ -110,7 +110,7 @@ def write(dataset: Dataset, folder: Path, *, unproven: bool = False) -> list[Pat
 
 
 def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = False) -> bytes:
-    """The figure as `svg` or `png` (160 dpi); `inline` without title and background, for a page that has both."""
+    """The figure as `svg` or `png` (160 dpi); `inline`: without title and background, for a page that has both."""
     with _style():
         import matplotlib.pyplot as plt
 
@@ -131,18 +131,18 @@ def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = Fa
 
 
 def inline_svg(figure: Figure) -> str:
-    """The figure as an `<svg>` element for an HTML page: no prolog, no foreign references, ink in the page's colour."""
+    """The figure as an `<svg>` element for an HTML page: no prolog, no external references, the page's colour."""
     text = draw(figure, "svg", width_in=9.6, inline=True).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
-    # Ids of one page are shared by all its figures.
+    # Ids must be unique in the page, which has several figures.
     text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{figure.name}-", text)
     return text.replace(INK, "currentColor")
 
 
 def _values(panel: Quantity, records: Sequence[Record]) -> list[float]:
-    """Sorted values that the panel can show (a log scale has no zero)."""
+    """Sorted values that the panel can show (a log scale cannot show zero)."""
     return sorted(v for r in records if (v := panel.value(r)) is not None and (v > 0 or not panel.log))
 
 
@@ -159,7 +159,7 @@ def _panel(axis: Any, figure: Figure, panel: Quantity) -> None:
         if not values:
             continue
         shown += [values[0], values[-1]]
-        # A step at each value, from 0: the empirical distribution function itself, not a line through it.
+        # A step at each value, from 0: the empirical distribution function itself.
         steps = np.arange(len(values) + 1) / len(values)
         axis.plot([values[0], *values], steps, drawstyle="steps-post", **_look(index))
     axis.set_ylim(0, 1.005)
@@ -186,7 +186,7 @@ def _legend(drawn: Any, figure: Figure) -> None:
 
 
 def _log_axis(axis: Any, smallest: float, largest: float) -> None:
-    """A log scale with plain numbers: 5, 10, 20 rather than powers of ten."""
+    """A log scale with plain numbers: 5, 10, 20 instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_xscale("log")

@@ -1,4 +1,4 @@
-"""What was found, in sentences with numbers: the head of tables and report. Pure."""
+"""Findings as sentences with numbers, for the head of tables and report. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Finding:
 
 
 def noise_rows(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
-    """The A/A rows that have pairs: two configurations that are the same, so what differs between them is noise."""
+    """The A/A rows that have pairs: two identical configurations, so differences between them are noise."""
     return [row for row in rows if row.comparison.role is Role.NOISE_FLOOR and row.n]
 
 
 def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[Finding]:
-    """One finding per row that shows an effect and has pairs; `doses` are the same rows in their parts."""
+    """One finding per row that shows an effect and has pairs; `doses` are the same rows, split."""
     noise = noise_rows(rows)
     found = []
     for row in rows:
@@ -52,7 +52,7 @@ def _dose_sentence(row: DoseRow) -> str:
     if row.idle.n:
         told.append(f"{render.median_interval(row.idle.median)} in {row.idle.n} without")
     if row.unknown.n:
-        told.append(f"{render.median_interval(row.unknown.median)} in {row.unknown.n} of which nothing tells")
+        told.append(f"{render.median_interval(row.unknown.median)} in {row.unknown.n} for which it is unknown")
     return f" Median by dose, runs: {', '.join(told)}." if told else ""
 
 
@@ -61,9 +61,9 @@ def _domains(row: SpeedupRow) -> str:
 
 
 def verdict(row: SpeedupRow, noise: Sequence[SpeedupRow]) -> str:
-    """Whether the interval of the median tells the speed-up from 1, and from that of equal configurations.
+    """Whether the interval of the median distinguishes the speed-up from 1, and from that of equal configurations.
 
-    The noise floors that count are those of a configuration that the row compares; where it has none, all.
+    Only noise floors of the compared configurations count; if there are none, all noise floors do.
     """
     low, high = row.median.low, row.median.high
     if low is None or high is None:
@@ -83,12 +83,12 @@ def _sides(row: SpeedupRow) -> set[str]:
 
 
 def noise_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
-    """How far equal configurations differ."""
+    """How much equal configurations differ."""
     noise = noise_rows(rows)
     if not noise:
         return [
-            "No comparison here has the role noise_floor (two equal configurations, A/A): nothing tells how much of a "
-            "difference is noise."
+            "No comparison here has the role noise_floor (two equal configurations, A/A), so it is unknown how "
+            "much of a difference is noise."
         ]
     return [_noise_sentence(row) for row in noise]
 
@@ -98,20 +98,20 @@ def _noise_sentence(row: SpeedupRow) -> str:
     return (
         f"Noise floor: two identical configurations ({row.comparison.config} and {row.comparison.vs}) were within 10 % "
         f"of each other in {near} of {row.n} measurement runs; their median speed-up is "
-        f"{render.median_interval(row.median)}. Read every other row against this one."
+        f"{render.median_interval(row.median)}. Compare every other row with this one."
     )
 
 
 def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) -> str:
-    """Of how many downloads it is proven that they were treated as asked, and what became of the others.
+    """How many downloads have a proven treatment, and the state of the others.
 
     Args:
-        unproven: whether those that are not proven were let into Table 2.
+        unproven: whether unproven ones are included in Table 2.
     """
     proven, open_ = sum(row.proven for row in states), sum(row.unproven for row in states)
     late = sum(row.disturbed for row in states)
     disturbed = f" Disturbed by the host, and left out: {late}." if late else ""
-    where = "let in by --unproven" if unproven else "left out of Table 2 and figures; --unproven lets them in"
+    where = "included by --unproven" if unproven else "left out of Table 2 and figures; --unproven includes them"
     return (
         f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "
         f"for {sum(row.mismatched for row in states)}.{disturbed}"
@@ -119,7 +119,7 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
 
 
 def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
-    """How many of the planned downloads came to what."""
+    """How many of the planned downloads had which outcome."""
     planned = sum(row.planned for row in states)
     ok, failed = sum(row.ok for row in states), sum(row.failed for row in states)
     censored, void = sum(row.censored for row in states), sum(row.void for row in states)
@@ -128,12 +128,12 @@ def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
     text += f"; {failed} failed, {censored} hit their budget (censored)"
     text += f". {void} more were in void measurement runs, which were repeated."
     if bound:
-        text += f" In {bound} the client used more than 70 % of a core: it may have been the limit itself."
+        text += f" In {bound} the client used more than 70 % of a core, so it may have been the limit itself."
     return text
 
 
 def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
-    """How well measured times on clean paths fit the model; None without such paths."""
+    """How well measured times on clean paths match the model; None without such paths."""
     asserted = [row for row in rows if row.within is not None]
     if not asserted:
         return None
@@ -146,26 +146,25 @@ def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
 
 
 def identity_sentences(found: Identity, *, only_hits: bool) -> list[str]:
-    """Whether measurement runs got the same object from the same place, and which of them --only-hits keeps."""
+    """Whether measurement runs got the same object from the same server, and which of them --only-hits keeps."""
     if not found.runs:
         return []
     counts = ", ".join(f"{flag} {count}" for flag, count in found.by_flag.items())
     sentences = [
-        f"Same object, same place: {found.runs - found.flagged} of {found.runs} measurement runs have no flag"
+        f"Same object, same server: {found.runs - found.flagged} of {found.runs} measurement runs have no flag"
         + (f"; flagged runs: {counts}." if counts else ".")
     ]
     if only_hits:
         unknown = found.runs - found.hit_runs - found.missed_runs
         sentences.append(
             f"Only cache hits (--only-hits): {found.hit_runs} measurement runs are kept; left out are "
-            f"{found.missed_runs} with a cache miss after the warm-up and {unknown} with a cache state that no header "
-            "field tells."
+            f"{found.missed_runs} with a cache miss after the warm-up and {unknown} with an unknown cache state."
         )
     return sentences
 
 
 def interval_note(rows: Sequence[SpeedupRow]) -> str | None:
-    """Says why there are no intervals, where that is so."""
+    """The reason for missing intervals, if any are."""
     if any(0 < row.domains < MINIMUM_DOMAINS for row in rows):
-        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval: read n, and conclude nothing."
+        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval; do not draw conclusions from them."
     return None

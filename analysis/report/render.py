@@ -46,14 +46,14 @@ TABLE2_CSV = (
     *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
     "excluded",
 )
-"""Columns of table2.csv; with `--by` the group's column (`vantage`, `provider`, `iteration`) stands before them."""
+"""Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
 
 DOSE_CSV = ("dose", "acted", *TABLE2_CSV)
 """Columns of dose.csv; `acted` is yes, no or unknown, and each comparison has a line for each."""
 
 
 def percent(share: Share) -> str:
-    """`83` per cent; the count, `3/8`, of fewer than `MINIMUM_PAIRS` pairs; `–` where there is none."""
+    """`83` per cent; the count, `3/8`, of fewer than `MINIMUM_PAIRS` pairs; `–` without pairs."""
     if share.share is None:
         return "–"
     return f"{share.count}/{share.n}" if share.n < MINIMUM_PAIRS else f"{100 * share.share:.0f}"
@@ -68,14 +68,14 @@ def share_of_runs(share: Share) -> str:
 
 
 def percent_interval(share: Share) -> str:
-    """`83 [71–92]`, without the interval where there is none."""
+    """`83 [71–92]`, without the interval if there is none."""
     if share.low is None or share.high is None:
         return percent(share)
     return f"{percent(share)} [{100 * share.low:.0f}–{100 * share.high:.0f}]"
 
 
 def median_text(median: Median) -> str:
-    """`1.42`; `>2.10` or `<0.61` where censored downloads leave a bound only."""
+    """`1.42`; `>2.10` or `<0.61` if censored downloads leave only a bound."""
     if median.value is not None:
         return f"{median.value:.2f}"
     if median.least is None or median.most is None:
@@ -86,7 +86,7 @@ def median_text(median: Median) -> str:
 
 
 def median_interval(median: Median) -> str:
-    """`1.42 [1.20–1.70]`, without the interval where there is none."""
+    """`1.42 [1.20–1.70]`, without the interval if there is none."""
     if median.low is None or median.high is None:
         return median_text(median)
     high = "∞" if math.isinf(median.high) else f"{median.high:.2f}"
@@ -150,7 +150,7 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 2) -> Cells:
 
 
 def dose_cells(rows: Sequence[DoseRow]) -> Cells:
-    """Heading and rows: the runs in which the options did something, and those in which they could not."""
+    """Heading and rows: the runs in which the options took effect, and those in which they could not."""
     cells = [["comparison", "dose", "n", "faster %", "median", "n without", "faster %", "median", "n unknown"]]
     for row in rows:
         line = [row.comparison.name, row.words]
@@ -161,16 +161,16 @@ def dose_cells(rows: Sequence[DoseRow]) -> Cells:
 
 
 def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
-    """What a reader must know to read these rows."""
+    """Notes that explain these rows."""
     notes = []
     if any(0 < row.n < MINIMUM_PAIRS for row in rows):
-        notes.append(f"Counts (3/8: 3 of 8), and no percentages, where n is below {MINIMUM_PAIRS}.")
+        notes.append(f"Counts (3/8: 3 of 8) instead of percentages where n is below {MINIMUM_PAIRS}.")
     few = sorted({row.domains for row in rows if 0 < row.domains < MINIMUM_DOMAINS})
     if few:
-        notes.append(f"No interval where n comes from fewer than {MINIMUM_DOMAINS} domains (here: {few[0]} and more).")
+        notes.append(f"No interval if n comes from fewer than {MINIMUM_DOMAINS} domains (here: {few[0]} and more).")
     if any(row.bounds for row in rows):
         notes.append(
-            f"A download was censored, so pairs are known by a bound only: {_per_row(rows, lambda r: r.bounds)}; "
+            f"A download was censored, so only a bound of these pairs is known: {_per_row(rows, lambda r: r.bounds)}; "
             f"of these neither faster nor slower: {_per_row(rows, lambda r: r.undecided.count)}; "
             f"in no bin: {_per_row(rows, lambda r: r.bin_undecided.count)}."
         )
@@ -180,7 +180,7 @@ def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
             reasons.setdefault(f"{reason} ({count})", []).append(row.comparison.name)
     if reasons:
         said = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
-        notes.append(f"Measurement runs that gave no pair: {said}.")
+        notes.append(f"Measurement runs without a pair: {said}.")
     return notes
 
 
@@ -189,7 +189,7 @@ def _per_row(rows: Iterable[SpeedupRow], count: Callable[[SpeedupRow], int]) -> 
 
 
 def escape_markdown(text: str) -> str:
-    """Text that neither ends a cell nor starts HTML."""
+    """Escapes text that would end a cell or start HTML."""
     safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return safe.replace("\\", "\\\\").replace("|", "\\|")
 
@@ -205,7 +205,7 @@ def markdown(cells: Cells) -> str:
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """CSV (RFC 4180, but lines end with a line feed); empty for what is unknown."""
+    """CSV (RFC 4180, but lines end with a line feed); unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
@@ -260,7 +260,7 @@ def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
 
 
 def finite(value: Any) -> Any:
-    """The same data with infinities as None, which JSON can hold."""
+    """The same data with infinities as None, as JSON does not have them."""
     if isinstance(value, Mapping):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

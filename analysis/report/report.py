@@ -1,8 +1,8 @@
-"""One HTML file with everything in it: no network, no script of anybody else's, every string escaped.
+"""The report as one HTML file: no network access, no third-party scripts, every string escaped.
 
-Strings in a campaign come from strangers (domains, headers, error texts). The template escapes all of them; the only
-mark-up that is let through is our own style sheet, our script, and matplotlib's drawings without their comments. The
-page's content security policy allows our script by its hash and nothing from outside, should that ever fail.
+Strings in a campaign are untrusted (domains, headers, error texts). The template escapes all of them; only our style
+sheet, our script, and matplotlib's drawings without their comments are inserted as mark-up. As a second defence, the
+page's content security policy allows our script by its hash, and nothing external.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from upshift.files import store
 from upshift.scrub import plain
 
 _SLOW_BINS = BIN_EDGES.index(1.0) + 1
-"""Bins below 1 come first."""
+"""Number of bins below 1, which come first."""
 
 _MAX_LISTED = 500
-"""Rows of the lists of failed, censored, mismatched and void downloads."""
+"""Most rows of the lists of failed, censored, mismatched and void downloads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a reader may choose."""
+    """The user's choices."""
 
     metric: Metric = Metric.TIME
     selection: Selection = DEFAULT
@@ -52,7 +52,7 @@ class Options:
 
 
 def write(dataset: Dataset, path: Path, options: Options | None = None) -> None:
-    """Writes the report, whole or not at all."""
+    """Writes the report atomically."""
     html = build(dataset, options or Options())
     with writing(path.parent):
         store.write_text(path, html)
@@ -123,7 +123,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "truth": _truth_matrix(known, dataset.design),
         "conservation": _conservation(downloads),
         "figures": [
-            # Our own drawing: labels are drawn as paths, and comments, which repeat them, are taken out.
+            # Our own drawing: labels are drawn as paths, and comments, which repeat them, are removed.
             (figure.title, Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL)))  # noqa: S704
             for figure in figures.plan(dataset, unproven=options.selection.unproven)
         ],
@@ -163,7 +163,7 @@ def _facts(dataset: Dataset) -> list[tuple[str, str]]:
 
 
 def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list[SpeedupRow]]]:
-    """Table 2 in other cuts: the other metric, then per vantage point and provider."""
+    """Other versions of Table 2: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or tables.THROUGHPUT_KPI in dataset.kpi_units:
         rows = tables.table2(dataset, metric=other, selection=options.selection, seed=options.seed)
@@ -176,7 +176,7 @@ def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list
 
 
 def _causes(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], list[tuple[str, list[int]]]]:
-    """Configurations with downloads that are not ok, and for each cause how many each of them has."""
+    """Configurations with downloads that are not ok, and their number for each cause."""
     names = [row.configuration for row in states if row.causes]
     total: dict[str, int] = {}
     for row in states:
@@ -188,7 +188,7 @@ def _causes(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], list[
 
 
 def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]]:
-    """(title, what it means, rows, rows left out) of the downloads that need an explanation."""
+    """(title, explanation, rows, number of rows left out) of the downloads that need an explanation."""
 
     def pick(records: Sequence[Record]) -> list[tuple[str, ...]]:
         return [
@@ -215,20 +215,24 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
         (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
     ]
     found: list[tuple[str, str, list[tuple[str, ...]]]] = [
-        ("Failed", "They have a cause and no place in speed-ups.", pick(of[Outcome.FAILED])),
-        ("Censored", "They hit a budget: known by a bound, and counted as one.", pick(of[Outcome.CENSORED])),
+        ("Failed", "They have a cause and are left out of speed-ups.", pick(of[Outcome.FAILED])),
+        (
+            "Censored",
+            "They hit a budget: only a lower bound of their time is known, and used as one.",
+            pick(of[Outcome.CENSORED]),
+        ),
         (
             "Treatment not accepted",
-            "Other options on the wire, or a story that does not fit: no place in speed-ups.",
+            "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
             mismatches,
         ),
-        ("Disturbed by the host", "The client waited for a processor: no place in speed-ups.", disturbed),
+        ("Disturbed by the host", "The client waited for a processor: left out of speed-ups.", disturbed),
         (
-            "Another object or place",
-            "Compared with most downloads of their measurement run: a flag, which keeps nothing out of speed-ups.",
+            "Different object or server",
+            "Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
             elsewhere,
         ),
-        ("Void", "Their measurement run was disturbed or interrupted, and repeated whole.", voids),
+        ("Void", "Their measurement run was disturbed or interrupted, and repeated completely.", voids),
     ]
     return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in found]
 
@@ -282,7 +286,7 @@ def _truth_matrix(rows: Sequence[truth.TruthRow], design: Design) -> dict[str, A
 
 
 def _conservation(downloads: Sequence[Download]) -> str | None:
-    """Whether every packet that entered the emulator came out or was dropped on purpose."""
+    """Whether every packet that entered the emulator left it or was dropped as programmed."""
     counted = [
         (d.lab_sent, d.lab_received, d.lab_dropped)
         for d in downloads

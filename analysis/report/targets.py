@@ -1,4 +1,4 @@
-"""The report's page per target: its downloads with times, options and reasons, as values for the template. Pure."""
+"""The report's section per target: its downloads with times, options and reasons, as values for the template. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from analysis.report import figures
 from upshift.domain import Download, Outcome
 
 MAX_DOWNLOADS = 20_000
-"""Downloads shown in detail at most: a page of more than some 30 MB opens nowhere."""
+"""Most downloads shown in detail: browsers cannot open a page of more than about 30 MB."""
 
 _LONGEST_DETAIL = 300
-"""Characters of a stored detail that are shown."""
+"""Most characters of a stored detail that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def _negotiated(record: Record) -> str:
 
 
 def _options(record: Record) -> str:
-    """What SYN and SYN-ACK agreed on, as far as there are such KPIs."""
+    """The options negotiated by SYN and SYN-ACK, as far as there are such KPIs."""
     kpis = record.kpis
     agreed = [name for key, name in (("ecn", "ECN"), ("sack", "SACK"), ("timestamps", "timestamps")) if kpis.get(key)]
     scales = [record.number("window_scale_client"), record.number("window_scale_server")]
@@ -210,11 +210,11 @@ def _why(d: Download) -> str:
     if d.outcome != Outcome.OK and d.http_status not in (None, 200):
         parts.append(f"status {d.http_status}")
     if d.void_reason is not None:
-        parts.append("void measurement run: kept out of speed-ups")
+        parts.append("void measurement run: left out of speed-ups")
     elif d.host_disturbance is not None:
-        parts.append(f"disturbed by the host ({d.host_disturbance}): kept out of speed-ups")
+        parts.append(f"disturbed by the host ({d.host_disturbance}): left out of speed-ups")
     elif d.treatment_ok is False:
-        parts.append("treatment not accepted: kept out of speed-ups")
+        parts.append("treatment not accepted: left out of speed-ups")
     return "; ".join(part for part in parts if part)
 
 

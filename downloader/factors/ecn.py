@@ -1,7 +1,7 @@
 """Explicit Congestion Notification (RFC 3168): routers mark packets instead of dropping them.
 
 To add a factor of your own, copy this file, and change five things: what it is called, its levels, the kernel setting
-behind each level, what the connection must look like, and which KPI tells that the option did something. Nothing else
+behind each level, what the connection must look like, and which KPI shows that the option took effect. Nothing else
 has to be touched: the command line, campaign files, permutations, the documentation's table and the contract tests find
 it here.
 """

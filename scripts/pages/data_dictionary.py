@@ -257,12 +257,12 @@ TABLE2_HEAD = (
 )
 
 DOSE_HEAD = (
-    "Three lines per comparison of an option: its measurement runs, split by whether the option did something. These "
+    "Three lines per comparison of an option: its measurement runs, split by whether the option took effect. These "
     "columns, then those of `table2.csv`."
 )
 
 DOSE_MEANINGS = {
-    "dose": "What tells that the option did something.",
+    "dose": "The sign that the option took effect.",
     "acted": "yes: it did in these runs; no: it had no occasion to; unknown: a KPI is missing.",
 }
 

@@ -225,12 +225,14 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
     (row,) = tables.table2(data, selection=Selection(unproven=True))
     assert (row.n, row.excluded) == (10, {"WS failed": 1, "WS treatment not accepted": 1})
 
-    first = "Treatment: proven for 20 downloads, unproven for 2 (left out of Table 2 and figures; --unproven lets them"
+    first = (
+        "Treatment: proven for 20 downloads, unproven for 2 (left out of Table 2 and figures; --unproven includes them"
+    )
     _, out = command("tables", folder)
     assert out.startswith(first) and "WS treatment unproven (2): WS vs BL" in " ".join(out.split())
     _, out = command("tables", folder, "--unproven")
     assert out.startswith(
-        "Treatment: proven for 20 downloads, unproven for 2 (let in by --unproven), not accepted for 1."
+        "Treatment: proven for 20 downloads, unproven for 2 (included by --unproven), not accepted for 1."
     )
     _, out = command("tables", folder, "--json")
     told = {"proven": 20, "unproven": 2, "not_accepted": 1, "disturbed": 0, "unproven_let_in": False}
@@ -261,7 +263,7 @@ def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_
         {"WS failed": 1, "WS in a run with a cache miss": 1, "WS in a run with an unknown cache state": 1},
     )
     same = (
-        "Same object, same place: 10 of 12 measurement runs have no flag; flagged runs: cache_miss 1, edge_differs 1."
+        "Same object, same server: 10 of 12 measurement runs have no flag; flagged runs: cache_miss 1, edge_differs 1."
     )
     kept = "Only cache hits (--only-hits): 10 measurement runs are kept; left out are 1 with a cache miss after the "
     _, out = command("tables", tmp_path / "c")
@@ -295,7 +297,7 @@ def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
         "7/8",
         "1/8",
     )
-    assert "Counts (3/8: 3 of 8), and no percentages, where n is below 10." in text_of(made)
+    assert "Counts (3/8: 3 of 8) instead of percentages where n is below 10." in text_of(made)
     (finding,) = findings.findings(made.table2)
     assert finding.sentence.startswith("WS was faster than BL in 7 of 8 runs (8 domains); median")
     html = report.build(data, report.Options())
@@ -501,7 +503,7 @@ def test_text_is_whole_and_has_no_control_characters(tmp_path: Path) -> None:
     assert "evil" in text_of(made)
     markdown = made.files("md")
     assert "<b>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
-    assert "Table 1" in text_of(made) and "No interval where n comes from fewer than 10 domains" in text_of(made)
+    assert "Table 1" in text_of(made) and "No interval if n comes from fewer than 10 domains" in text_of(made)
 
 
 def test_several_folders_write_beside_the_first(tmp_path: Path) -> None:

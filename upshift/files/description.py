@@ -64,7 +64,7 @@ class Description:
     comparisons: tuple[Comparison, ...]
     """In the order of the rows of Table 2."""
     doses: Mapping[str, Dose] = dataclasses.field(default_factory=dict)
-    """Factor -> when it did something; without those of which nothing tells. A file of an older Upshift has none."""
+    """Factor -> when it took effect; without factors for which it is unknown. Files of older versions have none."""
 
 
 def check(

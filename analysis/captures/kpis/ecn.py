@@ -1,4 +1,4 @@
-"""Explicit congestion notification: what was negotiated, what was marked and echoed."""
+"""Explicit congestion notification: negotiation, marks and echoes."""
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
@@ -15,13 +15,13 @@ def ecn(connection: Connection) -> bool | None:
 
 @kpi(source=_NEGOTIATION)
 def ecn_requested(connection: Connection) -> bool | None:
-    """Whether the first SYN asked for ECN."""
+    """Whether the first SYN requested ECN."""
     return connection.ecn_requested
 
 
 @kpi(source="RFC 3168, section 6.1.1.1")
 def ecn_fallback(connection: Connection) -> bool | None:
-    """Whether the client gave up ECN in a repeated SYN."""
+    """Whether the client did not request ECN any more in a retransmitted SYN."""
     return connection.ecn_fallback
 
 
@@ -39,8 +39,8 @@ def ce_packets(connection: Connection) -> int:
 
 @kpi(unit="1", source="RFC 3168, section 5")
 def ect_share(connection: Connection) -> float | None:
-    """Share of the server's data packets (TCP and QUIC) that arrived with ECT(0), ECT(1) or CE. Where ECN was
-    negotiated and this is small, something on the way bleached the field.
+    """Share of the server's data packets (TCP and QUIC) that arrived with ECT(0), ECT(1) or CE. If ECN was
+    negotiated and this is small, the field was cleared (bleached) on the path.
     """
     server = connection.server
     return server.ecn_data_packets / server.data_packets if server.data_packets else None
@@ -48,19 +48,19 @@ def ect_share(connection: Connection) -> float | None:
 
 @kpi(unit="packets", source="RFC 3168, section 5; RFC 9331, section 4.1")
 def ect1_packets(connection: Connection) -> int:
-    """Packets from the server with ECT(1). Senders with classic ECN use ECT(0), so there they were marked anew on the
-    way.
+    """Packets from the server with ECT(1). Senders with classic ECN use ECT(0), so there the field was rewritten on the
+    path.
     """
     return connection.server.ect1_packets
 
 
 @kpi(unit="packets", source=_ECHO, tcp_only=True)
 def ece_segments(connection: Connection) -> int | None:
-    """Segments of the client with ECE, SYNs apart. None with accurate ECN, which makes the bit part of a counter."""
+    """Segments of the client with ECE, without SYNs. None with accurate ECN, where the bit is part of a counter."""
     return None if connection.acc_ecn_accepted else connection.client.ece_packets
 
 
 @kpi(unit="packets", source=_ECHO, tcp_only=True)
 def cwr_segments(connection: Connection) -> int | None:
-    """Segments of the server with CWR, SYNs apart. None with accurate ECN."""
+    """Segments of the server with CWR, without SYNs. None with accurate ECN."""
     return None if connection.acc_ecn_accepted else connection.server.cwr_packets

@@ -1,4 +1,4 @@
-"""What the handshake offered and accepted; ECN is in `ecn`."""
+"""Options offered and accepted in the handshake; for ECN see `ecn`."""
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
@@ -9,7 +9,7 @@ _SCALE = "RFC 7323, section 2.2"
 
 @kpi(unit="packets", source="RFC 9293, section 3.5", tcp_only=True)
 def syn_packets(connection: Connection) -> int | None:
-    """SYNs that the client sent; more than one means a loss."""
+    """SYNs that the client sent; more than one means a retransmission."""
     return connection.client.syn_packets
 
 
@@ -33,7 +33,7 @@ def window_scale_client(connection: Connection) -> int | None:
 
 @kpi(unit="bit", source=_SCALE)
 def window_scale_server(connection: Connection) -> int | None:
-    """Window scale shift that the server answered; None without the option."""
+    """Window scale shift in the server's SYN-ACK; None without the option."""
     return connection.server.window_scale
 
 

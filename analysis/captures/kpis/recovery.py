@@ -1,4 +1,4 @@
-"""Loss, reordering and what the receiver said of it; Wireshark's verdicts are in `wireshark`."""
+"""Loss, reordering and the receiver's reports; for Wireshark's verdicts see `wireshark`."""
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
@@ -8,50 +8,50 @@ _TRUTH = "IP-ID order, TSval order, time (docs/design/kpi-engine.md)"
 
 @kpi(unit="packets", source=_TRUTH, tcp_only=True)
 def true_retransmissions(connection: Connection) -> int | None:
-    """Server segments that were sent again."""
+    """Segments that the server retransmitted."""
     return connection.server.true_retransmission
 
 
 @kpi(unit="packets", source=_TRUTH, tcp_only=True)
 def true_reordered(connection: Connection) -> int | None:
-    """Server segments that others overtook."""
+    """Server segments that arrived after later ones (reordered by the network)."""
     return connection.server.true_reordered
 
 
 @kpi(unit="packets", source=_TRUTH, tcp_only=True)
 def true_duplicates(connection: Connection) -> int | None:
-    """Server packets that the network or the capture doubled."""
+    """Server packets that the network or the capture duplicated."""
     return connection.server.true_duplicate
 
 
 @kpi(unit="B", source=_TRUTH, tcp_only=True)
 def retransmitted_bytes(connection: Connection) -> int | None:
-    """Payload that the server sent again."""
+    """Payload that the server retransmitted."""
     return connection.server.retransmitted_bytes
 
 
 @kpi(unit="1", source="ANRW'23, section 3 (share of data)", tcp_only=True)
 def retransmission_rate(connection: Connection) -> float | None:
-    """Payload bytes that the server sent again, by `true_class`, over all its payload bytes; TCP only."""
+    """Payload bytes that the server retransmitted, by `true_class`, over all its payload bytes; TCP only."""
     server = connection.server
     return server.retransmitted_bytes / server.payload_bytes if server.payload_bytes else None
 
 
 @kpi(unit="B", source=_TRUTH, tcp_only=True)
 def missing_bytes(connection: Connection) -> int | None:
-    """Gaps in the server's data that nothing filled: the capture lost packets, or the connection died."""
+    """Gaps in the server's data that were never filled: the capture lost packets, or the connection failed."""
     return connection.server.missing_bytes
 
 
 @kpi(unit="packets", source="RFC 2018, section 3", tcp_only=True)
 def sack_segments(connection: Connection) -> int | None:
-    """Segments of the client with SACK blocks: how often SACK was in use. Those with only a D-SACK block are apart."""
+    """Segments of the client with SACK blocks: how often SACK was used. Without those that have only a D-SACK block."""
     return connection.client.sack_segments
 
 
 @kpi(unit="blocks", source="RFC 2018, section 3", tcp_only=True)
 def sack_blocks(connection: Connection) -> int | None:
-    """SACK blocks that the client sent, D-SACK blocks apart."""
+    """SACK blocks that the client sent, without D-SACK blocks."""
     return connection.client.sack_blocks
 
 
@@ -63,8 +63,8 @@ def dsack_blocks(connection: Connection) -> int | None:
 
 @kpi(unit="packets", source="TCP: IP-ID order, TSval order, time (docs/design/kpi-engine.md); QUIC: RFC 9002")
 def client_losses(connection: Connection) -> int | None:
-    """Packets that the client lost or took for lost on their way to the server. TCP: segments with data, SYN or FIN
-    that it sent again. QUIC: by the client's own account, where it gives one.
+    """Packets of the client that were lost on the way to the server. TCP: segments with data, SYN or FIN that it
+    retransmitted. QUIC: packets declared lost, as reported by the client, if it reports them.
     """
     if connection.protocol == "quic":
         return connection.quic_client_lost

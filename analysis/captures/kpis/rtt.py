@@ -8,7 +8,7 @@ _ACK = "SEQ/ACK matching with the rule of Karn and Partridge (SIGCOMM 1987)"
 _SPIN = "RFC 9000, section 17.4"
 
 _RESENT_NS = 100_000_000
-"""Initials this far apart are not one ClientHello in several packets: one was sent again after a timeout."""
+"""Initials this far apart [ns] are not one ClientHello in several packets: one was retransmitted."""
 
 
 def _handshake_rtt(connection: Connection) -> float | None:
@@ -32,8 +32,8 @@ def _quic_start(connection: Connection) -> int | None:
 
 @kpi(unit="ms", source="RFC 9293, section 3.5; RFC 9000, section 7")
 def handshake_rtt(connection: Connection) -> float | None:
-    """TCP: SYN to SYN-ACK; with several SYNs the one whose TSval the SYN-ACK echoes, None where nothing tells. QUIC:
-    first Initial of the client to the first of the server; None where the client sent Initials again, or after a
+    """TCP: SYN to SYN-ACK; with several SYNs, from the one whose TSval the SYN-ACK echoes, else None. QUIC:
+    first Initial of the client to the first of the server; None if the client retransmitted Initials, or after a
     Retry.
     """
     return _handshake_rtt(connection)
@@ -42,9 +42,9 @@ def handshake_rtt(connection: Connection) -> float | None:
 @kpi(unit="ms", source=_TIMESTAMPS)
 def rtt_min(connection: Connection) -> float | None:
     """Smallest round-trip time: of the handshake, and from each of the client's ACKs of data to the next data that
-    echoes its TSval (SEQ/ACK matching where there are no timestamps). The handshake counts because a large initial
+    echoes its TSval (SEQ/ACK matching without timestamps). The handshake counts because a large initial
     window can fill the queue before the first ACK, and then it stays filled: on a path of 3 ms, 32 packets at 30 Mbit/s
-    read 11 ms. QUIC: the handshake's.
+    give 11 ms. QUIC: the handshake's.
     """
     found = [_handshake_rtt(connection)]
     if connection.protocol != "quic":
@@ -56,7 +56,7 @@ def rtt_min(connection: Connection) -> float | None:
 @kpi(unit="ms", source=_TIMESTAMPS)
 def rtt_mean(connection: Connection) -> float | None:
     """Mean round-trip time, from the client's ACK of data to the next data that echoes its TSval; SEQ/ACK matching
-    where there are no timestamps; the handshake round trip for QUIC. The queue that the flow itself builds is in it.
+    without timestamps; the handshake round trip for QUIC. Includes the queue that the flow itself builds.
     """
     if connection.protocol == "quic":
         return _handshake_rtt(connection)
@@ -96,7 +96,7 @@ def rtt_samples(connection: Connection) -> int:
 
 @kpi(source="Upshift: timestamps before SEQ/ACK, the handshake for QUIC")
 def rtt_source(connection: Connection) -> str:
-    """Which samples the other rtt_* columns rest on: timestamps, ack (SEQ/ACK matching), handshake or none."""
+    """Which samples the other rtt_* columns are based on: timestamps, ack (SEQ/ACK matching), handshake or none."""
     if connection.protocol == "quic":
         return "none" if _handshake_rtt(connection) is None else "handshake"
     if connection.client.rtt_ts_count > 0:
@@ -106,23 +106,23 @@ def rtt_source(connection: Connection) -> str:
 
 @kpi(unit="ms", source=_ACK)
 def rtt_ack_min(connection: Connection) -> float | None:
-    """Smallest time from a segment of the client (its SYN among them) to the ACK that ends at it."""
+    """Smallest time from a segment of the client (including its SYN) to the ACK that ends at it."""
     return milliseconds(connection.client.rtt_ack_min_ns)
 
 
 @kpi(unit="ms", source=_ACK)
 def rtt_ack_mean(connection: Connection) -> float | None:
-    """Mean time from a segment of the client to the ACK that ends at it; a delayed ACK counts with its delay."""
+    """Mean time from a segment of the client to the ACK that ends at it; including the delay of delayed ACKs."""
     return milliseconds(connection.client.rtt_ack_mean_ns)
 
 
 @kpi(unit="ms", source=_SPIN)
 def spin_rtt_min(connection: Connection) -> float | None:
-    """Smallest time between edges of the spin bit in the server's packets; None where it does not spin."""
+    """Smallest time between edges of the spin bit in the server's packets; None if it does not spin."""
     return milliseconds(connection.quic_spin_rtt_min_ns)
 
 
 @kpi(unit="ms", source=_SPIN)
 def spin_rtt_mean(connection: Connection) -> float | None:
-    """Mean time between edges of the spin bit in the server's packets; None where it does not spin."""
+    """Mean time between edges of the spin bit in the server's packets; None if it does not spin."""
     return milliseconds(connection.quic_spin_rtt_mean_ns)

@@ -1,4 +1,4 @@
-"""How fast data arrived."""
+"""Rates."""
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi, megabits_per_second, seconds_between
@@ -9,15 +9,15 @@ _PAPER = "ANRW'23, section 3"
 @kpi(unit="Mbit/s", source=_PAPER)
 def mean_throughput(connection: Connection) -> float | None:
     """IP bytes from the server, over the time from the first to the last packet of the connection (both directions).
-    IPv6 counts payload length + 40; the published code left the 40 out.
+    IPv6 counts payload length + 40; the published code did not count the 40.
     """
     return megabits_per_second(connection.server.ip_bytes, connection.duration_s)
 
 
 @kpi(unit="Mbit/s", source=_PAPER)
 def goodput(connection: Connection) -> float | None:
-    """TCP: mean throughput without what the server sent again, by `true_class`. QUIC: body bytes by the client's
-    account over the same time, as retransmissions are invisible in a capture; None until a download is joined.
+    """TCP: mean throughput without the server's retransmissions, by `true_class`. QUIC: body bytes as reported by the
+    client over the same time, as retransmissions are invisible in a capture; None unless a download is joined.
     """
     if connection.protocol == "quic":
         if connection.body_bytes is None:
@@ -29,9 +29,9 @@ def goodput(connection: Connection) -> float | None:
 
 @kpi(unit="Mbit/s", source="Upshift: payload of the largest answer over its transfer time")
 def delivery_rate(connection: Connection) -> float | None:
-    """Rate at which the answer arrived: its payload after the first packet, over the time from its first to its last
+    """Rate of the answer: its payload after the first packet, over the time from its first to its last
     data packet (TLS records and HTTP headers included). QUIC: body bytes over the time from the first to the last
-    packet of the server after its handshake; None until a download is joined.
+    packet of the server after its handshake; None unless a download is joined.
     """
     if connection.protocol == "quic":
         if connection.body_bytes is None:

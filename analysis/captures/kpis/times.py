@@ -1,4 +1,4 @@
-"""How long the parts of a connection took; round trips are in `rtt`."""
+"""Durations of the parts of a connection; for round trips see `rtt`."""
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi, seconds_between

@@ -1,4 +1,4 @@
-"""How much was captured, and what makes these counts too small."""
+"""How much was captured, and reasons for counts that are too small."""
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
@@ -38,5 +38,5 @@ def gro(connection: Connection) -> bool:
 
 @kpi(source="Upshift: the capture file's own structure")
 def truncated(connection: Connection) -> bool:
-    """Whether the capture file is cut or damaged."""
+    """Whether the capture file is truncated or damaged."""
     return connection.truncated

@@ -3,31 +3,31 @@
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
 
-_FLIGHT = "TSecr names the ACK that the sender saw last (docs/design/kpi-engine.md)"
+_FLIGHT = "TSecr identifies the last ACK that the sender saw (docs/design/kpi-engine.md)"
 
 
 @kpi(unit="B", source="RFC 7323, section 2.3", tcp_only=True)
 def largest_window(connection: Connection) -> int | None:
-    """Largest window that the client announced, as the wire means it."""
+    """Largest window that the client announced, after scaling."""
     return connection.client.largest_window
 
 
 @kpi(unit="B", source=_FLIGHT)
 def flight_lower_max(connection: Connection) -> int | None:
-    """The server had at least this much in flight at its peak; above 65,535 no unscaled window could hold it."""
+    """Lower bound of the most bytes that the server had in flight; more than 65,535 needs a scaled window."""
     return connection.server.flight_lower_max
 
 
 @kpi(unit="B", source=_FLIGHT)
 def flight_upper_max(connection: Connection) -> int | None:
-    """The server had at most this much in flight at its peak."""
+    """Upper bound of the most bytes that the server had in flight."""
     return connection.server.flight_upper_max
 
 
 @kpi(unit="frames", source="RFC 9000, sections 19.12 and 19.13")
 def quic_data_blocked(connection: Connection) -> int | None:
-    """DATA_BLOCKED and STREAM_DATA_BLOCKED frames: how often the server said that the client's window held it back. By
-    the account of a QUIC client that counts them.
+    """DATA_BLOCKED and STREAM_DATA_BLOCKED frames: how often the server reported that the client's window blocked it.
+    As reported by a QUIC client that counts them.
     """
     return connection.quic_data_blocked
 

@@ -63,7 +63,7 @@ def ws_zero_window_probes(connection: Connection) -> int | None:
 @kpi(unit="1", source="ANRW'23, published code (get_packet_loss)", tcp_only=True)
 def retransmission_rate_packets(connection: Connection) -> float | None:
     """Server packets that Wireshark calls a retransmission of any kind, over all its packets (ACKs and handshake
-    included), as the published code had it; TCP only.
+    included), as in the published code; TCP only.
     """
     server = connection.server
     marked = server.ws_retransmission + server.ws_fast_retransmission + server.ws_spurious_retransmission
