@@ -18,7 +18,14 @@ _OFF = {"ecn": "off", "sack": "off", "window_scaling": "off"}
 _ON = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
 WARMUP = Configuration(name="warmup", client="requests", levels=_OFF)
-"""The first download (position 0) of every measurement run: it fills caches, and is in no other row."""
+"""The first download of every measurement run: it fills caches, and has a place in rows of the role *cache* only."""
+
+WARMUP_QUIC = "warmup-quic"
+"""Name of the second download, in campaigns with QUIC: by their first QUIC client, as an edge may have other caches (or
+other servers) for QUIC."""
+
+WARMUPS = (WARMUP.name, WARMUP_QUIC)
+"""Names that no configuration of a campaign file may have."""
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration(name=BASELINE, client="requests", levels=_OFF),

@@ -16,8 +16,7 @@ from typing import Any
 from downloader import factors
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.comparisons import describe, read_comparisons
-from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations
-from upshift import paper
+from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
 from upshift.domain import Comparison, Configuration, Target
 from upshift.errors import UsageError
 from upshift.files.config import STRICT, build, read_toml
@@ -88,7 +87,7 @@ class Campaign:
     """Measurement runs per target and iteration until a disturbed one is recorded as void."""
     address_family: Family
     configurations: tuple[Configuration, ...]
-    """Without the warm-up."""
+    """Without warm-ups."""
     comparisons: tuple[Comparison, ...]
     """For analysis: no part of the plan."""
 
@@ -124,9 +123,14 @@ class Campaign:
         size = min(target.size_bytes or self.max_bytes, self.max_bytes) if known else self.max_bytes
         return round(2 * (3.0 + size * 8 / (self.slowest_mbit * 1e6)), 1)
 
+    @property
+    def warmups(self) -> tuple[Configuration, ...]:
+        """What comes before the configurations in each measurement run."""
+        return warmups(self.configurations)
+
     def configuration(self, name: str) -> Configuration:
-        """The configuration of that name, the warm-up included."""
-        return next(c for c in (paper.WARMUP, *self.configurations) if c.name == name)
+        """The configuration of that name, warm-ups included."""
+        return next(c for c in (*self.warmups, *self.configurations) if c.name == name)
 
     def description(self) -> dict[str, Any]:
         """The plan as plain data, with the complete levels of each configuration."""
@@ -134,13 +138,15 @@ class Campaign:
         # Neither where the file lies nor what is compared later decides what is downloaded.
         del plain["path"], plain["comparisons"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
+        if len(self.warmups) > 1:  # without QUIC a plan keeps the hash that it had when there was one warm-up
+            plain["warmups"] = [warmup.name for warmup in self.warmups]
         for entry in plain["configurations"]:
             entry["levels"] = complete_levels(entry["levels"])
         return plain
 
     def for_analysis(self) -> Description:
         """What analysis has to know of the campaign: `campaign.json`."""
-        configurations = tuple(describe(configuration) for configuration in (paper.WARMUP, *self.configurations))
+        configurations = tuple(describe(configuration) for configuration in (*self.warmups, *self.configurations))
         doses = {name: factor.dose for name, factor in factors.ALL.items() if factor.dose is not None}
         return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons, doses=doses)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from downloader import clients
 from downloader.campaign.apply import complete_levels
-from downloader.campaign.configurations import fault, is_paper
+from downloader.campaign.configurations import fault, is_paper, warmups
 from upshift import paper
 from upshift.domain import Comparison, Configuration, Role, Transport
 from upshift.files.config import STRICT, build
@@ -56,7 +56,7 @@ def read_comparisons(
         return brought or default_comparisons(configurations)
     if not isinstance(entries, list):
         raise fault("these are not tables", where, "comparisons", 'write [[comparisons]] with config = "..", vs = ".."')
-    known = [describe(configuration) for configuration in (paper.WARMUP, *configurations)]
+    known = [describe(configuration) for configuration in (*warmups(configurations), *configurations)]
     found = list(brought)
     for index, data in enumerate(entries):
         place = f"{where}: comparisons[{index}]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,7 @@ def is_paper(document: Mapping[str, Any]) -> bool:
 
 
 def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Configuration, ...]:
-    """The configurations of a campaign file, without the warm-up.
+    """The configurations of a campaign file, without warm-ups.
 
     Raises:
         UsageError: a wrong field, two of one name, or none at all.
@@ -70,9 +70,17 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
     return tuple(found)
 
 
+def warmups(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """What comes before the configurations in each measurement run: a download over TCP, and one over QUIC if any of
+    them uses QUIC, by the first client that does."""
+    quic = (c.client for c in configurations if clients.ALL[c.client].transport is Transport.QUIC)
+    client = next(quic, None)
+    return (paper.WARMUP,) if client is None else (paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client))
+
+
 def _configuration(data: object, where: str) -> Configuration:
     entry = build(data, _Entry, where=where)
-    if not NAME.fullmatch(entry.name) or entry.name == paper.WARMUP.name:
+    if not NAME.fullmatch(entry.name) or entry.name in paper.WARMUPS:
         raise fault(f"{entry.name!r} is not a valid name", where, "name", NAME_REMEDY)
     client = clients.ALL.pick(entry.client, where=where)
     levels = {name: _level(value) for name, value in entry.levels.items()}

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from downloader import clients
 from downloader.campaign.campaign import Campaign, Order
-from upshift import paper
 from upshift.domain import Configuration, Target, Transport
 from upshift.errors import UsageError
 
@@ -25,7 +24,7 @@ MOST_RUNS = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """One measurement run: all configurations for one target, after one warm-up."""
+    """One measurement run: all configurations for one target, after the warm-ups."""
 
     number: int
     """From 0, in the order of the plan; also a part of the capture's name."""
@@ -33,7 +32,14 @@ class PlannedRun:
     """From 1."""
     target: Target
     configurations: tuple[str, ...]
-    """Names in order of position; position 0 is the warm-up."""
+    """Names in order of position, those of warm-ups first."""
+    warmups: int = 1
+    """How many of them are warm-ups."""
+
+    @property
+    def positions(self) -> range:
+        """Position of each: what follows the warm-ups has 1."""
+        return range(1 - self.warmups, 1 - self.warmups + len(self.configurations))
 
 
 def make_plan(
@@ -57,6 +63,7 @@ def make_plan(
     orders = _orders(campaign, seed=f"{campaign.seed}/{vantage}")
     common = list(targets)
     random.Random(f"{campaign.seed}/targets").shuffle(common)
+    warmups = tuple(warmup.name for warmup in campaign.warmups)
     runs: list[PlannedRun] = []
     for iteration in range(1, campaign.iterations + 1):
         start = (index * len(common)) // vantage_points + iteration - 1
@@ -66,7 +73,8 @@ def make_plan(
                     number=len(runs),
                     iteration=iteration,
                     target=common[(start + step) % len(common)],
-                    configurations=(paper.WARMUP.name, *next(orders)),
+                    configurations=(*warmups, *next(orders)),
+                    warmups=len(warmups),
                 )
             )
     return tuple(runs)

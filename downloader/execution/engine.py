@@ -185,7 +185,7 @@ class Worker:
 
 
 class _Attempt:
-    """One attempt of one measurement run: look-up, watch, capture, warm-up, all configurations."""
+    """One attempt of one measurement run: look-up, watch, capture, warm-ups, all configurations."""
 
     def __init__(self, worker: Worker, run: PlannedRun, attempt: int, caller: Caller) -> None:
         self._worker, self._run, self._attempt, self._caller = worker, run, attempt, caller
@@ -197,7 +197,7 @@ class _Attempt:
         """The downloads of the attempt, and why it is void, if it is."""
         fixed = self._look_up()
         if fixed.address is None and self._campaign.order != Order.PUBLISHED:
-            downloads = [self._one(position, fixed) for position in range(len(self._run.configurations))]
+            downloads = [self._one(index, fixed) for index in range(len(self._run.configurations))]
             return complete(downloads, capture=None, captured=None, verdict=None), None
         watch = self._watch(fixed.address)
         path = self._worker.capture_path(self._run, self._attempt)
@@ -206,10 +206,10 @@ class _Attempt:
         captured: Captured | None = None
         try:
             downloads = []
-            for position, name in enumerate(self._run.configurations):
-                self._worker.show(self._run, position, name)
-                goal = self._look_up() if published and position > 0 else fixed
-                downloads.append(self._one(position, goal))
+            for index, name in enumerate(self._run.configurations):
+                self._worker.show(self._run, index, name)
+                goal = self._look_up() if published and index > 0 else fixed
+                downloads.append(self._one(index, goal))
                 self._worker.journal.stage(self._run.number, self._attempt, downloads[-1])
             if watch is not None:
                 watch.settle()
@@ -242,8 +242,8 @@ class _Attempt:
         except PlaceError:
             return None
 
-    def _one(self, position: int, goal: _Address) -> Download:
-        configuration = self._campaign.configuration(self._run.configurations[position])
+    def _one(self, index: int, goal: _Address) -> Download:
+        configuration = self._campaign.configuration(self._run.configurations[index])
         target: Target = self._run.target
         planned = Planned(
             campaign=self._campaign.name,
@@ -251,7 +251,7 @@ class _Attempt:
             iteration=self._run.iteration,
             target=target,
             configuration=configuration,
-            position=position,
+            position=self._run.positions[index],
             attempt=self._attempt,
             budget_s=self._budget_s,
             port=self._port,

@@ -132,7 +132,7 @@ class Journal:
             self._create(runs, plan_hash)
         elif self.meta("plan_hash") != plan_hash:
             raise UsageError(
-                "this folder holds another plan (campaign, targets or vantage points have changed)",
+                "this folder holds another plan (campaign, targets, vantage points or Upshift have changed)",
                 where=str(self.path.parent),
                 remedy="use another --out, or the campaign that began here",
             )
@@ -148,7 +148,7 @@ class Journal:
             for run in runs:
                 values = (run.number, run.iteration, run.target.domain, run.target.url)
                 self._db.execute("INSERT INTO runs (number, iteration, domain, url) VALUES (?, ?, ?, ?)", values)
-                for position, name in enumerate(run.configurations):
+                for position, name in zip(run.positions, run.configurations, strict=True):
                     self._db.execute(
                         "INSERT INTO plan (run, position, configuration) VALUES (?, ?, ?)", (run.number, position, name)
                     )

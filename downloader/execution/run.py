@@ -22,7 +22,6 @@ from downloader.execution.engine import Turns, Worker
 from downloader.execution.folder import folder_lock
 from downloader.execution.journal import Counts, Journal
 from downloader.execution.records import failures
-from upshift import paper
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
 from upshift.files import description
@@ -127,7 +126,7 @@ def check_clients(campaign: Campaign) -> None:
 
 
 def _clients(campaign: Campaign) -> list[Client]:
-    named = {configuration.client for configuration in (paper.WARMUP, *campaign.configurations)}
+    named = {configuration.client for configuration in (*campaign.warmups, *campaign.configurations)}
     return [clients.ALL[name] for name in sorted(named)]
 
 

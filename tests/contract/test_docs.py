@@ -104,7 +104,8 @@ def printed_words() -> Iterator[str]:
     yield from factors.ALL
     yield from (factor.label for factor in factors.ALL.values())
     yield from clients.ALL
-    yield from (configuration.name for configuration in (paper.WARMUP, *paper.CONFIGURATIONS))
+    yield from (configuration.name for configuration in paper.CONFIGURATIONS)
+    yield from paper.WARMUPS
     yield from (name for name, _, _ in kpi_summary.COLUMNS)
 
 

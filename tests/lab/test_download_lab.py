@@ -50,7 +50,7 @@ def test_the_example_puts_every_combination_on_the_wire(small_lab: Lab, tmp_path
     assert len(targets) == 3
     targets = targets[: repeats(quick=1, soak=3)]
     summary, rows = run(small_lab, document, targets, tmp_path)
-    assert summary.complete and summary.planned == len(targets) * 13
+    assert summary.complete and summary.planned == len(targets) * 14
     assert Counter(r.outcome for r in rows)[Outcome.OK] >= len(rows) - 1, [r.failure_detail for r in rows]
     for row in rows:
         if row.transport != "tcp":

@@ -149,18 +149,19 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
     targets[1] = replace(targets[1], url=targets[1].url + "?x")
     nothing = replace(targets[0], domain="404.example", url=f"https://b.example:{world.port}/nothing")
     summary = run(world, campaign(), [*targets, nothing], tmp_path)
-    assert summary.complete and (summary.planned, summary.recorded) == (25, 25)
+    assert summary.complete and (summary.planned, summary.recorded) == (30, 30)
     rows = recorded(tmp_path)
     assert Counter((r.domain, r.outcome, r.failure) for r in rows) == {
-        ("a.example", "ok", None): 5,
-        ("alias.example", "ok", None): 5,
-        ("missing.example", "failed", Failure.DNS_ERROR): 5,
-        ("outside.example", "failed", Failure.ADDRESS_REFUSED): 5,
-        ("404.example", "failed", Failure.HTTP_STATUS): 5,
+        ("a.example", "ok", None): 6,
+        ("alias.example", "ok", None): 6,
+        ("missing.example", "failed", Failure.DNS_ERROR): 6,
+        ("outside.example", "failed", Failure.ADDRESS_REFUSED): 6,
+        ("404.example", "failed", Failure.HTTP_STATUS): 6,
     }, [r.failure_detail for r in rows]
-    assert sorted(r.position for r in rows if r.domain == "a.example") == [0, 1, 2, 3, 4]
+    assert sorted(r.position for r in rows if r.domain == "a.example") == [-1, 0, 1, 2, 3, 4]
     for row in rows:
-        assert (row.position == 0) == (row.configuration == "warmup")
+        warmups = {-1: ("warmup", "requests"), 0: ("warmup-quic", "aioquic")}
+        assert row.is_warmup == ((row.configuration, row.client) == warmups.get(row.position))
         assert json.loads(row.levels)["timestamps"] == "on"
         if row.outcome != Outcome.OK:
             continue
@@ -223,7 +224,7 @@ def test_a_disturbed_run_is_made_again(world: World, tmp_path: Path) -> None:
     summary = run(world, campaign(), targets, tmp_path, place)
     assert summary.complete and summary.void_runs == 4 and summary.interrupted_runs == 0
     rows = recorded(tmp_path)
-    assert len(rows) == 15 and len({(r.domain, r.configuration) for r in rows}) == 15
+    assert len(rows) == 18 and len({(r.domain, r.configuration) for r in rows}) == 18
     attempts = {r.domain: (r.attempts, r.void_reason, r.void_detail, r.accepted) for r in rows}
     void = ("emulator_late", "late")
     assert Counter(attempts.values()) == {
@@ -232,7 +233,7 @@ def test_a_disturbed_run_is_made_again(world: World, tmp_path: Path) -> None:
         (1, None, None, None): 1,
     }
     thrown = superseded(tmp_path)
-    assert len(thrown) == 15 and {(r.reason, r.detail) for r in thrown} == {void}
+    assert len(thrown) == 18 and {(r.reason, r.detail) for r in thrown} == {void}
     assert all(r.capture and (tmp_path / r.capture).exists() for r in thrown)
     assert len({r.capture for r in rows} | {r.capture for r in thrown}) == 6
 
@@ -260,7 +261,7 @@ def test_comparisons_may_be_added_to_a_finished_campaign(world: World, tmp_path:
     downloads = recorded(tmp_path)
     before = description.read(tmp_path)
     assert before is not None and before == campaign().for_analysis()
-    assert [one.name for one in before.configurations] == ["warmup", "BL", "WS", "aioquic", "quiche"]
+    assert [one.name for one in before.configurations] == ["warmup", "warmup-quic", "BL", "WS", "aioquic", "quiche"]
     more = campaign(comparisons=[{"config": "quiche", "vs": "WS", "name": "wide"}])
     assert run(world, more, targets, tmp_path).complete
     after = description.read(tmp_path)
@@ -292,8 +293,8 @@ def test_published_order(world: World, tmp_path: Path) -> None:
     run(world, campaign(order="published"), world.targets("a.example", "b.example"), tmp_path)
     rows = recorded(tmp_path)
     order = [r.configuration for r in sorted(rows, key=lambda r: r.started_at)]
-    assert order == 2 * ["warmup", "BL", "WS", "aioquic", "quiche"]
-    assert len({r.dns_s for r in rows}) == 10, "each download has its own look-up"
+    assert order == 2 * ["warmup", "warmup-quic", "BL", "WS", "aioquic", "quiche"]
+    assert len({r.dns_s for r in rows}) == 12, "each download has its own look-up"
     assert all(r.outcome == "ok" for r in rows)
 
 
@@ -302,12 +303,12 @@ def test_stopped_in_the_middle(world: World, tmp_path: Path) -> None:
 
     class Stopping(Silent):
         def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-            if done >= 7:
+            if done >= 8:
                 stop.set()
 
     targets = world.targets("a.example", "b.example", "c.example")
     first = run_campaign(campaign(), targets, {"A": world.place()}, tmp_path, progress=Stopping(), stop=stop)
-    assert first.stopped and first.recorded == 5
+    assert first.stopped and first.recorded == 6
     second = run(world, campaign(), targets, tmp_path)
     assert second.complete and second.interrupted_runs == 1
     thrown = superseded(tmp_path)
@@ -396,7 +397,7 @@ def test_killed_at_random_moments(world: World, tmp_path: Path, repeats: Repeats
         shutil.rmtree(out)  # a machine so quick that it was finished before: earlier kills
     rows = recorded(out)
     keys = Counter((r.vantage, r.iteration, r.domain, r.configuration) for r in rows)
-    assert len(keys) == iterations * 2 * 4 * 3 and set(keys.values()) == {1}
+    assert len(keys) == iterations * 2 * 4 * 4 and set(keys.values()) == {1}
     assert all(r.outcome == "ok" and r.capture and (out / r.capture).stat().st_size > 24 for r in rows)
     inside = process.run(["ip", "netns", "pids", world.namespace]).stdout.split()
     names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside if Path(f"/proc/{pid}").exists()]

@@ -235,7 +235,7 @@ def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:
     assert first.returncode == 0, stderr
     assert campaigns.summary(campaigns.Done(0, stdout, stderr))["interrupted_runs"] == 0
     assert not (world.folder / "second").exists()
-    rows = campaigns.assert_each_once(world.folder / "first", 24)
+    rows = campaigns.assert_each_once(world.folder / "first", 32)
     changed = world.campaign(lab, more="iterations = 4\nseed = 2", name="changed")
     changed.write_text(changed.read_text().replace('"changed"', '"c"'))
     before = {path: path.read_bytes() for path in (world.folder / "first").rglob("*.parquet")}

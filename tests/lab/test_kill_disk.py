@@ -81,14 +81,14 @@ def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path)
     subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(copy)], check=True)
     journal = copy / "vantage" / "V" / "journal.sqlite"
     recorded = journaled(journal) if journal.exists() and journal.stat().st_size > 4096 else 0
-    print(f"{size_k} kB: {recorded} of 18 recorded; {sentence}")
-    assert recorded % 3 == 0, "measurement runs are recorded whole"
+    print(f"{size_k} kB: {recorded} of 24 recorded; {sentence}")
+    assert recorded % 4 == 0, "measurement runs are recorded whole"
     resize(inside, disk, "64m")
     finished = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", "--json", prefix=inside)
     assert finished.returncode == 0, finished.stderr
     whole = tmp_path / "whole"
     subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(whole)], check=True)
-    rows = faults.assert_each_once(whole, 18)
+    rows = faults.assert_each_once(whole, 24)
     assert all(row.outcome == "ok" for row in rows)
 
 
@@ -106,4 +106,4 @@ def test_a_disk_that_fills_up_while_tables_are_written(world: Any, inside: list[
     resize(inside, disk, "64m")
     assert world.upshift(*command, prefix=inside).returncode == 0
     subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(tmp_path / "whole")], check=True)
-    faults.assert_each_once(tmp_path / "whole", 18)
+    faults.assert_each_once(tmp_path / "whole", 24)

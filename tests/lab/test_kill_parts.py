@@ -25,7 +25,7 @@ from upshift.domain import Failure
 
 pytestmark = pytest.mark.lab
 
-PLANNED = 3 * 2 * 3  # iterations, targets, configurations
+PLANNED = 3 * 2 * 4  # iterations, targets, configurations and warm-ups
 
 
 @pytest.fixture

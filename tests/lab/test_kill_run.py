@@ -29,7 +29,7 @@ from upshift.files import store
 
 pytestmark = pytest.mark.lab
 
-PER_ITERATION = 2 * 2 * 3  # vantage points, targets, configurations
+PER_ITERATION = 2 * 2 * 4  # vantage points, targets, configurations and warm-ups
 
 COUNTERS = re.compile(
     r"kernel\.random\.|kernel\.ns_last_pid|kernel\.pty\.nr|fs\.(dentry-state|file-nr|inode-nr|inode-state|aio-nr)"

@@ -94,9 +94,9 @@ def demo(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     out = demo.out
     rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
-    assert len(rows) == RUNS * (1 + len(PAPER))
+    assert len(rows) == RUNS * (2 + len(PAPER))
     assert sorted({row.vantage for row in rows}) == sorted(VANTAGES)
-    assert sorted({row.configuration for row in rows}) == sorted(["warmup", *PAPER])
+    assert sorted({row.configuration for row in rows}) == sorted(["warmup", "warmup-quic", *PAPER])
     assert store.read_table(out / "kpis.parquet", "kpis").num_rows >= len(demo.supported()) - 1
     assert json.loads((out / "environment.json").read_text(encoding="utf-8"))
     assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == "anrw"

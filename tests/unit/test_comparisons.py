@@ -115,7 +115,10 @@ def comparison(**fields: Any) -> dict[str, Any]:
             comparison(config="plain", vs="scaled", role="noise_floor"),
             "field role: a noise floor needs two equal configurations, plain and scaled differ in window_scaling",
         ),
-        (comparison(config="plain", vs="scaled", role="cache"), "cache is the role of comparisons with warmup only"),
+        (
+            comparison(config="plain", vs="scaled", role="cache"),
+            "cache is the role of comparisons with warmup or warmup-quic only",
+        ),
         (comparison(config="warmup", vs="plain"), 'write role = "cache"'),
         (comparison(config="plain"), "comparisons[1]: field vs: it is missing"),
         (comparison(config="plain", vs="scaled", with_="x"), "field with_: unknown field"),
@@ -145,8 +148,8 @@ def test_campaign_json_tells_it_all_and_is_read_again(tmp_path: Path) -> None:
     read = description.read(tmp_path)
     assert read == found.for_analysis()
     assert read is not None and read.campaign == "c" and read.comparisons == found.comparisons
-    assert [one.name for one in read.configurations] == ["warmup", "BL", "BL2", "ECN", "q"]
-    warmup, _, _, ecn, quiche = read.configurations
+    assert [one.name for one in read.configurations] == ["warmup", "warmup-quic", "BL", "BL2", "ECN", "q"]
+    warmup, warmup_quic, _, _, ecn, quiche = read.configurations
     assert (ecn.client, ecn.transport, ecn.levels["ecn"], ecn.levels["sack"]) == (
         "requests",
         Transport.TCP,
@@ -155,6 +158,7 @@ def test_campaign_json_tells_it_all_and_is_read_again(tmp_path: Path) -> None:
     )
     assert set(warmup.levels) == set(ecn.levels) >= {"ecn", "rmem", "sack", "timestamps", "window_scaling"}
     assert quiche.transport is Transport.QUIC
+    assert (warmup_quic.client, warmup_quic.transport) == ("quiche", Transport.QUIC)
     assert quiche.options["max_data"] == 9 and set(quiche.options) > {"max_data"}
     document = json.loads((tmp_path / "campaign.json").read_text())
     assert document["schema"] == 1
@@ -193,3 +197,13 @@ def test_configurations_are_the_same_whatever_they_are_called() -> None:
     found = campaign(configurations=[PLAIN, {**PLAIN, "name": "other"}, SCALED]).for_analysis()
     _, one, other, scaled = found.configurations
     assert one.same_as(other) and one.differences(scaled) == ["window_scaling"]
+
+
+def test_the_warm_up_of_quic_may_be_compared_as_caches_are() -> None:
+    quic = [PLAIN, {"name": "q", "client": "quiche"}]
+    found = campaign(configurations=quic, comparisons=[{"config": "warmup-quic", "vs": "q", "role": "cache"}])
+    assert rows(found) == [("warmup-quic", "q", Role.CACHE)]
+    with pytest.raises(UsageError, match="cache is the role of comparisons with warmup or warmup-quic only"):
+        campaign(configurations=quic, comparisons=[{"config": "warmup-quic", "vs": "q"}])
+    with pytest.raises(UsageError, match="unknown configuration 'warmup-quic'"):
+        campaign(configurations=[PLAIN], comparisons=[{"config": "warmup-quic", "vs": "plain", "role": "cache"}])

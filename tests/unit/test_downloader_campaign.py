@@ -201,6 +201,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(levels={"frog": "on"}), "configurations[0]: unknown factor 'frog'"),
         (entry(level={}), "configurations[0]: field level: unknown field"),
         (entry(name="warmup"), "configurations[0]: field name: 'warmup' is not a valid name"),
+        (entry(name="warmup-quic"), "configurations[0]: field name: 'warmup-quic' is not a valid name"),
         (entry(client="quiche", levels={"ecn": "on"}), "quiche does not use TCP, so ecn would change nothing"),
         (entry(client="quiche", options={"max_data": "big"}), "option max_data is not a whole number"),
         (entry(options={"max_data": 5}), "the client requests has no option 'max_data'; leave it out"),

@@ -15,7 +15,7 @@ from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.plan import balanced_orders, make_plan, spread
 from upshift.domain import Configuration, Target, Transport
 from upshift.paper import CONFIGURATIONS as PAPER
-from upshift.paper import WARMUP
+from upshift.paper import WARMUP, WARMUPS
 
 
 def campaign(**changes: object) -> Campaign:
@@ -38,8 +38,9 @@ def test_every_download_once(count: int, iterations: int, vantage_points: int, s
     )
     assert [run.number for run in plan] == list(range(count * iterations))
     seen = Counter((r.iteration, r.target.domain, name) for r in plan for name in r.configurations)
-    assert set(seen.values()) == {1} and len(seen) == count * iterations * (len(PAPER) + 1)
-    assert all(run.configurations[0] == WARMUP.name for run in plan)
+    assert set(seen.values()) == {1} and len(seen) == count * iterations * (len(PAPER) + 2)
+    assert all(run.configurations[:2] == WARMUPS for run in plan)
+    assert {tuple(run.positions) for run in plan} == {tuple(range(-1, len(PAPER) + 1))}
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 99), st.integers(1, 40))
@@ -71,11 +72,11 @@ def test_transports_alternate_as_far_as_numbers_allow(tcp: int, quic: int, seed:
 def test_the_paper_s_plan() -> None:
     plan = make_plan(campaign(), targets(16), vantage="MUC", index=0, vantage_points=3)
     for name in (c.name for c in PAPER):
-        positions = Counter(run.configurations.index(name) for run in plan)
+        positions = Counter(run.positions[run.configurations.index(name)] for run in plan)
         assert positions == dict.fromkeys(range(1, 9), 2)
     quic = {c.name for c in PAPER if clients.ALL[c.client].transport is Transport.QUIC}
     for run in plan:
-        flags = [name in quic for name in run.configurations[1:]]
+        flags = [name in quic for name in run.configurations[run.warmups :]]
         assert not any(a and b for a, b in pairwise(flags))
 
 
@@ -109,4 +110,40 @@ def test_a_plan_follows_from_its_seed() -> None:
 
 def test_published_is_always_the_same() -> None:
     plan = make_plan(campaign(order="published"), targets(5), vantage="A", index=0, vantage_points=1)
-    assert {run.configurations for run in plan} == {(WARMUP.name, *(c.name for c in PAPER))}
+    assert {run.configurations for run in plan} == {(*WARMUPS, *(c.name for c in PAPER))}
+
+
+TCP_ONLY = [{"name": name, "client": "requests"} for name in ("BL", "ECN", "WS")]
+"""A campaign without QUIC."""
+
+PLAN_OF_ONE_WARMUP = [
+    ("d0.example", "warmup", "BL", "WS", "ECN"),
+    ("d3.example", "warmup", "WS", "ECN", "BL"),
+    ("d2.example", "warmup", "ECN", "BL", "WS"),
+    ("d1.example", "warmup", "ECN", "BL", "WS"),
+]
+"""As planned before there was a warm-up over QUIC."""
+
+
+def test_without_quic_a_plan_is_what_it_was_before_quic_was_warmed_up() -> None:
+    plain = campaign(configurations=TCP_ONLY, seed=5)
+    assert plain.warmups == (WARMUP,)
+    plan = make_plan(plain, targets(4), vantage="A", index=0, vantage_points=1)
+    assert [(run.target.domain, *run.configurations) for run in plan] == PLAN_OF_ONE_WARMUP
+    assert {tuple(run.positions) for run in plan} == {(0, 1, 2, 3)}
+    assert "warmups" not in plain.description(), "nor does its hash change"
+
+
+def test_the_warm_up_of_quic_does_not_change_the_order_of_what_follows() -> None:
+    quic = [
+        *TCP_ONLY,
+        {"name": "q", "client": "quiche", "options": {"max_data": 9}},
+        {"name": "a", "client": "aioquic"},
+    ]
+    mixed = campaign(configurations=quic, seed=5)
+    assert mixed.warmups == (WARMUP, Configuration(name="warmup-quic", client="quiche"))
+    generator = balanced_orders(mixed.configurations, random.Random("5/A"))
+    plan = make_plan(mixed, targets(9), vantage="A", index=0, vantage_points=1)
+    assert [run.configurations for run in plan] == [(*WARMUPS, *order) for order in islice(generator, 9)]
+    assert {tuple(run.positions) for run in plan} == {(-1, 0, 1, 2, 3, 4, 5)}
+    assert mixed.description()["warmups"] == ["warmup", "warmup-quic"]

@@ -60,7 +60,7 @@ class Description:
     campaign: str
     """Name of the campaign."""
     configurations: tuple[DescribedConfiguration, ...]
-    """In the order of the campaign file, the warm-up first."""
+    """In the order of the campaign file, warm-ups first."""
     comparisons: tuple[Comparison, ...]
     """In the order of the rows of Table 2."""
     doses: Mapping[str, Dose] = dataclasses.field(default_factory=dict)
@@ -102,10 +102,10 @@ def _check_role(entry: Comparison, config: DescribedConfiguration, vs: Described
             where,
             f'write role = "{Role.EFFECT}"',
         )
-    if (entry.role is Role.CACHE) != (paper.WARMUP.name in (config.name, vs.name)):
+    if (entry.role is Role.CACHE) != bool({config.name, vs.name} & set(paper.WARMUPS)):
         raise _fault(
             "role",
-            f"{Role.CACHE} is the role of comparisons with {paper.WARMUP.name} only",
+            f"{Role.CACHE} is the role of comparisons with {' or '.join(paper.WARMUPS)} only",
             where,
             f'write role = "{Role.EFFECT}"' if entry.role is Role.CACHE else f'write role = "{Role.CACHE}"',
         )
