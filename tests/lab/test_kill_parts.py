@@ -124,7 +124,7 @@ def test_a_client(world: Any) -> None:
         assert hit.done.returncode == 0, hit.done.stderr
         bad = [row for row in faults.assert_each_once(hit.out, PLANNED) if row.outcome != "ok"]
         thrown = [row for row in faults.superseded(hit.out) if row.outcome != "ok"]
-        assert [(row.configuration, row.failure) for row in (*bad, *thrown)] == [("quiche", Failure.CLIENT_CRASHED)]
+        assert [(row.client, row.failure) for row in (*bad, *thrown)] == [("quiche", Failure.CLIENT_CRASHED)]
         if bad:
             assert "SIGKILL" in bad[0].failure_detail
             return
