@@ -117,6 +117,7 @@ def complete(
                 lab_received=None if flow is None else flow.received,
                 lab_dropped=None if flow is None else flow.dropped,
                 lab_marked=None if flow is None else flow.marked,
+                server_end=None if flow is None or flow.server_end is None else json.dumps(flow.server_end),
             )
         )
     return done

@@ -38,7 +38,8 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
 
 def _not_delivered(ecn: EcnDelivery) -> Refutation | None:
     """Why ECN was negotiated and yet did not reach the client's side of the path; None where it did."""
-    if ecn.data >= ENOUGH_PACKETS and ecn.marked < DELIVERED_SHARE * ecn.data:
+    # What was marked on the way may have lost CE and ECT together: that is told below, by the account of the marks.
+    if ecn.data >= ENOUGH_PACKETS and ecn.marked < DELIVERED_SHARE * (ecn.data - (ecn.ce_set or 0)):
         said = f"ECN was negotiated, and {ecn.marked} of {ecn.data} data packets arrived with ECT or CE"
         if ecn.sent_marked is not None and ecn.sent_marked < DELIVERED_SHARE * ecn.data:
             said += f" ({ecn.sent_marked} left the server with it)"

@@ -224,6 +224,7 @@ LAB_PATHS = [
         "B",
         "Queue length above which packets are marked, or dropped without ECN.",
     ),
+    ("rewrites", "list of texts", "", "What the path does to headers: see the lab's topology files."),
     ("initcwnd", "integer", "packets", "Initial congestion window of the server's TCP."),
     ("congestion_control", "text", "", "Congestion control of the server's TCP."),
     ("mtu", "integer", "B", "Largest IP packet on the path."),

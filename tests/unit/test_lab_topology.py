@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from vantage.lab.server_kind import Role
 from vantage.lab.servers import caddy
 from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
-from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Topology, parse_size
+from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology, parse_size
 from vantage.lab.topology_file import find_topology, load_topology, shipped
 
 
@@ -119,6 +121,7 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
             r"server\.s\.paths\.V\.queue: 'many' is not a valid size; use",
         ),
         ("rate_mbit = 50", "rate_mbit = 50, loss_percent = 101", r"loss_percent: 101 is out of range"),
+        ("rate_mbit = 50", 'rate_mbit = 50, rewrites = ["blech"]', r"paths\.V\.rewrites\.0: .*'bleach'"),
         ("paths = { V", "paths = { W", r"field server\.s\.paths\.W: unknown vantage point; use V"),
         ('organisation = "o"', 'organisation = "p"', r"unknown organisation 'p'; use one of: o"),
         ('name = "V"', 'name = "s"', r"two nodes are named 's'"),
@@ -189,6 +192,18 @@ def test_the_emulator_gets_both_directions_of_every_path(topology: Topology) -> 
             assert back["rate_bps"] == path.rate_mbit * 1e6
             assert (back["loss"] is not None) == bool(path.loss_percent)
             assert there.get("loss") is None
+
+
+@pytest.mark.parametrize("name", get_args(Rewrite))
+def test_every_rewrite_has_rules(name: Rewrite) -> None:
+    topology = load_topology("small")
+    server = topology.server[0]
+    path = dataclasses.replace(server.paths["MUC"], rewrites=[name])
+    changed = dataclasses.replace(topology, server=[dataclasses.replace(server, paths={"MUC": path})])
+    pairs = pathem.configuration(changed, address_plan(changed), ipv6=False)["pairs"]
+    rules = {(pair["from"], pair["to"]): pair.get("rewrite", []) for pair in pairs}
+    assert rules["MUC", server.name] or rules[server.name, "MUC"]
+    assert not rules["MUC", "dns"] and not rules["dns", "MUC"]
 
 
 def test_without_ipv6_no_node_has_such_an_address(topology: Topology) -> None:

@@ -62,11 +62,13 @@ def test_unprogrammed_drops_void() -> None:
 def test_both_directions_of_a_connection_are_one() -> None:
     def flow(src: str, sport: int, dport: int, protocol: int, count: int, lost: int) -> dict[str, Any]:
         found = {"src": src, "sport": sport, "dport": dport, "protocol": protocol, "marked": 1, "tail": 0, "aqm": 0}
-        return {**found, "in_packets": count, "delivered_packets": count - lost, "loss": lost}
+        syns = {"syn_sent": f"{src} sent", "syn_delivered": f"{src} delivered", "ecn_sent": count}
+        return {**found, **syns, "in_packets": count, "delivered_packets": count - lost, "loss": lost}
 
+    at_server = {"syn": "c delivered", "synack": "s sent", "ecn_sent": 20, "ce_set": 1}
     flows = [flow("c", 5, 443, 6, 10, 0), flow("s", 443, 5, 6, 20, 3), flow("c", 5, 443, 17, 7, 0)]
     assert count_flows([*flows, flow("c", 0, 0, 1, 4, 0)], "c") == {
-        ("tcp", 5): FlowCount(sent=30, received=27, dropped=3, marked=2),
+        ("tcp", 5): FlowCount(sent=30, received=27, dropped=3, marked=2, server_end=at_server),
         ("quic", 5): FlowCount(sent=7, received=7, dropped=0, marked=1),
     }
 

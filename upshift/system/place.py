@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from upshift.domain import Disturbance, Setting
 from upshift.reach import IPNetwork
@@ -26,6 +26,10 @@ class FlowCount:
     dropped: int
     """Programmed drops only: seeded loss, full queue, AQM."""
     marked: int
+    server_end: Mapping[str, Any] | None = None
+    """What the server's end of the path saw of a TCP connection; None where nobody can tell. Keys: `syn` and `synack`
+    (None if there was none), each with `ecn`, `sack`, `window_scale`, `timestamps`, `mss` [B] and `window` [B];
+    `ecn_sent`: packets that left the server with ECT or CE; `ce_set`: packets that the path marked CE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

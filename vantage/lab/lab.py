@@ -150,6 +150,7 @@ class Lab:
             "queue_bytes": path.queue_bytes,
             "loss": path.loss_percent / 100,
             "ecn_threshold_bytes": path.ecn_threshold_bytes,
+            "rewrites": list(path.rewrites),
             "initcwnd": server.initcwnd,
             "congestion_control": server.congestion_control,
             "mtu": MTU,

@@ -26,6 +26,21 @@ MINIMUM_QUEUE_BYTES = 256_000
 Fault = Literal["status_404", "reset", "stall", "truncate"]
 TcpOption = Literal["ecn", "sack", "window_scaling", "timestamps"]
 
+Rewrite = Literal[
+    "bleach",
+    "clear_ce",
+    "clear_ce_and_ect",
+    "drop_ecn_syn",
+    "strip_ecn",
+    "strip_sack",
+    "strip_window_scale",
+    "strip_timestamps",
+    "rewrite_ecn",
+    "rewrite_sack",
+    "rewrite_window_scale",
+]
+"""What a path may do to headers (docs/design/lab.md)."""
+
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|KiB|MiB)")
 _BDP = re.compile(r"bdp x ([0-9]+(?:\.[0-9]+)?)")
 SITE_NUMBER = "{n}"
@@ -91,6 +106,8 @@ class PathSpec:
     loss_percent: float = 0.0
     ecn_threshold_bytes: int | None = None
     """Queue occupancy above which ECN-capable packets are marked and others dropped."""
+    rewrites: list[Rewrite] = field(default_factory=list)
+    """What it does to headers, in both directions."""
 
     @property
     def bdp_bytes(self) -> int:

@@ -3,6 +3,7 @@
 use crate::config_error::{ConfigError, Fault};
 use crate::loss::Loss;
 use crate::path::Params;
+use crate::rewrite::Rule;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -82,6 +83,8 @@ pub struct RawPair {
     queue_bytes: Option<u64>,
     loss: Option<RawLoss>,
     ecn_threshold_bytes: Option<u64>,
+    #[serde(default)]
+    rewrite: Vec<Rule>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -247,6 +250,7 @@ pub fn check_params(
         queue_bytes,
         loss,
         ecn_threshold_bytes: pair.ecn_threshold_bytes,
+        rewrite: pair.rewrite,
     })
 }
 

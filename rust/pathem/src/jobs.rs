@@ -283,6 +283,9 @@ fn flow_value(flow: &Flow) -> Value {
     value["first_seen_ns"] = flow.first_seen_ns.into();
     value["last_seen_ns"] = flow.last_seen_ns.into();
     value["lateness_max_ns"] = flow.lateness_max_ns.into();
+    value["ecn_sent"] = flow.ecn_sent.into();
+    value["syn_sent"] = json!(flow.syn_sent);
+    value["syn_delivered"] = json!(flow.syn_delivered);
     value
 }
 

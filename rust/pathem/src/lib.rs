@@ -1,10 +1,11 @@
 //! pathem: one process that emulates the network between lab namespaces.
 //!
 //! Each lab node is a network namespace with a TUN device whose other end this process holds. Every
-//! ordered pair of nodes has its own path: loss, a drop-tail bottleneck, one AQM law and a delay.
+//! ordered pair of nodes has its own path: loss, a drop-tail bottleneck, one AQM law, a delay, and
+//! middleboxes that change headers.
 //! `docs/design/pathem.md` states the laws, the configuration and the control protocol.
 //!
-//! The modules [`config`], [`config_error`], [`packet`], [`loss`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
+//! The modules [`config`], [`config_error`], [`packet`], [`loss`], [`syn`], [`rewrite`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
 //! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
 //! clock. [`tun`], [`netlink`], [`host`], [`awake`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
 //! the kernel.
@@ -24,9 +25,11 @@ pub mod netlink;
 pub mod packet;
 pub mod packet_log;
 pub mod path;
+pub mod rewrite;
 pub mod router;
 pub mod snapshot;
 pub mod stats;
+pub mod syn;
 #[cfg(test)]
 mod testing;
 pub mod tun;

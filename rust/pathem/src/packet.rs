@@ -3,6 +3,7 @@
 //! Sources: RFC 791 (IPv4), RFC 8200 (IPv6), RFC 3168 (ECN), RFC 1624 (incremental checksum).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 /// IP protocol number of TCP.
 pub const TCP: u8 = 6;
@@ -51,6 +52,15 @@ impl Ecn {
             1 => Self::Ect1,
             2 => Self::Ect0,
             _ => Self::Ce,
+        }
+    }
+
+    fn bits(self) -> u8 {
+        match self {
+            Self::NotEct => 0,
+            Self::Ect1 => 1,
+            Self::Ect0 => 2,
+            Self::Ce => 3,
         }
     }
 
@@ -184,25 +194,62 @@ fn with_transport(src: IpAddr, dst: IpAddr, protocol: u8, ecn: Ecn, payload: &[u
     }
 }
 
-/// Sets Congestion Experienced in place; an IPv4 header checksum that was right stays right.
+/// Sets Congestion Experienced in place, as [`set_ecn`].
+pub fn mark_ce(packet: &mut [u8]) {
+    set_ecn(packet, Ecn::Ce);
+}
+
+/// The ECN bits of an IP packet; `None` for anything else.
+#[must_use]
+pub fn ecn_of(packet: &[u8]) -> Option<Ecn> {
+    match packet {
+        [first, second, ..] if *first >> 4 == 4 => Some(Ecn::from_bits(*second)),
+        [first, second, ..] if *first >> 4 == 6 => Some(Ecn::from_bits(*second >> 4)),
+        _ => None,
+    }
+}
+
+/// Where the TCP header of an IP packet is, options included. `None`: not a whole TCP header right behind the IP header.
+#[must_use]
+pub fn tcp_header(packet: &[u8]) -> Option<Range<usize>> {
+    let (protocol, is_fragment, start) = match packet.first()? >> 4 {
+        4 => (
+            *packet.get(9)?,
+            be16(packet, 6)? & 0x3fff != 0,
+            usize::from(packet[0] & 0x0f) * 4,
+        ),
+        6 => (*packet.get(6)?, false, 40),
+        _ => return None,
+    };
+    if protocol != TCP || is_fragment {
+        return None;
+    }
+    let length = usize::from(*packet.get(start + 12)? >> 4) * 4;
+    let whole = start..start + length;
+    (length >= 20 && packet.len() >= whole.end).then_some(whole)
+}
+
+/// Sets the ECN bits in place; an IPv4 header checksum that was right stays right.
 ///
 /// The packet must have passed [`parse`]; anything else is left alone.
-pub fn mark_ce(packet: &mut [u8]) {
+pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match packet {
         [first, tos, _, _, _, _, _, _, _, _, sum_high, sum_low, ..] if *first >> 4 == 4 => {
             let before = u16::from_be_bytes([*first, *tos]);
-            *tos |= 3;
+            *tos = *tos & !3 | ecn.bits();
             let after = u16::from_be_bytes([*first, *tos]);
             let sum = update_checksum(u16::from_be_bytes([*sum_high, *sum_low]), before, after);
             [*sum_high, *sum_low] = sum.to_be_bytes();
         }
-        [first, second, ..] if *first >> 4 == 6 => *second |= 0x30,
+        [first, second, ..] if *first >> 4 == 6 => {
+            *second = *second & !0x30 | ecn.bits() << 4;
+        }
         _ => {}
     }
 }
 
 /// RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
-fn update_checksum(sum: u16, before: u16, after: u16) -> u16 {
+pub(crate) fn update_checksum(sum: u16, before: u16, after: u16) -> u16 {
     let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
     total = (total & 0xffff) + (total >> 16);
     total = (total & 0xffff) + (total >> 16);

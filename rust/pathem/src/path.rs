@@ -6,6 +6,7 @@
 use crate::flows::FlowRef;
 use crate::loss::Loss;
 use crate::packet::{Ecn, FlowKey, mark_ce};
+use crate::rewrite::{self, Rule};
 use crate::stats::{Counters, Histogram, Verdict};
 use std::collections::VecDeque;
 
@@ -26,6 +27,8 @@ pub struct Params {
     pub loss: Option<Loss>,
     /// Occupancy in IP bytes from which the AQM marks or drops.
     pub ecn_threshold_bytes: Option<u64>,
+    /// What it does to headers, behind the bottleneck.
+    pub rewrite: Vec<Rule>,
 }
 
 /// Cumulative statistics of a path.
@@ -75,7 +78,7 @@ pub struct InFlight {
     pub key: FlowKey,
     /// Its index in the connection.
     pub index: u64,
-    /// The IP packet, marked where the AQM said so.
+    /// The IP packet as it is delivered: marked where the AQM said so, and rewritten.
     pub bytes: Vec<u8>,
 }
 
@@ -145,7 +148,7 @@ impl Path {
         self.in_flight.front().map(|packet| packet.due)
     }
 
-    /// Offers a packet. `has_room` says whether the emulator's memory has room; `buffer` gets the bytes if accepted.
+    /// Offers a packet, which is changed in place if it is accepted. `has_room` says whether the emulator's memory has room; `buffer` gets the bytes if accepted.
     pub fn offer(
         &mut self,
         mut arrival: Arrival<'_>,
@@ -155,7 +158,7 @@ impl Path {
         let length = arrival.bytes.len() as u64;
         self.serialise_until(arrival.now);
         let occupancy = self.occupancy;
-        let mut verdict = self.judge(arrival.index, length, arrival.ecn);
+        let mut verdict = self.judge(&arrival);
         if matches!(verdict, Verdict::Delivered | Verdict::Marked) && !has_room {
             verdict = Verdict::Overflow;
         }
@@ -189,12 +192,11 @@ impl Path {
     }
 
     /// The laws in their order: loss, drop-tail, AQM.
-    fn judge(&self, index: u64, length: u64, ecn: Ecn) -> Verdict {
-        if self
-            .params
-            .loss
-            .as_ref()
-            .is_some_and(|loss| loss.is_lost(index))
+    fn judge(&self, arrival: &Arrival<'_>) -> Verdict {
+        let length = arrival.bytes.len() as u64;
+        let loss = self.params.loss.as_ref();
+        if loss.is_some_and(|loss| loss.is_lost(arrival.index))
+            || rewrite::is_lost(&self.params.rewrite, arrival.bytes)
         {
             return Verdict::Loss;
         }
@@ -203,7 +205,7 @@ impl Path {
         }
         match self.params.ecn_threshold_bytes {
             Some(threshold) if self.occupancy >= threshold => {
-                if ecn.is_capable() {
+                if arrival.ecn.is_capable() {
                     Verdict::Marked
                 } else {
                     Verdict::Aqm
@@ -217,6 +219,7 @@ impl Path {
         if marked {
             mark_ce(arrival.bytes);
         }
+        rewrite::apply(&self.params.rewrite, arrival.bytes);
         let length = arrival.bytes.len() as u64;
         let departure = self.depart(arrival.now, length);
         let delay = self

@@ -15,6 +15,7 @@ fn params() -> Params {
         queue_bytes: 50_000,
         loss: None,
         ecn_threshold_bytes: None,
+        rewrite: Vec::new(),
     }
 }
 
@@ -289,6 +290,7 @@ fn any_params() -> impl Strategy<Value = Params> {
                     queue_bytes,
                     loss: loss.map(|(probability, seed)| Loss::Random { probability, seed }),
                     ecn_threshold_bytes,
+                    rewrite: Vec::new(),
                 }
             },
         )

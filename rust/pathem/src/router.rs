@@ -5,6 +5,7 @@ use crate::flows::FlowTable;
 use crate::packet;
 use crate::path::{Arrival, InFlight, Params, Path};
 use crate::stats::Verdict;
+use crate::syn::Syn;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -157,7 +158,7 @@ impl Router {
 
     /// Takes a packet that a node sent. Returns a record if a path dropped it.
     ///
-    /// `now` must not go back between calls. The packet may be changed (marked).
+    /// `now` must not go back between calls. The packet may be changed (marked, rewritten).
     pub fn ingress(&mut self, node: usize, bytes: &mut [u8], now: u64) -> Option<Record> {
         let (link, header) = self.route(node, bytes)?;
         let (flow, index) = self.flows.arrive(&header, now);
@@ -166,9 +167,10 @@ impl Router {
             (self.in_flight_packets + 1) * PACKET_OVERHEAD + self.in_flight_bytes + length as u64
                 <= self.memory_limit;
         let key = header.flow;
+        let syn = header.syn_isn.and_then(|_| Syn::read(bytes));
         let arrival = Arrival {
             now,
-            bytes,
+            bytes: &mut *bytes,
             ecn: header.ecn,
             flow,
             key,
@@ -180,7 +182,12 @@ impl Router {
         let decision = path.offer(arrival, has_room, || pool.pop().unwrap_or_default());
         self.flows
             .count_arrival(flow, length as u64, decision.verdict);
-        if matches!(decision.verdict, Verdict::Delivered | Verdict::Marked) {
+        let is_accepted = matches!(decision.verdict, Verdict::Delivered | Verdict::Marked);
+        if let Some(sent) = syn {
+            let delivered = is_accepted.then(|| Syn::read(bytes)).flatten();
+            self.flows.remember_syn(flow, sent, delivered);
+        }
+        if is_accepted {
             self.in_flight_packets += 1;
             self.in_flight_bytes += length as u64;
             if let Some(due) = path.next_due().filter(|_| was_empty) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{tcp_v4, two_nodes, udp_v4, udp_v6};
+use crate::testing::{tcp_syn, tcp_v4, two_nodes, udp_v4, udp_v6};
 use proptest::prelude::*;
 
 const A: usize = 0;
@@ -162,4 +162,33 @@ proptest! {
         router.ingress(A, &mut packet, now / 2);
         prop_assert_eq!(router.in_flight(), (0, 0));
     }
+}
+
+#[test]
+fn a_flow_remembers_its_syn_at_both_ends() {
+    let config =
+        two_nodes(r#"{"from":"a","to":"b","delay_us":0,"rewrite":["drop_ecn_syn","strip_sack"]}"#);
+    let mut router = Router::new(&config);
+    let options = [2, 4, 5, 180, 4, 2, 1, 1];
+    let mut offer = |flags, ecn| {
+        router.ingress(0, &mut tcp_syn(flags, ecn, &options), 0);
+        let (a, b) = (
+            "198.18.1.1".parse().expect("a"),
+            "198.18.2.2".parse().expect("b"),
+        );
+        router.flows.at(0, a, b).expect("the flow").clone()
+    };
+    let flow = offer(0xc2, 0); // an ECN-setup SYN, which is lost
+    assert_eq!(
+        flow.syn_sent.map(|syn| (syn.ecn, syn.sack)),
+        Some((true, true))
+    );
+    assert_eq!((flow.syn_delivered, flow.counters.loss), (None, 1));
+    let flow = offer(0x02, 0); // sent again without ECN
+    assert_eq!(flow.syn_sent.map(|syn| syn.ecn), Some(true));
+    assert_eq!(
+        flow.syn_delivered.map(|syn| (syn.ecn, syn.sack, syn.mss)),
+        Some((false, false, Some(1460)))
+    );
+    assert_eq!(offer(0x10, 2).ecn_sent, 1);
 }

@@ -46,6 +46,33 @@ pub fn udp_v6(sport: u16, dport: u16, ecn: u8, length: usize) -> Vec<u8> {
     packet
 }
 
+/// A TCP segment with these flags, ECN bits and options (whole words), window 64,240 and right checksums.
+pub fn tcp_syn(flags: u8, ecn: u8, options: &[u8]) -> Vec<u8> {
+    let mut packet = ipv4("198.18.1.1", "198.18.2.2", TCP, ecn, 40 + options.len());
+    packet[20..24].copy_from_slice(&[0x0f, 0xa0, 1, 187]);
+    packet[32] = u8::try_from(5 + options.len() / 4).expect("short") << 4;
+    packet[33] = flags;
+    packet[34..36].copy_from_slice(&64_240u16.to_be_bytes());
+    packet[40..].copy_from_slice(options);
+    let sum = !tcp_sum(&packet);
+    packet[36..38].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// Whether a TCP segment in an IPv4 packet without IP options has the right checksum.
+pub fn tcp_checksum_is_right(packet: &[u8]) -> bool {
+    tcp_sum(packet) == 0xffff
+}
+
+/// RFC 9293, section 3.1: over the addresses, the protocol, the length and the segment.
+fn tcp_sum(packet: &[u8]) -> u16 {
+    let length = u16::try_from(packet.len() - 20).expect("short");
+    let mut bytes = packet[12..].to_vec();
+    bytes.extend_from_slice(&[0, TCP]);
+    bytes.extend_from_slice(&length.to_be_bytes());
+    ones_sum(&bytes)
+}
+
 fn ipv4(src: &str, dst: &str, protocol: u8, tos: u8, length: usize) -> Vec<u8> {
     let mut packet = vec![0u8; length];
     packet[0] = 0x45;

@@ -117,10 +117,10 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
             sent_marked=told.get("ecn_sent"),
             ce_set=told.get("ce_set"),
         )
-    return Wire(client=client, server=_at_server(told), ecn=ecn)
+    return Wire(client=client, server=handshake_at_server(told), ecn=ecn)
 
 
-def _at_server(told: Mapping[str, Any]) -> Handshake | None:
+def handshake_at_server(told: Mapping[str, Any]) -> Handshake | None:
     """The handshake as seen at the server's end; None if no SYN arrived there."""
     syn, synack = told.get("syn"), told.get("synack")
     if syn is None:

@@ -8,14 +8,14 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from upshift.errors import LabError
 from vantage.lab.addresses import Addresses
-from vantage.lab.topology import DNS_NODE, PathSpec, Topology
+from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
 from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
 
 DEVICE = "tun0"
@@ -88,6 +88,7 @@ def _towards_server(path: PathSpec, rate_mbit: float) -> dict[str, Any]:
         "delay_us": round(path.rtt_ms * 500),
         "rate_bps": round(rate_mbit * 1e6),
         "queue_bytes": UPLINK_QUEUE_BYTES,
+        **_rules(path, 0),
     }
 
 
@@ -99,7 +100,29 @@ def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
         "queue_bytes": path.queue_bytes,
         "loss": loss,
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
+        **_rules(path, 1),
     }
+
+
+_RULES: Mapping[Rewrite, tuple[Sequence[str], Sequence[str]]] = {
+    "bleach": (["bleach_ect"], ["bleach_ect"]),
+    "clear_ce": ([], ["ce_to_ect0"]),
+    "clear_ce_and_ect": ([], ["ce_to_not_ect"]),
+    "drop_ecn_syn": (["drop_ecn_syn"], []),
+    "strip_ecn": (["strip_ecn"], ["strip_ecn"]),
+    "strip_sack": (["strip_sack"], ["strip_sack"]),
+    "strip_window_scale": (["strip_window_scale"], ["strip_window_scale"]),
+    "strip_timestamps": (["strip_timestamps"], ["strip_timestamps"]),
+    "rewrite_ecn": (["strip_ecn"], ["forge_ecn", "mark_ect0"]),
+    "rewrite_sack": (["strip_sack"], ["forge_sack"]),
+    "rewrite_window_scale": (["lower_window_scale"], ["lower_window_scale"]),
+}
+"""The emulator's rules towards the server, and towards the client."""
+
+
+def _rules(path: PathSpec, direction: int) -> dict[str, list[str]]:
+    rules = [rule for rewrite in path.rewrites for rule in _RULES[rewrite][direction]]
+    return {"rewrite": rules} if rules else {}
 
 
 _REMEDY = "run the same command again; if upshift lab status shows the lab, bring it down before"

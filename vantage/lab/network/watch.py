@@ -130,5 +130,18 @@ def count_flows(flows: Sequence[Mapping[str, Any]], local: str) -> dict[tuple[st
             received=before.received + flow["delivered_packets"],
             dropped=before.dropped + flow["loss"] + flow["tail"] + flow["aqm"],
             marked=before.marked + flow["marked"],
+            server_end=_server_end(flow, before.server_end, to_server=flow["src"] == local),
         )
     return counts
+
+
+def _server_end(
+    flow: Mapping[str, Any], before: Mapping[str, Any] | None, *, to_server: bool
+) -> Mapping[str, Any] | None:
+    """What one direction of a TCP connection adds to the account of the server's end."""
+    if _PROTOCOLS.get(flow["protocol"]) is not Transport.TCP or "syn_sent" not in flow:
+        return None  # QUIC, or a pathem that is older than this Upshift
+    known = before or {"syn": None, "synack": None, "ecn_sent": 0, "ce_set": 0}
+    if to_server:
+        return {**known, "syn": flow["syn_delivered"]}
+    return {**known, "synack": flow["syn_sent"], "ecn_sent": flow["ecn_sent"], "ce_set": flow["marked"]}

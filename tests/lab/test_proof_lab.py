@@ -1,0 +1,122 @@
+"""Each thing that a path does to headers, and each refusal of a server, is found under its own reason; nothing else is.
+
+tests/lab/topologies/proof.toml has a server for each. All of them are measured with ECN, SACK and window scaling, so
+that what one of them does must not show in the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.captures.scan import scan_capture
+from analysis.measures import dose
+from analysis.measures.dataset import Record
+from downloader.execution.capture import Capture
+from tests.cells import Repeats, cells
+from tests.lab.campaigns import BL, ECN, OFF, WS, Bench, Measured, open_bench
+from upshift.compose.inspect.proof import handshake_at_server, handshake_of
+from upshift.domain import Outcome, TreatmentReason
+
+pytestmark = pytest.mark.lab
+
+CONFIGURATIONS = {"BL": BL, "ECN": ECN, "SACK": {**OFF, "sack": "on"}, "WS": WS}
+ALL = ("warmup", *CONFIGURATIONS)
+
+PLANTED: Mapping[str, tuple[tuple[str, ...], TreatmentReason]] = {
+    "bleach": (("ECN",), TreatmentReason.BLEACHED),
+    "clear-ce": (("ECN",), TreatmentReason.CE_CLEARED),
+    "clear-both": (("ECN",), TreatmentReason.CE_CLEARED),
+    "drop-syn": (("ECN",), TreatmentReason.FELL_BACK),
+    "strip-ecn": (("ECN",), TreatmentReason.STRIPPED),
+    "strip-sack": (("SACK",), TreatmentReason.STRIPPED),
+    "strip-window-scale": (("WS",), TreatmentReason.STRIPPED),
+    "strip-timestamps": (ALL, TreatmentReason.STRIPPED),
+    "rewrite-ecn": (("ECN",), TreatmentReason.REWRITTEN),
+    "rewrite-sack": (("SACK",), TreatmentReason.REWRITTEN),
+    "rewrite-window-scale": (("WS",), TreatmentReason.REWRITTEN),
+    "without-ecn": (("ECN",), TreatmentReason.SERVER_REFUSED),
+    "without-sack": (("SACK",), TreatmentReason.SERVER_REFUSED),
+    "without-window-scaling": (("WS",), TreatmentReason.SERVER_REFUSED),
+    "without-timestamps": (ALL, TreatmentReason.SERVER_REFUSED),
+}
+"""Server -> the configurations that must be refuted, and the reason; timestamps are asked for by all."""
+
+CLEAN = ("plain", "marks", "far")
+
+
+@pytest.fixture(scope="module")
+def bench(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with open_bench("proof", tmp_path_factory.mktemp("proof")) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="module")
+def found(bench: Bench, repeats: Repeats) -> Measured:
+    """All servers, once or twenty times."""
+    return bench.measure("all", CONFIGURATIONS, times=repeats(quick=1, soak=20))
+
+
+def server_of(record: Record) -> str:
+    return record.download.domain.partition(".")[0]
+
+
+def test_every_plant_is_found_under_its_own_reason_and_nothing_else_is(found: Measured) -> None:
+    wrong = []
+    for record in found.data.records:
+        d = record.download
+        assert d.outcome == Outcome.OK, (d.domain, d.configuration, d.failure, d.failure_detail)
+        configurations, reason = PLANTED.get(server_of(record), ((), None))
+        expected = reason if d.configuration in configurations else None
+        if (d.treatment_ok, d.treatment_reason) != (expected is None, expected):
+            wrong.append(f"{d.domain} {d.configuration}: {d.treatment_reason} ({d.treatment_detail}), not {expected}")
+    assert not wrong, "\n".join(wrong)
+    assert {server_of(record) for record in found.data.records} == {*PLANTED, *CLEAN}
+
+
+def test_dose_tells_where_an_option_had_something_to_do(found: Measured) -> None:
+    times = len(found.of("BL")) // (len(PLANTED) + len(CLEAN))
+    rows = {row.comparison.name: row for row in dose.dose_rows(found.data)}
+    ecn, window = rows["ECN vs BL"], rows["WS vs BL"]
+    assert ecn.acted.n == times, "marks were seen on one of the paths where ECN was proven"
+    assert ecn.unknown.n == window.unknown.n == 0
+    far = [record for record in found.of("WS") if server_of(record) == "far"]
+    assert all((record.number("flight_lower_max") or 0) > 65_535 for record in far)
+    assert all((record.number("flight_lower_max") or 0) <= 65_535 for record in found.of("BL"))
+    assert window.acted.n >= times
+
+
+@cells("server", every=[*CLEAN, *PLANTED], quick=["drop-syn", "rewrite-ecn"])
+def test_the_account_of_the_servers_end_is_what_tcpdump_sees_there(bench: Bench, server: str, tmp_path: Path) -> None:
+    place = bench.lab.place(server)
+    client = bench.lab.plan.addresses["MUC"].ipv4
+    capture = Capture.start(place, tmp_path / "server.pcap", address=client, port=443)
+    try:
+        measured = bench.measure(server, CONFIGURATIONS, domain=f"{server}.proof.example")
+    finally:
+        capture.finish()
+    there = {connection.client_port: connection for connection in scan_capture(tmp_path / "server.pcap").connections}
+    for download in measured.downloads:
+        assert download.server_end is not None and download.local_port is not None
+        told = json.loads(download.server_end)
+        connection = there[download.local_port]
+        seen = handshake_of(connection)
+        assert seen is not None
+        assert handshake_at_server(told) == replace(seen, syn_count=1, later_syn_without_ecn=False)
+        sides = connection.server
+        assert told["ecn_sent"] == sides.ect0_packets + sides.ect1_packets + sides.ce_packets
+        assert told["ce_set"] == download.lab_marked
+
+
+def test_clean_runs_are_not_accused(bench: Bench, repeats: Repeats) -> None:
+    """On an empty path and on one with marks; 200 runs each in `make soak`."""
+    times = repeats(quick=1, soak=200)
+    for server in ("plain", "marks"):
+        measured = bench.measure(f"clean-{server}", CONFIGURATIONS, domain=f"{server}.proof.example", times=times)
+        accused = [d for d in measured.downloads if not d.treatment_ok]
+        assert not accused, [(d.configuration, d.treatment_reason, d.treatment_detail) for d in accused]
+        assert len(measured.downloads) == times * len(ALL)
