@@ -1,4 +1,4 @@
-"""What response header fields tell of the cache that answered. Pure; reads foreign text, and never fails on it.
+"""Cache state from response header fields. Pure; reads untrusted text, and never fails on it.
 
 Sources: RFC 9111 (Age), RFC 9211 (Cache-Status), RFC 9110 (Via, ETag), W3C Server Timing; and the vendors' pages
 "Cloudflare cache responses", "Pragma headers" (Akamai), "X-Cache" and "X-Served-By" (Fastly), "Server-Timing header"
@@ -17,12 +17,12 @@ Headers = Mapping[str, str]
 """Names in lower case; several fields of one name are joined by commas (RFC 9110, section 5.2)."""
 
 MAX_AGE_S = 1 << 31
-"""What a larger Age counts as (RFC 9111, section 1.2.2)."""
+"""The value used for a larger Age (RFC 9111, section 1.2.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheAnswer:
-    """What a response tells of the cache that it came from."""
+    """The cache from which a response came."""
 
     state: CacheState
     edge: str | None
@@ -32,12 +32,12 @@ class CacheAnswer:
 
 
 def read_cache_headers(headers: Headers) -> CacheAnswer:
-    """What the header fields of a response tell; the field that is most specific counts."""
+    """The cache state from a response's header fields; the most specific field counts."""
     age_s = _age_s(headers)
     states = (read(headers[name]) for name, read in _STATES.items() if name in headers)
     state = next((found for found in states if found is not CacheState.UNKNOWN), CacheState.UNKNOWN)
     if state is CacheState.UNKNOWN and age_s:
-        # Nobody asked the origin for a response with Age (RFC 9111, section 5.1); but caches send 0 on a miss, too.
+        # A response with Age came from a cache (RFC 9111, section 5.1); but caches send 0 on a miss, too.
         state = CacheState.HIT
     edges = (read(headers[name]) for name, read in _EDGES.items() if name in headers)
     edge = next((found for found in edges if found is not None), None)
@@ -45,7 +45,7 @@ def read_cache_headers(headers: Headers) -> CacheAnswer:
 
 
 def _age_s(headers: Headers) -> int | None:
-    """Age. The first member of a list counts, what is no number of seconds does not (RFC 9111, section 5.1)."""
+    """Age. The first member of a list counts; invalid numbers are ignored (RFC 9111, section 5.1)."""
     text = headers.get("age", "").partition(",")[0].strip()
     if not (text.isascii() and text.isdecimal()):
         return None
@@ -61,12 +61,12 @@ _MISSES = frozenset(
     | {"TCP_MISS", "TCP_REFRESH_HIT", "TCP_REFRESH_MISS", "TCP_REFRESH_FAIL_HIT", "TCP_REMOTE_HIT"}
     | {"REFRESHHIT", "CONFIG_NOCACHE", "PRIVATE_NOSTORE"}
 )
-"""Those that validate (`REVALIDATED`, `TCP_REFRESH_HIT`, CloudFront's `RefreshHit`) wait for another server, as do
-those that find it silent (`STALE`, `TCP_REFRESH_FAIL_HIT`)."""
+"""Responses that were revalidated (`REVALIDATED`, `TCP_REFRESH_HIT`, CloudFront's `RefreshHit`) waited for another
+server, as did those after its time-out (`STALE`, `TCP_REFRESH_FAIL_HIT`)."""
 
 
 def _of_word(text: str) -> CacheState:
-    """The state that the first word names: `TCP_HIT from a1-2-3-4 (...)`, `Hit from cloudfront`, `MISS`."""
+    """The state from the first word: `TCP_HIT from a1-2-3-4 (...)`, `Hit from cloudfront`, `MISS`."""
     words = text.split(maxsplit=1)
     word = words[0].upper() if words else ""
     return CacheState.HIT if word in _HITS else CacheState.MISS if word in _MISSES else CacheState.UNKNOWN
@@ -113,7 +113,7 @@ _STATES: Mapping[str, Callable[[str], CacheState]] = {
     "x-cache-status": _of_last_word,
     "server-timing": _of_server_timing,
 }
-"""Fields that name a state, the most specific first."""
+"""Fields with a cache state, the most specific first."""
 
 _RAY = re.compile(r"[0-9a-fA-F]+-([A-Z]{3})")
 _FASTLY = re.compile(r"cache-[a-z0-9-]+-([A-Z0-9]+)")
@@ -126,8 +126,8 @@ def _of_ray(text: str) -> str | None:
 
 
 def _of_served_by(text: str) -> str | None:
-    """Fastly: `cache-iad2120-IAD, cache-sjc3120-SJC`. The last is next to us; its node changes from request to request
-    and does not count, its data centre does. Others put any name there, and are not read."""
+    """Fastly: `cache-iad2120-IAD, cache-sjc3120-SJC`. The last is next to us. Its data centre is used; its
+    node changes from request to request. Other vendors use arbitrary names, which are ignored."""
     found = _FASTLY.fullmatch(_last(text))
     return found[1] if found else None
 
@@ -138,7 +138,7 @@ def _of_pop_timing(text: str) -> str | None:
 
 
 def _of_via(text: str) -> str | None:
-    """`1.1 varnish`, `1.1 lhr-edge (software)`: who received the request last (RFC 9110, section 7.6.3)."""
+    """`1.1 varnish`, `1.1 lhr-edge (software)`: the last recipient of the request (RFC 9110, section 7.6.3)."""
     words = _last(text).split()
     return words[1] if len(words) > 1 else None
 
@@ -150,11 +150,11 @@ _EDGES: Mapping[str, Callable[[str], str | None]] = {
     "server-timing": _of_pop_timing,
     "via": _of_via,
 }
-"""Fields that name a location, the most specific first."""
+"""Fields with a location, the most specific first."""
 
 
 def _timings(text: str) -> Iterator[tuple[str, str]]:
-    """Names of Server-Timing's metrics, and their descriptions, empty where they have none."""
+    """Names of Server-Timing's metrics, and their descriptions, empty if missing."""
     for metric in _split(text, ","):
         name, *parameters = (part.strip() for part in _split(metric, ";"))
         pairs = dict(parameter.partition("=")[::2] for parameter in parameters)
@@ -166,7 +166,7 @@ def _last(text: str) -> str:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Parts between separators that stand outside quoted strings; at least one."""
+    """Parts between separators outside quoted strings; at least one."""
     parts, quoted = [""], False
     for character in text:
         if character == '"':

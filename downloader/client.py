@@ -1,7 +1,7 @@
-"""The kind `Client`: how to call a download program, and how to read its answer. Pure values and functions.
+"""The type `Client`: how to call a download program, and how to parse its result. Pure values and functions.
 
-All programs share one contract (docs/design/house.md): arguments in, one JSON document out. A program that speaks
-another language brings its own `arguments` and `parse`.
+All programs share one contract (docs/design/house.md): arguments in, one JSON document out. A program with
+another interface brings its own `arguments` and `parse`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from upshift.scrub import last_line, scrub
 from upshift.system.process import find_program
 
 SCHEMA = 1
-"""Version of the JSON document that is read here."""
+"""Version of the JSON document that is parsed here."""
 
 PROGRAMS = "downloader.programs."
-"""Programs with this prefix are Python modules of ours, which are forked from a warm interpreter."""
+"""Programs with this prefix are our own Python modules, which are forked from a warm interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOption:
-    """A number that a configuration may give to its client, e.g. a flow-control window."""
+    """A numeric option of a client, e.g. a flow-control window."""
 
     name: str
     help: str
@@ -39,7 +39,7 @@ class ClientOption:
     """RFC 9000, section 16: the largest number that QUIC can carry."""
 
     def parse(self, value: object, *, where: str | None = None) -> int:
-        """The number. Raises UsageError where it is none, or out of range."""
+        """Parses the number. Raises UsageError if it is not one, or out of range."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
             raise UsageError(
                 f"option {self.name} is not a whole number from {self.least} to {self.most}",
@@ -51,18 +51,18 @@ class ClientOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadRequest:
-    """One download, as it is handed to a client program."""
+    """One download, as passed to a client program."""
 
     url: str
     address: str
-    """Where to get it: the freshly resolved address. Nothing else is contacted."""
+    """The server's address, just resolved. Nothing else is contacted."""
     port: int
     ca_file: Path
     """Certificates to trust, the same for all clients of a campaign."""
     budget_s: float
-    """Time from the first packet; then the download is censored."""
+    """Time from the first packet after which the download is censored."""
     max_bytes: int | None
-    """Body bytes; then the download is censored."""
+    """Body bytes after which the download is censored."""
     user_agent: str
     allowed: tuple[str, ...]
     """Prefixes that may be contacted; the program checks them again before its first packet."""
@@ -71,7 +71,7 @@ class DownloadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientResult:
-    """A client's answer; the fields are those of `upshift.domain.Download`."""
+    """A client's result; the fields are those of `upshift.domain.Download`."""
 
     outcome: Outcome
     failure: Failure | None
@@ -105,7 +105,7 @@ class ClientResult:
 
 
 def version(package: str) -> str | None:
-    """The installed version of a distribution, None where it is missing."""
+    """The installed version of a distribution, None if it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -113,11 +113,11 @@ def version(package: str) -> str | None:
 
 
 class AnswerError(ValueError):
-    """A client's standard output is not the document that was agreed. It becomes a `client_crashed` record."""
+    """A client's standard output is not a valid document. It becomes a `client_crashed` record."""
 
 
 def common_arguments(request: DownloadRequest) -> list[str]:
-    """The arguments that all of our programs share; options become `--name-with-dashes`."""
+    """The arguments that all our programs share; options become `--name-with-dashes`."""
     arguments = ["--url", request.url, "--address", request.address, "--port", str(request.port)]
     arguments += ["--ca", str(request.ca_file), "--budget-s", f"{request.budget_s:.3f}"]
     arguments += ["--user-agent", request.user_agent]
@@ -164,11 +164,11 @@ def parse_document(stdout: str) -> ClientResult:
 
 
 _CHALLENGES = ("cf-mitigated", "x-amzn-waf-action")
-"""Response headers by which Cloudflare and AWS WAF say that a bot check came instead of the file."""
+"""Response headers by which Cloudflare and AWS WAF mark a bot check."""
 
 
 def _challenged(result: ClientResult) -> ClientResult:
-    """The answer, failed as a challenge page where it was one, whatever its status."""
+    """The result; if it is a challenge page, failed as such, regardless of its status."""
     for name in _CHALLENGES:
         if name in result.response_headers:
             detail = f"{name}: {result.response_headers[name]}"
@@ -177,7 +177,7 @@ def _challenged(result: ClientResult) -> ClientResult:
 
 
 def _checked(name: str, declared: str, value: Any) -> Any:
-    """A field's value, of the declared type, with foreign text scrubbed."""
+    """A field's value, of the declared type, with untrusted text scrubbed."""
     if value is None and (declared.endswith("| None") or name == "response_headers"):
         return {} if name == "response_headers" else None
     try:
@@ -206,25 +206,25 @@ def _number(name: str, value: float, *, as_float: bool) -> float:
 
 
 def with_setup(result: ClientResult, *, called_at: float) -> ClientResult:
-    """The answer with its set-up time: from the call to the first packet, where there was one.
+    """The result with its set-up time: from the call to the first packet, if there was one.
 
-    Whoever calls knows when; a program cannot, as its start is a part of it.
+    Only the caller can measure it, as the program's start is part of it.
 
     Args:
         called_at: Unix time of the call, by the clock of `started_at`.
     """
     setup_s = result.started_at - called_at
-    if result.failure is Failure.ADDRESS_REFUSED or setup_s < 0:  # no packet left, or the host's clock was set
+    if result.failure is Failure.ADDRESS_REFUSED or setup_s < 0:  # no packet was sent, or the host's clock was set
         return replace(result, setup_s=None)
     return replace(result, setup_s=round(setup_s, 6))
 
 
 def crashed(stderr: str, *, why: str, started_at: float, request: DownloadRequest) -> ClientResult:
-    """The record of a client that gave no answer: a crash is a result, not an exception.
+    """The record of a client without a valid result: a crash is recorded, not raised.
 
     Args:
-        stderr: what it said; the last line is kept.
-        why: what we saw (an exit code, a signal, an unreadable answer).
+        stderr: its standard error; the last line is kept.
+        why: the reason (an exit code, a signal, an unreadable result).
     """
     said = last_line(stderr)
     return ClientResult(
@@ -239,22 +239,22 @@ def crashed(stderr: str, *, why: str, started_at: float, request: DownloadReques
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One file in `downloader/clients` holds one of these; the registry finds it there."""
+    """A client. Each file in `downloader/clients` has one, and the registry finds it there."""
 
     name: str
-    """As campaign files write it."""
+    """Its name in campaign files."""
     help: str
     """One sentence."""
     transport: Transport
     program: str
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
     packages: tuple[str, ...] = ()
-    """Distributions (names of PyPI) that the program is made of; their versions are stored with the data."""
+    """Distributions (PyPI names) that the program uses; their versions are stored with the data."""
     options: tuple[ClientOption, ...] = ()
-    """Numbers that a configuration may set."""
+    """Options that a configuration may set."""
     arguments: Callable[[DownloadRequest], list[str]] = common_arguments
     parse: Callable[[str], ClientResult] = parse_document
-    """(standard output) -> answer; raises AnswerError."""
+    """(standard output) -> result; raises AnswerError."""
 
     @property
     def is_python(self) -> bool:
@@ -262,7 +262,7 @@ class Client:
         return self.program.startswith(PROGRAMS)
 
     def missing(self) -> str | None:
-        """Why this client cannot run here, in one sentence; None where it can."""
+        """Why this client cannot run here, as one sentence; None if it can."""
         for package in self.packages:
             if version(package) is None:
                 return f"the client {self.name} needs the package {package}, which is missing; run: make setup"
@@ -271,7 +271,7 @@ class Client:
         return None
 
     def command(self) -> tuple[str, ...]:
-        """How to start the program alone. Raises PlaceError where it is missing."""
+        """The command line of the program without arguments. Raises PlaceError if it is missing."""
         if (fault := self.missing()) is not None:
             raise PlaceError(fault)
         return (

@@ -1,7 +1,7 @@
-"""The kind `Factor`: a transport knob of the kernel, as a pure value.
+"""The type `Factor`: a transport option of the kernel, as a pure value.
 
-A factor says which levels it has, which kernel settings make a level, how a connection proves that a level was in
-force, and when the option took effect. It touches nothing itself: `downloader.campaign.apply` merges the settings of
+A factor defines its levels, the kernel settings of each level, how a connection proves that a level was in use, and
+when the option took effect. It changes nothing itself: `downloader.campaign.apply` merges the settings of
 all factors, and the place in which a campaign runs applies them.
 """
 
@@ -17,15 +17,15 @@ ON_OFF = ("off", "on")
 """The levels of a plain switch."""
 
 Carried = bool | int | None
-"""What a SYN carried of an option: whether, or its value; False and None are that it did not."""
+"""An option in a SYN: whether it was there, or its value; False and None: it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """One file in `downloader/factors` holds one of these; the registry finds it there."""
+    """A factor. Each file in `downloader/factors` has one, and the registry finds it there."""
 
     name: str
-    """As campaign files and tables write it, e.g. `window_scaling`."""
+    """Its name in campaign files and tables, e.g. `window_scaling`."""
     label: str
     """Short name for configurations that a permutation makes, e.g. `WS`."""
     help: str
@@ -33,19 +33,19 @@ class Factor:
     levels: tuple[str, ...]
     """The levels that a permutation combines."""
     default: str
-    """The level of every configuration that does not name the factor."""
+    """The level of every configuration that does not set the factor."""
     settings: Callable[[str], tuple[Setting, ...]]
-    """(canonical level) -> what the kernel must be told. Name *every* setting that *any* level of the factor touches,
-    except those that another factor owns: a level that leaves one out would inherit it from the download before."""
+    """(canonical level) -> kernel settings. Include *every* setting that *any* level of the factor changes, except
+    those of another factor: a missing one would be inherited from the previous download."""
     proof: Callable[[str, Wire], Refutation | None]
-    """(canonical level, connection) -> None where the wire carried what was asked, else the reason why it did not.
-    The *first* SYN counts. A client that asked as told, and a server that did not agree, is a reason too."""
+    """(canonical level, connection) -> None if the packets had the requested option, else the reason.
+    The *first* SYN counts. It is also a reason if the client requested the option and the server did not accept it."""
     dose: Dose | None = None
     """When the option took effect: a speed-up of 1 means little in runs in which it could not. None if unknown."""
     canonical: Callable[[str], str | None] | None = None
-    """(text) -> canonical level, or None where there is no such level; left out, the levels are exactly `levels`."""
+    """(text) -> canonical level, or None for an unknown one; default: the levels are exactly `levels`."""
     accepts: str = ""
-    """The accepted levels in words, where `levels` does not list them all."""
+    """The accepted levels in words, if `levels` does not list them all."""
 
     @property
     def accepted(self) -> str:
@@ -69,9 +69,9 @@ def option_proof(
     """The proof of an option that a client puts into its SYN and that holds if the SYN-ACK has it too.
 
     Args:
-        option: what it is called in the detail, e.g. `SACK`.
-        asked: whether the level wants it.
-        carried: what SYN and SYN-ACK of a handshake carried of it.
+        option: its name in the detail, e.g. `SACK`.
+        asked: whether the level requests it.
+        carried: the option in SYN and SYN-ACK of a handshake.
     """
     offered, agreed = carried(wire.client)
     if _is_there(offered) != asked:
@@ -90,7 +90,7 @@ def option_proof(
 
 
 def _two_ends(option: str, client: tuple[Carried, Carried], server: tuple[Carried, Carried]) -> Refutation | None:
-    """What the handshake of the two ends together tells, each as (SYN, SYN-ACK); the client's offer is as asked."""
+    """The verdict from the handshake at both ends, each as (SYN, SYN-ACK); the client's offer is as requested."""
     (offered, agreed), (arrived, answered) = client, server
     if _is_there(offered) and not _is_there(agreed):
         if not _is_there(arrived):

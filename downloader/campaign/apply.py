@@ -1,7 +1,6 @@
-"""From the levels of a configuration to the complete list of kernel settings. Pure: the place applies them.
+"""Levels of a configuration -> the complete list of kernel settings. Pure: the place applies them.
 
-Every configuration sets everything that any factor touches, so the order in which configurations run cannot leak a
-setting from one into the next.
+Every configuration sets everything that any factor changes, so no setting of one configuration can affect the next.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def complete_levels(levels: Mapping[str, str], *, where: str | None = None) -> d
 def settings_for(levels: Mapping[str, str], *, where: str | None = None) -> tuple[Setting, ...]:
     """The complete settings of a configuration whose explicit levels are `levels`, sorted by name.
 
-    Two factors may own one setting: `rmem` and `window_scaling` both set the maximum of tcp_rmem. A level that the
-    configuration names wins over a default; two named levels that want different values are refused.
+    Two factors may set the same value: `rmem` and `window_scaling` both set the maximum of tcp_rmem. A level that the
+    configuration sets overrides a default; two explicit levels with different values are refused.
 
     Raises:
-        UsageError: an unknown factor or level, or two named levels that contradict each other.
+        UsageError: an unknown factor or level, or two explicit levels that contradict each other.
     """
     chosen: dict[_Key, tuple[Setting, str, bool]] = {}
     for name, level in complete_levels(levels, where=where).items():

@@ -1,4 +1,4 @@
-"""Campaign files: TOML in, a frozen `Campaign` out, every fault one sentence with file, field and remedy."""
+"""Campaign files: TOML in, a frozen `Campaign` out; each error is one sentence with file, field and remedy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from upshift.reach import ANYWHERE, IPNetwork, parse_prefixes
 
 
 class Order(StrEnum):
-    """In which order the configurations of a measurement run follow each other."""
+    """The order of configurations in a measurement run."""
 
     BALANCED = "balanced"
     """Seeded, each configuration equally often in each position, TCP and QUIC alternating."""
     PUBLISHED = "published"
-    """The paper's: always the same, fresh DNS before each download."""
+    """The paper's: always the same, with an uncached DNS look-up before each download."""
 
 
 class Isolation(StrEnum):
@@ -52,24 +52,24 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """What to measure, and what to compare. All but comparisons is the plan: a folder is resumed only with the same."""
+    """What to measure and compare. All except the comparisons is the plan: a folder is resumed only with the same."""
 
     name: str
     path: Path
     """The file that it came from."""
     lab: str | None
-    """Name or path of the lab's topology, as it is written (see `topology`); None for real vantage points."""
+    """Name or path of the lab's topology, as written in the file (see `topology`); None for real vantage points."""
     targets: str
     """`lab`, or the path of a CSV or Parquet file."""
     ca_file: str | None
-    """Bundle of the certificates that all clients trust, as it is written; None for the lab's own, or this host's
+    """Bundle of the certificates that all clients trust, as written in the file; None: the lab's own, or this host's
     (see `downloader.campaign.trust`)."""
     vantage_points: tuple[str, ...]
-    """Empty for all that there are."""
+    """Empty: all vantage points of the lab."""
     allowed_prefixes: tuple[IPNetwork, ...]
     """What real vantage points may contact; a lab limits itself."""
     nameservers: tuple[str, ...]
-    """Empty for the place's own."""
+    """Empty: the place's own."""
     iterations: int
     seed: int
     order: str
@@ -79,7 +79,7 @@ class Campaign:
     budget_s: float | None
     """Time per download; None for a budget from the target's size (see `budget_for`)."""
     slowest_mbit: float
-    """Goodput that the automatic budget expects of BL at the least [Mbit/s]."""
+    """Lowest goodput of BL that the automatic budget allows [Mbit/s]."""
     max_bytes: int
     """Body bytes per download."""
     user_agent: str
@@ -89,7 +89,7 @@ class Campaign:
     configurations: tuple[Configuration, ...]
     """Without warm-ups."""
     comparisons: tuple[Comparison, ...]
-    """For analysis: no part of the plan."""
+    """For analysis; not part of the plan."""
 
     def __post_init__(self) -> None:
         # Checked here too, as the command line replaces them in a campaign that was loaded.
@@ -106,7 +106,7 @@ class Campaign:
 
     @property
     def topology(self) -> str | None:
-        """Name of the lab's topology, or its path; a relative one starts at the campaign file, as that of targets."""
+        """Name of the lab's topology, or its path; like that of targets, it is relative to the campaign file."""
         if self.lab is None or not (self.lab.endswith(".toml") or "/" in self.lab):
             return self.lab
         return str(self.path.parent / self.lab)
@@ -135,7 +135,7 @@ class Campaign:
     def description(self) -> dict[str, Any]:
         """The plan as plain data, with the complete levels of each configuration."""
         plain: dict[str, Any] = dataclasses.asdict(self)
-        # Neither where the file lies nor what is compared later decides what is downloaded.
+        # Neither the file's path nor the comparisons affect what is downloaded.
         del plain["path"], plain["comparisons"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
         if len(self.warmups) > 1:  # without QUIC a plan keeps the hash that it had when there was one warm-up
@@ -145,14 +145,14 @@ class Campaign:
         return plain
 
     def for_analysis(self) -> Description:
-        """What analysis has to know of the campaign: `campaign.json`."""
+        """The campaign's description for analysis: `campaign.json`."""
         configurations = tuple(describe(configuration) for configuration in (*self.warmups, *self.configurations))
         doses = {name: factor.dose for name, factor in factors.ALL.items() if factor.dose is not None}
         return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons, doses=doses)
 
 
 def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str]) -> str:
-    """SHA-256 over everything that decides what is downloaded, how, and in which order."""
+    """SHA-256 over everything that affects what is downloaded, how, and in which order."""
     plan = {
         "campaign": campaign.description(),
         "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
@@ -165,10 +165,10 @@ MOST_ITERATIONS = 100_000
 
 _HOST_OF_CONTACT = re.compile(r"(?:@|https?://)([^\s/:?#>)]+)")
 _EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
-"""What RFC 2606 reserves for examples: nobody reads mail there."""
+"""Domains reserved for examples (RFC 2606): no mail can be received there."""
 
 _SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget"})
-"""Fields that are read by themselves."""
+"""Fields that may have several types; parsed separately."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def load(path: Path) -> Campaign:
 
 
 def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
-    """The campaign of a TOML document; `path` is named in faults and is where relative paths start."""
+    """The campaign of a TOML document; `path` is used in errors, and relative paths start there."""
     where = str(path)
     rest = {key: value for key, value in document.items() if key not in _SEVERAL_SHAPES}
     entry = build(rest, _File, where=where)

@@ -1,4 +1,4 @@
-"""The field `comparisons` of a campaign file -> what is compared with what; without it, a default. Pure."""
+"""The field `comparisons` of a campaign file, or its default. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Entry:
 
 
 def describe(configuration: Configuration) -> DescribedConfiguration:
-    """A configuration with all that is implied in it: transport, default levels and default options."""
+    """A configuration with all defaults filled in: transport, levels and options."""
     client = clients.ALL[configuration.client]
     return DescribedConfiguration(
         name=configuration.name,
@@ -44,11 +44,11 @@ def read_comparisons(
 ) -> tuple[Comparison, ...]:
     """The comparisons of a campaign file.
 
-    `configurations = "paper"` brings the paper's, and `[[comparisons]]` come on top. With other configurations
-    `[[comparisons]]` are all there are; without them, `default_comparisons`.
+    `configurations = "paper"` brings the paper's, and `[[comparisons]]` are added. With other configurations only
+    `[[comparisons]]` are used; without them, `default_comparisons`.
 
     Raises:
-        UsageError: a wrong field, an unknown configuration, or a comparison that cannot be made (`description.check`).
+        UsageError: a wrong field, an unknown configuration, or an invalid comparison (`description.check`).
     """
     entries = document.get("comparisons")
     brought = paper.COMPARISONS if is_paper(document) else ()
@@ -69,11 +69,11 @@ def read_comparisons(
 
 
 def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Comparison, ...]:
-    """What is compared where a campaign file does not say it; from the paper's configurations, the paper's comparisons.
+    """The comparisons of a campaign file without `[[comparisons]]`; for the paper's configurations, the paper's.
 
     The baseline is BL, else the first configuration. A configuration that repeats another one gives a noise floor.
     Every other one is compared with the baseline; ALL with WS, too, and QUIC with ALL and with the first QUIC
-    configuration. The warm-up is compared with a configuration like it, where there is one.
+    configuration. The warm-up is compared with an equal configuration, if there is one.
     """
     known = {configuration.name: describe(configuration) for configuration in configurations}
     baseline = known.get(paper.BASELINE) or next(iter(known.values()))

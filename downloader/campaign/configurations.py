@@ -16,13 +16,13 @@ from upshift.errors import UsageError
 from upshift.files.config import STRICT, build
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
-"""Names become folders and columns: nothing that a path or a shell could misread."""
+"""Names become folders and columns: no characters that are special in a path or a shell."""
 
 NAME_REMEDY = "use up to 40 letters, digits, dots and dashes"
 
 
 def fault(what: str, where: str, name: str, remedy: str) -> UsageError:
-    """What is wrong with a field of a campaign file."""
+    """An error in a field of a campaign file."""
     return UsageError(f"field {name}: {what}", where=where, remedy=remedy)
 
 
@@ -39,7 +39,7 @@ class _Entry:
 
 
 def is_paper(document: Mapping[str, Any]) -> bool:
-    """Whether a campaign file asks for the paper's configurations: it says so, or names none."""
+    """Whether a campaign file uses the paper's configurations: explicitly, or because it has no others."""
     named, permuted = document.get("configurations"), document.get("permute")
     return named == "paper" or (named is None and permuted is None)
 
@@ -48,7 +48,7 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
     """The configurations of a campaign file, without warm-ups.
 
     Raises:
-        UsageError: a wrong field, two of one name, or none at all.
+        UsageError: a wrong field, a duplicate name, or no configuration.
     """
     named, permuted = document.get("configurations"), document.get("permute")
     remedy = 'write "paper", or [[configurations]] tables'
@@ -92,7 +92,7 @@ def _configuration(data: object, where: str) -> Configuration:
             "leave them out",
         )
     canonical = complete_levels(levels, where=where)
-    settings_for(levels, where=where)  # contradictions are told now, not in the middle of a campaign
+    settings_for(levels, where=where)  # finds contradictions now, not in the middle of a campaign
     return Configuration(
         name=entry.name,
         client=client.name,
@@ -107,10 +107,10 @@ def _level(value: bool | int | str) -> str:
 
 
 def permutations(names: object, *, where: str) -> list[Configuration]:
-    """The full factorial of some factors: every combination of their levels, by the client of the paper's baseline.
+    """The full factorial of some factors: every combination of their levels, with the client of the paper's baseline.
 
-    A combination that the paper has keeps the paper's name (BL, ECN, SACK, WS, ALL); others are named by the labels of
-    what is not at its default, as in `ECN+SACK` or `TS-off`. BL comes with BL2, the same again, for the noise floor.
+    A combination of the paper keeps the paper's name (BL, ECN, SACK, WS, ALL); others are named by their non-default
+    levels, e.g. `ECN+SACK` or `TS-off`. BL comes with BL2, an identical configuration, for the noise floor.
     """
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise fault("not a list of factors", where, "permute", 'write permute = ["ecn", "sack"]')

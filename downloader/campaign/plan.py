@@ -1,10 +1,10 @@
-"""The order of everything, from a seed and without a clock: which target, which configuration, in which position.
+"""The plan: the order of targets and configurations, from a seed and without a clock.
 
 A vantage point's plan is a list of measurement runs. In a balanced plan the runs come in blocks of as many runs as
-there are configurations. Within a block each run is another rotation of one circle of configurations, so each
-configuration has each position exactly once per block; the circle and the order of the rotations are drawn anew for
-each block, so nobody always follows the same predecessor. In the circle, the transport with fewer configurations is
-spread evenly among the other, which is as alternating as the numbers allow.
+there are configurations. Within a block each run is a different rotation of one circle of configurations, so each
+configuration has each position exactly once per block. The circle and the order of the rotations are drawn again for
+each block, so that predecessors vary. In the circle, the transport with fewer configurations is spread evenly among the
+other, so that they alternate as far as possible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from upshift.domain import Configuration, Target, Transport
 from upshift.errors import UsageError
 
 MOST_RUNS = 2_000_000
-"""Measurement runs of one vantage point: a plan is held in memory, 300 bytes per run."""
+"""Most measurement runs of one vantage point: a plan is held in memory, 300 bytes per run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class PlannedRun:
     """One measurement run: all configurations for one target, after the warm-ups."""
 
     number: int
-    """From 0, in the order of the plan; also a part of the capture's name."""
+    """From 0, in the order of the plan; also part of the capture's name."""
     iteration: int
     """From 1."""
     target: Target
@@ -48,8 +48,8 @@ def make_plan(
     """The measurement runs of one vantage point.
 
     Args:
-        index, vantage_points: which of how many vantage points this is. Each visits the targets in one common order
-            from another start, so that no two need the same target at the same time while they keep pace.
+        index, vantage_points: index of this vantage point, and their number. All visit the targets in the same order,
+            each from another start, so that at equal speed no two need the same target at the same time.
 
     Raises:
         UsageError: the plan is too long.
@@ -81,7 +81,7 @@ def make_plan(
 
 
 def _orders(campaign: Campaign, *, seed: str) -> Iterator[tuple[str, ...]]:
-    """Orders of the configurations, one per measurement run, without end."""
+    """Orders of the configurations, one per measurement run, endless."""
     if campaign.order == Order.PUBLISHED:
         while True:
             yield tuple(configuration.name for configuration in campaign.configurations)
@@ -106,7 +106,7 @@ def balanced_orders(configurations: Sequence[Configuration], generator: random.R
 
 
 def spread(fewer: Sequence[str], more: Sequence[str]) -> list[str]:
-    """A circle in which the fewer are as evenly spread among the more as whole numbers allow."""
+    """A circle in which the smaller group is spread as evenly as possible among the larger one."""
     size = len(fewer) + len(more)
     places = {(number * size) // len(fewer) for number in range(len(fewer))}
     first, second = iter(fewer), iter(more)

@@ -1,4 +1,4 @@
-"""The targets of a campaign: every row can be downloaded, and told from the others."""
+"""The targets of a campaign: every row can be downloaded, and is unique."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from upshift.files.target_rules import domain_fault, host_and_port, url_fault
 from upshift.scrub import scrub
 
 NEEDS = ("domain", "url", "provider")
-"""Columns that a campaign cannot do without."""
+"""Columns that a campaign requires."""
 
 
 def load_targets(campaign: Campaign) -> list[Target]:
     """The targets of a campaign's file; a relative path starts at the campaign file.
 
     Raises:
-        UsageError: a missing file, a broken row (with file, line and remedy), or a target twice.
+        UsageError: a missing file, a broken row (with file, line and remedy), or a duplicate target.
     """
     path = campaign.path.parent / campaign.targets
     if path.suffix.lower() not in (".csv", ".parquet"):
@@ -32,12 +32,12 @@ def load_targets(campaign: Campaign) -> list[Target]:
 
 
 def check_targets(targets: Sequence[Target], *, where: str) -> None:
-    """Raises UsageError unless every target can be downloaded and told from the others."""
+    """Raises UsageError unless every target can be downloaded and is unique."""
     _checked(((f"{where}: target {number}", target) for number, target in enumerate(targets, 1)), where=where)
 
 
 def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
-    """The targets, each of which comes with its place. Raises UsageError."""
+    """Checks the targets, each given with its place in the file. Raises UsageError."""
     found: list[Target] = []
     seen: set[tuple[str, str]] = set()
     for place, target in rows:

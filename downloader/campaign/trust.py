@@ -1,6 +1,6 @@
-"""Whom the clients of a campaign trust: one bundle of certificates for all of them, always named explicitly.
+"""The certificates that a campaign's clients trust: the same bundle for all, always given explicitly.
 
-Left to themselves requests and aioquic would trust certifi's list, and quiche the system's.
+By default requests and aioquic trust certifi's list, and quiche the system's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def trusted(campaign: Campaign, place: Place) -> Path:
     """The bundle for all downloads at a place: the campaign's, else the place's own (a lab has one), else the system's.
 
     Raises:
-        UsageError: none is named, and this host has none.
+        UsageError: none is given, and this host has none.
     """
     if campaign.ca_file is not None:
         return _named(campaign, campaign.ca_file)
@@ -26,7 +26,7 @@ def trusted(campaign: Campaign, place: Place) -> Path:
 
 
 def check_trust(campaign: Campaign) -> None:
-    """Raises UsageError where the campaign's bundle is missing or holds no certificate, or the host has none to use."""
+    """Raises UsageError if the campaign's bundle is missing or holds no certificate, or the host has no bundle."""
     if campaign.ca_file is not None:
         count_certificates(_named(campaign, campaign.ca_file), where=_field(campaign))
     elif campaign.lab is None:
@@ -34,7 +34,7 @@ def check_trust(campaign: Campaign) -> None:
 
 
 def describe_trust(bundle: Path) -> dict[str, object]:
-    """What is stored of a bundle with the data. Raises UsageError where it cannot be read."""
+    """The description of a bundle that is stored with the data. Raises UsageError if it cannot be read."""
     count = count_certificates(bundle)
     return {
         "path": str(bundle),
@@ -44,7 +44,7 @@ def describe_trust(bundle: Path) -> dict[str, object]:
 
 
 def _named(campaign: Campaign, name: str) -> Path:
-    return (campaign.path.parent / name).absolute()  # programs of a place may have another working folder
+    return (campaign.path.parent / name).absolute()  # programs of a place may have another working directory
 
 
 def _system(campaign: Campaign) -> Path:

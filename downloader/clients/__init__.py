@@ -1,4 +1,4 @@
-"""One file per client: how to call it, and how to read its answer. Adding a client is adding a file."""
+"""One file per client: how to call it, and how to parse its result. To add a client, add a file."""
 
 from downloader.client import Client
 from upshift.registry import Registry

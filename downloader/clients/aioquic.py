@@ -8,7 +8,7 @@ from upshift.domain import Transport
 
 AIOQUIC = Client(
     name="aioquic",
-    help="HTTP/3 over QUIC by aioquic (Python); above about 50 Mbit/s its processor time is the limit.",
+    help="HTTP/3 over QUIC by aioquic (Python); above about 50 Mbit/s it is CPU-bound.",
     transport=Transport.QUIC,
     program="downloader.programs.aioquic_get",
     packages=("aioquic", "cryptography"),

@@ -16,7 +16,7 @@ QUICHE = Client(
         *WINDOWS,
         ClientOption(
             name="post_quantum",
-            help="1: offer X25519MLKEM768 too, in a ClientHello of two datagrams",
+            help="1: also offer X25519MLKEM768, in a ClientHello of two datagrams",
             default=0,
             least=0,
             most=1,

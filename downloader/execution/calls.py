@@ -20,19 +20,19 @@ from upshift.system.place import Place
 from upshift.system.process import Child
 
 GRACE_S = 8.0
-"""How long a client may go on after its budget (saying good-bye, hashing, printing) before it is killed."""
+"""How long a client may run after its budget (closing, hashing, printing) before it is killed."""
 
 START_S = 30.0
 """How long an interpreter may take to import a client on a busy machine."""
 
 _SLICE_S = 0.1
-"""How often a wait looks whether the campaign is being stopped."""
+"""Interval at which a wait checks whether the campaign is being stopped."""
 
 RESOLVE = "downloader.programs.resolve"
 
 
 class StoppedError(Exception):
-    """The campaign is being stopped; what was running has been killed."""
+    """The campaign is being stopped; running programs have been killed."""
 
 
 class GoneError(Exception):
@@ -41,17 +41,17 @@ class GoneError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How a program ended and what it said."""
+    """How a program ended, and its output."""
 
     returncode: int | None
-    """Negative for a signal, None where it was killed because its time was over."""
+    """Negative for a signal, None if it was killed because its time was over."""
     stdout: str
     stderr: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """The answer to a fresh DNS look-up."""
+    """The result of an uncached DNS look-up."""
 
     addresses: tuple[str, ...]
     cnames: tuple[str, ...]
@@ -66,7 +66,7 @@ class _Reader:
         self._stop = stop
 
     def read(self, files: list[int], deadline: float) -> list[tuple[int, bytes]]:
-        """What arrives next. Raises StoppedError, or TimeoutError at the deadline."""
+        """The next data. Raises StoppedError, or TimeoutError at the deadline."""
         while True:
             if self._stop.is_set():
                 raise StoppedError
@@ -94,7 +94,7 @@ class Warm:
         self._ready, self._rest = False, b""
 
     def ask(self, argv: list[str], *, limit_s: float) -> Reply:
-        """Runs the program once. Raises GoneError where the interpreter itself fails, StoppedError when stopped."""
+        """Runs the program once. Raises GoneError if the interpreter itself fails, StoppedError when stopped."""
         try:
             if self._child is None or self._child.returncode is not None:
                 self.stop()
@@ -120,14 +120,14 @@ class Warm:
         while b"\n" not in self._rest:
             [(_, data)] = self._reader.read([number], deadline)
             if not data:
-                raise ValueError("the interpreter has gone")
+                raise ValueError("the interpreter has ended")
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         return found
 
     def stop(self) -> None:
-        """Ends the interpreter and the child that it may be running."""
+        """Ends the interpreter and its running child."""
         if self._child is not None:
             self._child.stop(signal.SIGKILL)
             self._child = None
@@ -144,7 +144,7 @@ class Caller:
 
     def __enter__(self) -> Caller:
         for warm in self._warm.values():
-            warm.start()  # all at once: they import while the first run prepares
+            warm.start()  # all at the same time: they import while the first run is prepared
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,7 +152,7 @@ class Caller:
             warm.stop()
 
     def resolve(self, name: str, *, family: str, timeout_s: float = 10.0) -> Resolution:
-        """A fresh look-up from the place."""
+        """An uncached look-up from the place."""
         argv = ["--name", name, "--family", family, "--timeout-s", str(timeout_s)]
         for server in self._place.nameservers:
             argv += ["--nameserver", server]
@@ -172,7 +172,7 @@ class Caller:
             return Resolution(addresses=(), cnames=(), dns_s=None, error=scrub(f"the look-up failed: {error}"))
 
     def download(self, client: Client, request: DownloadRequest) -> ClientResult:
-        """One download. A client that crashes, hangs or talks nonsense is a record, not an exception.
+        """One download. A client that crashes, hangs or prints an invalid result is a record, not an exception.
 
         Raises:
             StoppedError: the campaign is being stopped; the client has been killed.

@@ -1,4 +1,4 @@
-"""One tcpdump per measurement run: ready before the first packet, ended when the last one is in the file. No sleeps."""
+"""One tcpdump per measurement run: ready before the first packet, ended after the last one is in the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ a QUIC long header up to the end of both connection IDs (RFC 9000, section 17.2)
 and extension headers. Bodies are not kept, and are encrypted."""
 
 BUFFER_KIB = 16_384
-"""Kernel buffer: a second of small packets at 1 Gbit/s, for when tcpdump does not get the processor."""
+"""Kernel buffer: a second of small packets at 1 Gbit/s, in case tcpdump has to wait for a processor."""
 
 READY_S = 15.0
 DRAIN_S = 3.0
@@ -36,7 +36,7 @@ _COUNTERS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What tcpdump says at the end."""
+    """tcpdump's counters at its end."""
 
     packets: int
     received: int
@@ -45,7 +45,7 @@ class Captured:
 
 
 class Capture:
-    """A capture that runs. It is written under a temporary name and gets its own when it is complete."""
+    """A running capture. It is written under a temporary name and renamed when it is complete."""
 
     def __init__(self, child: Child, path: Path, temporary: Path) -> None:
         self._child = child
@@ -57,16 +57,16 @@ class Capture:
 
     @classmethod
     def start(cls, place: Place, path: Path, *, address: str | None, port: int) -> Capture:
-        """Starts tcpdump in the place, and returns when it captures.
+        """Starts tcpdump in the place, and returns when it is capturing.
 
         Args:
-            address: the server; None for all servers (published order, where each download may have another one).
+            address: the server; None for all servers (published order, in which each download may use another one).
 
         Raises:
             PlaceError: tcpdump is missing, may not capture, or does not start.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The name ends as captures do, because AppArmor lets tcpdump write only such (Ubuntu's profile).
+        # The file extension is that of captures, as Ubuntu's AppArmor profile allows tcpdump only these.
         temporary = path.with_name(f".{path.stem}.part.pcap").resolve()
         temporary.unlink(missing_ok=True)
         command = ["tcpdump", "-i", place.interface, "-s", str(SNAP_BYTES), "-B", str(BUFFER_KIB), "-n", "-U"]
@@ -74,13 +74,13 @@ class Capture:
         # every measurement run at its end.
         command += ["--immediate-mode", "-w", str(temporary)]
         if os.geteuid() == 0:
-            command += ["-Z", "root"]  # as root it would become the user tcpdump, who may not write here
+            command += ["-Z", "root"]  # as root it would switch to the user tcpdump, which may not write here
         command += ["--", f"port {port}" if address is None else f"host {address} and port {port}"]
         child = place.start(command, stderr=True, binary=True)
         capture = cls(child, path, temporary)
         try:
             if not capture._read_until(re.compile(rb"listening on "), READY_S):
-                said = last_line(capture._said.decode("utf-8", "replace")) or "it said nothing"
+                said = last_line(capture._said.decode("utf-8", "replace")) or "no error message"
                 raise PlaceError(
                     f"tcpdump does not capture: {said}",
                     where=place.name,
@@ -94,15 +94,15 @@ class Capture:
     def finish(self) -> Captured:
         """Waits until tcpdump has read what the kernel holds, stops it, and names the file.
 
-        Call it when no packet is under way any more (`Watch.settle`).
+        Call it when no packet is in flight any more (`Watch.settle`).
 
         Raises:
-            PlaceError: tcpdump died before.
+            PlaceError: tcpdump ended before.
         """
         self._drain()
         code = self._child.returncode
         if code is not None:
-            # After a signal its last line is what it said when it began.
+            # After a signal, its last line is from its start.
             said = signal.Signals(-code).name if code < 0 else last_line(self._said.decode("utf-8", "replace"))
             self.abandon()
             raise PlaceError(
@@ -124,10 +124,10 @@ class Capture:
         return _captured(match)
 
     def _drain(self) -> None:
-        """Waits, for a bounded time, until tcpdump has read all that passed its filter.
+        """Waits, for a bounded time, until tcpdump has read all packets that passed its filter.
 
-        On a loopback interface that is never so: the kernel counts each packet there twice, and libpcap passes one on
-        (pcap-linux.c, linux_check_direction). So counters that do not move any more are an end too.
+        That never happens on loopback: the kernel counts each packet twice, and libpcap returns one of them
+        (pcap-linux.c, linux_check_direction). So it also ends when the counters do not change any more.
         """
         began = moved = time.monotonic()
         before: Captured | None = None
@@ -142,12 +142,12 @@ class Capture:
             select.select([self._stderr], [], [], 0.005)
 
     def abandon(self) -> None:
-        """Ends tcpdump and throws the capture away."""
+        """Ends tcpdump and discards the capture."""
         self._child.stop(signal.SIGKILL)
         self._temporary.unlink(missing_ok=True)
 
     def _ask(self) -> Captured | None:
-        """The counters now: tcpdump prints them on SIGUSR1 (tcpdump(1))."""
+        """The current counters: tcpdump prints them on SIGUSR1 (tcpdump(1))."""
         self._said = b""
         self._child.send(signal.SIGUSR1)
         self._read_until(_COUNTERS, 1.0)
@@ -155,7 +155,7 @@ class Capture:
         return None if match is None else _captured(match)
 
     def _read_until(self, wanted: re.Pattern[bytes], timeout_s: float) -> bool:
-        """Reads standard error until something appears in it; False where it ended, or time did."""
+        """Reads standard error until the pattern appears; False if it ended, or at the time-out."""
         deadline = time.monotonic() + timeout_s
         while not wanted.search(self._said):
             with contextlib.suppress(InterruptedError):

@@ -1,4 +1,4 @@
-"""One vantage point at work: its measurement runs, one after the other, each journaled whole or made again."""
+"""The work of one vantage point: its measurement runs in order, each recorded completely or repeated."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from upshift.system.place import Place, Verdict, Watch
 
 
 class Turns:
-    """Makes sure that no two vantage points download from one target at the same time."""
+    """Ensures that no two vantage points download from the same target at the same time."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._busy: set[str] = set()
 
     def each(self, runs: Iterable[PlannedRun], stop: threading.Event) -> Generator[PlannedRun]:
-        """All runs, in order save for those whose target is in use: they come as soon as it is free.
+        """All runs in order, except those whose target is in use: they follow as soon as it is free.
 
-        The target of a run is in use until the next one is asked for, or this is closed. No more runs are looked at
-        than must be: the first, and one for each that others use. Ends early when stopped.
+        The target of a run is in use until the next run is requested, or this is closed. Only the runs that are needed
+        are examined: the first, and one for each target in use. Ends early when stopped.
         """
-        # Ordered by links: its head is found at once however many were taken from there (a dict looks at each again).
+        # A linked list: its head is found at once, even after many removals (a dict would scan over them).
         waiting = OrderedDict((run.number, run) for run in runs)
         while waiting and (run := self._take(waiting.values(), stop)) is not None:
             del waiting[run.number]
@@ -52,7 +52,7 @@ class Turns:
                 self._give_back(run.target.domain)
 
     def _take(self, runs: Iterable[PlannedRun], stop: threading.Event) -> PlannedRun | None:
-        """The first run whose target nobody uses; waits while all are in use, None when stopped."""
+        """The first run whose target is not in use; waits while all are in use, None when stopped."""
         with self._condition:
             while not stop.is_set():
                 for run in runs:
@@ -70,7 +70,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where the downloads of a run go, or why they go nowhere."""
+    """The address for the downloads of a run, or why there is none."""
 
     address: str | None
     looked_up: Resolution
@@ -83,7 +83,7 @@ class Worker:
 
     Args:
         out: the campaign's folder.
-        runs: all runs of the plan; those that the journal has already are left out.
+        runs: all runs of the plan; those that are in the journal already are skipped.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Worker:
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
 
     def work(self) -> None:
-        """Makes every run that is left. Returns early when stopped.
+        """Makes all remaining runs. Returns early when stopped.
 
         Raises:
-            StoppedError: stopped in the middle of a run, which the next start makes again.
+            StoppedError: stopped in the middle of a run, which the next start repeats.
             PlaceError: the place cannot do what a run needs.
         """
         waiting = [self._runs[number] for number in self.journal.open_runs()]
@@ -127,7 +127,7 @@ class Worker:
                 self._record(run, caller)
 
     def _record(self, run: PlannedRun, caller: Caller) -> None:
-        """One run, as often as it takes until it is recorded."""
+        """One run, repeated until it is recorded."""
         while True:
             attempt = self.journal.begin(run.number)
             self._remove_interrupted(run, attempt)
@@ -136,11 +136,11 @@ class Worker:
                     downloads, disturbed = _Attempt(self, run, attempt, caller).make()
             except PlaceError:
                 if not self._stop.is_set():
-                    self.place.check()  # where the place itself is the cause, it tells more
+                    self.place.check()  # if the place itself is the cause, its error is more precise
                 raise
-            if self._stop.is_set():  # Ctrl-C at a terminal reaches clients and tcpdump too: this run cannot be trusted
+            if self._stop.is_set():  # Ctrl-C at a terminal also reaches clients and tcpdump: this run is not valid
                 raise StoppedError
-            # In a place that has gone every download fails, too: that is no result, and must not be recorded.
+            # In a place that no longer exists every download fails: that is not a result, and must not be recorded.
             self.place.check()
             last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
             if disturbed is None or last:
@@ -155,7 +155,7 @@ class Worker:
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
 
     def show(self, run: PlannedRun, done: int, name: str) -> None:
-        """Shows which download comes now."""
+        """Shows the current download."""
         self._show(f"{run.target.domain} {name}", extra=done)
 
     def _show(self, note: str, *, extra: int = 0) -> None:
@@ -164,16 +164,16 @@ class Worker:
         )
 
     def capture_path(self, run: PlannedRun, attempt: int) -> Path:
-        """Where the capture of an attempt goes."""
+        """The path of an attempt's capture."""
         again = f"-a{attempt}" if attempt > 1 else ""
         return self._folder / f"{run.iteration}-{run.number:03d}-{file_name(run.target.domain)}{again}.pcap"
 
     def relative(self, path: Path) -> str:
-        """A path as records have it."""
+        """A path as stored in records."""
         return path.relative_to(self._out).as_posix()
 
     def _remove_interrupted(self, run: PlannedRun, attempt: int) -> None:
-        """Removes the captures of attempts that were cut off between capture and record: no row names them."""
+        """Removes the captures of attempts that were interrupted between capture and record: no row refers to them."""
         if attempt > 1:
             for earlier in set(range(1, attempt)) - self.journal.void_attempts(run.number):
                 self.capture_path(run, earlier).unlink(missing_ok=True)
@@ -234,7 +234,7 @@ class _Attempt:
         return _Address(address, found)
 
     def _watch(self, address: str | None) -> Watch | None:
-        """A watch on the path; None where the place knows no path to there, as for a name that points nowhere."""
+        """A watch on the path; None if the place has no path to the address, e.g. for a name that was not resolved."""
         if address is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""A campaign's folder: one process at a time works in it, and a journal per vantage point is in it."""
+"""A campaign's folder: used by one process at a time, with a journal per vantage point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from upshift.errors import UsageError, not_found
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds a campaign's folder for one process; the lock dies with it, however it dies (flock(2)).
+    """Locks a campaign's folder for one process; the kernel releases the lock with the process (flock(2)).
 
     Raises:
         UsageError: another process holds it, or it cannot be written.
@@ -29,7 +29,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         raise UsageError(
             f"results cannot be written here ({error.strerror})",
             where=str(folder),
-            remedy="name another folder by --out" if error.errno != errno.ENOSPC else "free some space there",
+            remedy="use another --out" if error.errno != errno.ENOSPC else "free some space there",
         ) from None
     with handle:
         try:
@@ -70,7 +70,7 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
 
 
 def environment(journals: Mapping[str, Journal]) -> dict[str, Any]:
-    """The document `environment.json`: the campaign, its plan, and what each vantage point was like."""
+    """The document `environment.json`: the campaign, its plan, and the environment of each vantage point."""
     document: dict[str, Any] = {"schema": 1}
     for journal in journals.values():
         document |= {"campaign": json.loads(journal.meta("campaign") or "{}"), "plan_sha256": journal.meta("plan_hash")}

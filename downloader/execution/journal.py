@@ -1,13 +1,13 @@
-"""The truth of a running campaign: one SQLite journal per vantage point. No kill makes it lose or double a download.
+"""The state of a running campaign: one SQLite journal per vantage point. No kill can lose or duplicate a download.
 
 A measurement run is `planned`, `running` or `done`. While it runs, each finished download is staged; when the run is
-accepted, its downloads enter the table `downloads` in one transaction, in which the run becomes `done`. A run that was
-interrupted is found `running` by the next start: what was staged goes to `superseded`, as do the downloads of a void
-attempt, and the run is made again whole, warm-up included.
+accepted, its downloads enter the table `downloads` in one transaction, in which the run becomes `done`. The next
+start finds an interrupted run in the state `running`: its staged downloads are moved to `superseded`, like those of a
+void attempt, and the whole run is repeated, warm-up included.
 
-Write-ahead log with synchronous=NORMAL: nothing that was committed is lost when a process is killed. A power cut may
-undo the last commits, whole and in order, so those runs are simply made again; waiting for the disk after each
-download (FULL) would buy nothing more, and would put disk traffic between downloads.
+Write-ahead log with synchronous=NORMAL: no committed data is lost when a process is killed. A power cut may undo the
+last commits, completely and in order, so these runs are repeated; waiting for the disk after each download (FULL) has
+no benefit, and would add disk traffic between downloads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CREATE INDEX superseded_by_plan ON superseded (plan);
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How far a journal is, in downloads unless it says otherwise."""
+    """Progress of a journal, in downloads unless noted otherwise."""
 
     planned: int
     recorded: int
@@ -67,7 +67,7 @@ class Counts:
     void_runs: int
     """Attempts of measurement runs that were disturbed."""
     interrupted_runs: int
-    """Attempts of measurement runs that were cut off."""
+    """Attempts of measurement runs that were interrupted."""
 
 
 class Journal:
@@ -77,10 +77,10 @@ class Journal:
         """Opens an existing journal.
 
         Args:
-            read_only: nothing is changed, and an older version is read, too.
+            read_only: nothing is changed; older versions can be read.
 
         Raises:
-            UsageError: it is none of ours, or of a version that cannot be used.
+            UsageError: it is not a journal, or of a version that cannot be used.
         """
         self.path = path
         self._db = _connect(path, read_only=read_only)
@@ -90,7 +90,7 @@ class Journal:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
             self._version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.OperationalError:  # no room, no permission: a fault of the disk, not of the file
+        except sqlite3.OperationalError:  # disk full, no permission: an error of the disk, not of the file
             self._db.close()
             raise
         except sqlite3.DatabaseError as error:
@@ -106,7 +106,7 @@ class Journal:
         if 0 < self._version < SCHEMA and not read_only:
             self._db.close()
             raise UsageError(
-                f"this campaign was begun by an older Upshift (journal version {self._version}, now {SCHEMA})",
+                f"this campaign was started by an older Upshift (journal version {self._version}, now {SCHEMA})",
                 where=str(path),
                 remedy="use another --out; upshift inspect and the reports still read this one",
             )
@@ -134,7 +134,7 @@ class Journal:
             raise UsageError(
                 "this folder holds another plan (campaign, targets, vantage points or Upshift have changed)",
                 where=str(self.path.parent),
-                remedy="use another --out, or the campaign that began here",
+                remedy="use another --out, or the campaign that started here",
             )
         with self._transaction():
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
@@ -152,7 +152,7 @@ class Journal:
                     self._db.execute(
                         "INSERT INTO plan (run, position, configuration) VALUES (?, ?, ?)", (run.number, position, name)
                     )
-            # Part of the transaction: a journal either has its whole plan, or is empty and made anew.
+            # Part of the transaction: a journal either has its whole plan, or is empty and created again.
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
         self._version = SCHEMA
 
@@ -182,19 +182,19 @@ class Journal:
         return [row[0] for row in self._db.execute("SELECT number FROM runs WHERE state != 'done' ORDER BY number")]
 
     def begin(self, number: int) -> int:
-        """Starts a run; which attempt this is, from 1."""
+        """Starts a run; returns the number of the attempt, from 1."""
         with self._transaction():
             self._supersede(number, VoidReason.INTERRUPTED, None)
             self._db.execute("UPDATE runs SET state = 'running', attempts = attempts + 1 WHERE number = ?", (number,))
         return int(self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
     def stage(self, number: int, attempt: int, download: Download) -> None:
-        """Keeps a finished download of a run that is not accepted yet."""
+        """Stores a finished download of a run that is not accepted yet."""
         plan = self._plan_id(number, download.configuration)
         self._db.execute("INSERT INTO staged VALUES (?, ?, ?)", (plan, attempt, _dump(download)))
 
     def void(self, number: int, why: Disturbance, downloads: Sequence[Download]) -> int:
-        """Throws a disturbed run back; how often it has been void by now. `downloads` replace what was staged."""
+        """Returns a disturbed run to the plan, and how often it has been void. `downloads` replace the staged ones."""
         with self._transaction():
             attempt = self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0]
             self._db.execute("DELETE FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)", (number,))
@@ -210,10 +210,10 @@ class Journal:
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
     def accept(self, number: int, downloads: Sequence[Download], *, void: Disturbance | None = None) -> None:
-        """Records a run: all of its downloads at once, or none.
+        """Records a run: all its downloads at once.
 
         Args:
-            void: why the run cannot be believed, where no attempt is left; it is counted as void, and recorded.
+            void: why the run is not valid, if no attempt is left; it is recorded, and counted as void.
         """
         with self._transaction():
             planned = self._db.execute("SELECT COUNT(*) FROM plan WHERE run = ?", (number,)).fetchone()[0]
@@ -261,7 +261,7 @@ class Journal:
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs WHERE state = 'done'"))
 
     def superseded(self) -> Iterator[Superseded]:
-        """The downloads of void and interrupted attempts, in the order in which they were thrown away."""
+        """The downloads of void and interrupted attempts, in the order in which they were discarded."""
         if self._version == 1:
             for attempt, text, record in self._select("SELECT attempt, reason, record FROM superseded ORDER BY id"):
                 reason, detail = conversions.void_reason(text)
@@ -277,14 +277,14 @@ class Journal:
         return conversions.build(Superseded, {**self._converted(record), **told})
 
     def _select(self, query: str, *values: str) -> Iterator[Any]:
-        """Rows of a query; none where a kill came before the plan was written."""
+        """Rows of a query; none if a kill happened before the plan was written."""
         return iter(()) if self._version == 0 else self._db.execute(query, values)
 
     def _converted(self, record: str) -> Mapping[str, Any]:
         return conversions.converted("downloads", self._version, SCHEMA, json.loads(record))
 
     def counts(self) -> Counts:
-        """How far the journal is."""
+        """The journal's progress."""
         outcomes = dict(self._db.execute("SELECT outcome, COUNT(*) FROM downloads GROUP BY outcome").fetchall())
         planned = self._db.execute("SELECT COUNT(*) FROM plan").fetchone()[0]
         runs = self._db.execute(
@@ -302,7 +302,7 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Closes the file; everything that was committed stays."""
+        """Closes the file."""
         self._db.close()
 
 
@@ -313,7 +313,7 @@ def _dump(download: Download) -> str:
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if not read_only:
         return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
-    # A journal whose log is empty can be read where nothing may be written, such as on a mounted archive; with
+    # A journal whose log is empty can be read on a read-only file system, such as a mounted archive; with
     # `immutable` SQLite does not make the files that it needs for a log (https://sqlite.org/wal.html, read-only).
     log = path.with_name(f"{path.name}-wal")
     alone = not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)

@@ -1,4 +1,4 @@
-"""Rows of `downloads`, from what was planned and what clients, capture and place said. Pure."""
+"""Rows of `downloads`, from the plan and the results of clients, capture and place. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from upshift.system.place import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What is known of a download before it starts."""
+    """The fields of a download that are known before it starts."""
 
     campaign: str
     vantage: str
@@ -33,7 +33,7 @@ class Planned:
 
 
 def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
-    """The row of a download that a client has answered; `looked_up` is where its address came from."""
+    """The row of a download from a client's result; `looked_up` is the source of its address."""
     configuration, target = planned.configuration, planned.target
     detail = result.tcp if result.tcp is not None else result.quic
     return Download(
@@ -92,7 +92,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
 
 
 def not_started(failure: Failure, detail: str, *, at: float, address: str | None) -> ClientResult:
-    """The answer in place of a client that was never called, because there was nothing it could have done."""
+    """The result for a client that was not called, because the download was impossible."""
     return ClientResult(
         outcome=Outcome.FAILED, failure=failure, failure_detail=detail, started_at=at, server_ip=address
     )
@@ -101,7 +101,7 @@ def not_started(failure: Failure, detail: str, *, at: float, address: str | None
 def complete(
     downloads: Sequence[Download], *, capture: str | None, captured: Captured | None, verdict: Verdict | None
 ) -> list[Download]:
-    """The rows of a measurement run with what is known only at its end."""
+    """The rows of a measurement run with the fields that are known only at its end."""
     done = []
     for download in same_object(downloads):
         flow = None
@@ -126,8 +126,8 @@ def complete(
 def reused_port(downloads: Sequence[Download]) -> Disturbance | None:
     """Why a run in which two downloads had one client port is void, None if all ports differ.
 
-    The kernel may hand out a port again within seconds (`secure_ipv4_port_ephemeral` draws anew every ten). Capture
-    filters, the lab's counters and whoever opens the capture tell downloads apart by their ports.
+    The kernel may reuse a port within seconds (`secure_ipv4_port_ephemeral` changes every ten). Capture filters, the
+    lab's counters and readers of the capture identify downloads by their ports.
     """
     seen: dict[tuple[str, str | None, int], Download] = {}
     for download in downloads:
@@ -143,17 +143,17 @@ def reused_port(downloads: Sequence[Download]) -> Disturbance | None:
 
 
 def mark_void(downloads: Sequence[Download], why: Disturbance) -> list[Download]:
-    """The rows of a run that was disturbed at its last attempt: recorded, and kept out of every speed-up."""
+    """The rows of a run that was disturbed in its last attempt: recorded, but left out of every speed-up."""
     return [
         dataclasses.replace(download, void_reason=why.reason.value, void_detail=why.detail) for download in downloads
     ]
 
 
 def same_object(downloads: Sequence[Download]) -> list[Download]:
-    """The rows, with each `ok` one failed whose length or hash differs from what most of the run got.
+    """The rows, with `ok` ones failed if their length or hash differs from that of most downloads of the run.
 
-    Speed-ups compare times for the same bytes. Where two objects are equally frequent, the
-    one that came first in the run counts as the true one.
+    Speed-ups compare times for the same bytes. If two objects are equally frequent, the
+    first one of the run counts.
     """
     objects = Counter((d.body_bytes, d.body_sha256) for d in downloads if d.outcome == Outcome.OK)
     if len(objects) < 2:

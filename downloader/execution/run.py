@@ -30,12 +30,12 @@ from upshift.system.place import Place
 from upshift.system.process import require
 
 _PACKAGES = ("upshift", "dnspython")
-"""Packages whose version is stored with the data, beside those of the campaign's clients."""
+"""Packages whose version is stored with the data, besides those of the campaign's clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """How a campaign stands after a run."""
+    """The state of a campaign after a run."""
 
     planned: int
     """Downloads in the plan."""
@@ -44,12 +44,12 @@ class RunSummary:
     failed: int
     censored: int
     void_runs: int
-    """Attempts of measurement runs that were thrown away because the place was disturbed."""
+    """Attempts of measurement runs that were discarded because the place was disturbed."""
     interrupted_runs: int
     causes: Mapping[str, int]
     """Cause of failure or censoring -> downloads."""
     stopped: bool
-    """Ended early because it was asked to."""
+    """Whether it was stopped early."""
 
     @property
     def complete(self) -> bool:
@@ -57,7 +57,7 @@ class RunSummary:
         return self.recorded == self.planned
 
     def sentence(self, out: Path) -> str:
-        """One line for a person."""
+        """The summary in one line."""
         causes = ", ".join(f"{cause} {count}" for cause, count in self.causes.items())
         void = f"; {self.void_runs} measurement runs were void and repeated" if self.void_runs else ""
         return (
@@ -66,7 +66,7 @@ class RunSummary:
         )
 
     def document(self) -> dict[str, Any]:
-        """The same for a program."""
+        """The summary as plain data."""
         return {**asdict(self), "complete": self.complete}
 
 
@@ -79,12 +79,12 @@ def run_campaign(
     progress: Progress,
     stop: threading.Event | None = None,
 ) -> RunSummary:
-    """Runs what is left of a campaign in a folder, at all places side by side.
+    """Runs the rest of a campaign in a folder, at all places in parallel.
 
     Args:
         places: vantage point -> place.
-        out: the folder; made where it is missing, resumed where it holds the same plan.
-        stop: set it to end early, as Ctrl-C does; the run under way is made again by the next start.
+        out: the folder; created if missing, resumed if it holds the same plan.
+        stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
 
     Raises:
         UsageError: another plan is in the folder, another process works in it, or a target is broken.
@@ -97,13 +97,13 @@ def run_campaign(
     check_trust(campaign)
     check_targets(targets, where=campaign.targets)
     require("tcpdump", package="tcpdump")
-    out = out.resolve()  # a place may have another working folder
+    out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
     with folder_lock(out):
         journals: dict[str, Journal] = {}
         try:
             journals = _open_journals(campaign, targets, places, out)
-            # Anew each time: comparisons may have been added to a campaign that is finished.
+            # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, campaign.for_analysis())
             _work(campaign, journals, targets, places, out, progress, stopping)
             return _summary(list(journals.values()), stopped=stopping.is_set())
@@ -119,10 +119,10 @@ def run_campaign(
 
 
 def check_clients(campaign: Campaign) -> None:
-    """Raises UsageError where a client that the campaign names cannot run here."""
+    """Raises UsageError if a client that the campaign names cannot run here."""
     for client in _clients(campaign):
         if (fault := client.missing()) is not None:
-            raise UsageError(fault, where=str(campaign.path), remedy="or take its configurations out of the campaign")
+            raise UsageError(fault, where=str(campaign.path), remedy="or remove its configurations from the campaign")
 
 
 def _clients(campaign: Campaign) -> list[Client]:
@@ -133,7 +133,7 @@ def _clients(campaign: Campaign) -> list[Client]:
 def _open_journals(
     campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path
 ) -> dict[str, Journal]:
-    """All journals, made or resumed. All plans are compared before anything is downloaded."""
+    """All journals, created or resumed. All plans are compared before anything is downloaded."""
     digest = plan_hash(campaign, targets, list(places))
     known = {path.parent.name for path in out.glob("vantage/*/journal.sqlite")}
     if known - set(places):
@@ -174,7 +174,7 @@ def _work(
     progress: Progress,
     stop: threading.Event,
 ) -> None:
-    """A thread per vantage point. A vantage point that fails lets the others finish."""
+    """A thread per vantage point. If one fails, the others finish."""
     turns, errors = Turns(), list[BaseException]()
 
     def one(name: str) -> None:
@@ -192,15 +192,15 @@ def _work(
         finally:
             ended[name].set()
 
-    # Events, not joins: before Python 3.13 a join that Ctrl-C interrupts takes the thread for ended (gh-90882), and its
-    # journal was closed under its hands.
+    # Events, not joins: before Python 3.13 a join that Ctrl-C interrupts marks the thread as ended (gh-90882), and its
+    # journal was closed while in use.
     ended = {name: threading.Event() for name in places}
     threads = {name: threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places}
     try:
         for thread in threads.values():
             thread.start()
         for event in ended.values():
-            while not event.wait(0.5):  # short waits, so that Ctrl-C is heard
+            while not event.wait(0.5):  # short waits, so that Ctrl-C is handled
                 pass
     except BaseException:
         stop.set()
@@ -213,7 +213,7 @@ def _work(
 
 
 def _await(ended: threading.Event) -> None:
-    """Waits whatever is pressed: all waits of a thread that is being stopped are bounded."""
+    """Waits even if Ctrl-C is pressed again: all waits of a thread that is being stopped are bounded."""
     while not ended.is_set():
         with contextlib.suppress(KeyboardInterrupt):
             ended.wait(0.5)

@@ -1,4 +1,4 @@
-"""One file per kernel option. Adding a factor is adding a file; `ecn.py` shows how."""
+"""One file per kernel option. To add a factor, add a file; `ecn.py` shows how."""
 
 from downloader.factor import Factor
 from upshift.registry import Registry

@@ -1,8 +1,8 @@
 """Explicit Congestion Notification (RFC 3168): routers mark packets instead of dropping them.
 
-To add a factor of your own, copy this file, and change five things: what it is called, its levels, the kernel setting
-behind each level, what the connection must look like, and which KPI shows that the option took effect. Nothing else
-has to be touched: the command line, campaign files, permutations, the documentation's table and the contract tests find
+To add your own factor, copy this file, and change five things: its name, its levels, the kernel settings of each
+level, the check of the connection, and the KPI that shows that the option took effect. Nothing else has to be
+changed: the command line, campaign files, permutations, the documentation's table and the contract tests find
 it here.
 """
 
@@ -12,7 +12,7 @@ from downloader.factor import ON_OFF, Factor, option_proof
 from upshift.domain import Dose, EcnDelivery, Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 ENOUGH_PACKETS = 50
-"""Of fewer data packets nothing is said about their marks."""
+"""With fewer data packets, their marks are not judged."""
 
 DELIVERED_SHARE = 0.1
 """Below this share of marks ECN was not delivered. Retransmissions are Not-ECT (RFC 3168, section 6.1.5), so not every
@@ -20,8 +20,8 @@ packet has one."""
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
-    # 1 asks for ECN and grants it (Documentation/networking/ip-sysctl.rst). The kernel's own default, 2, only grants:
-    # a client would never ask. Values from 3 on are AccECN, another protocol.
+    # 1 requests ECN and accepts it (Documentation/networking/ip-sysctl.rst). The kernel's default, 2, only accepts it:
+    # a client would never request it. Values from 3 on are AccECN, another protocol.
     return (Sysctl(name="net.ipv4.tcp_ecn", value="1" if level == "on" else "0"),)
 
 
@@ -37,8 +37,8 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
 
 
 def _not_delivered(ecn: EcnDelivery) -> Refutation | None:
-    """Why ECN was negotiated and yet did not reach the client's side of the path; None where it did."""
-    # What was marked on the way may have lost CE and ECT together: that is told below, by the account of the marks.
+    """Why ECN was negotiated but did not reach the client's side of the path; None if it did."""
+    # Packets marked on the path may have lost both CE and ECT: the counts of CE are compared below.
     if ecn.data >= ENOUGH_PACKETS and ecn.marked < DELIVERED_SHARE * (ecn.data - (ecn.ce_set or 0)):
         said = f"ECN was negotiated, and {ecn.marked} of {ecn.data} data packets arrived with ECT or CE"
         if ecn.sent_marked is not None and ecn.sent_marked < DELIVERED_SHARE * ecn.data:
@@ -54,7 +54,7 @@ def _not_delivered(ecn: EcnDelivery) -> Refutation | None:
 ECN = Factor(
     name="ecn",
     label="ECN",
-    help="Explicit Congestion Notification (RFC 3168): congestion is marked, not only told by loss.",
+    help="Explicit Congestion Notification (RFC 3168): routers mark packets instead of dropping them.",
     levels=ON_OFF,
     default="off",
     settings=_settings,

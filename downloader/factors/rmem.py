@@ -1,7 +1,7 @@
-"""Receive buffer of TCP (`tcp_rmem`): the size that a connection starts with, and the most it may grow to.
+"""TCP receive buffer (`tcp_rmem`): the initial size, and the largest one.
 
-The same in all of the paper's configurations: the initial window must not change with the factor under study. Another
-factor may own the maximum as well (`window_scaling`); `downloader.campaign.apply` says who wins.
+The same in all of the paper's configurations: the initial window must not change with the factor under study.
+`window_scaling` may set the maximum as well; `downloader.campaign.apply` defines the precedence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Selective acknowledgements (RFC 2018): the receiver names what it has, the sender repeats only what is missing."""
+"""Selective acknowledgements (RFC 2018): the receiver reports what it has; only missing data is retransmitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
 SACK = Factor(
     name="sack",
     label="SACK",
-    help="Selective acknowledgements (RFC 2018): only what is missing is sent again.",
+    help="Selective acknowledgements (RFC 2018): only missing data is retransmitted.",
     levels=ON_OFF,
     default="off",
     settings=_settings,

@@ -2,7 +2,7 @@
 
 The kernel chooses the count by itself (net/ipv4/tcp_output.c, tcp_select_initial_window): with
 N = max(initial buffer, tcp_rmem[2], net.core.rmem_max), bounded by the route's `window`, it is floor(log2 N) - 15,
-at least 0 and at most 14. `net.core.rmem_max` is one for the whole host and stays as it is, so a small count needs the
+at least 0 and at most 14. `net.core.rmem_max` is host-wide and is not changed, so a small count needs the
 route attribute, and a large one needs tcp_rmem[2]. The initial buffer, tcp_rmem[1], is the same for every level.
 """
 
@@ -29,7 +29,7 @@ def _settings(level: str) -> tuple[Setting, ...]:
         return (Sysctl(name="net.ipv4.tcp_window_scaling", value="0"), RouteAttribute(name="window", value=None))
     scale = int(level)
     # The largest window that the count can express; its floor(log2) is scale + 15. Count 14 is the kernel's upper
-    # bound anyway, so there the route stays free and tcp_rmem[2] alone does it.
+    # bound anyway, so there the route needs no attribute and tcp_rmem[2] is enough.
     window = None if scale == MOST else str(65_535 << scale)
     return (
         Sysctl(name="net.ipv4.tcp_window_scaling", value="1"),
@@ -43,7 +43,7 @@ def _settings(level: str) -> tuple[Setting, ...]:
 def _proof(level: str, wire: Wire) -> Refutation | None:
     offered = wire.client.syn_window_scale
     if level != _OFF and offered is not None and offered != int(level):
-        said = f"the first SYN offered window scale {offered}, {level} was asked"
+        said = f"the first SYN offered window scale {offered}, {level} was requested"
         return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
     return option_proof(
         "window scaling",
@@ -61,7 +61,7 @@ WINDOW_SCALING = Factor(
     default=_OFF,
     settings=_settings,
     proof=_proof,
-    # What no unscaled window can hold; the lower bound of the flight, so that no estimate passes for it.
+    # More than an unscaled window allows; by the lower bound of the bytes in flight, so that it is certain.
     dose=Dose(kpi="flight_lower_max", above=65_535, words="flight above 65,535 B"),
     canonical=_canonical,
     accepts="off, 0 to 14",

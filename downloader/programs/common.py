@@ -286,7 +286,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def classify_os_error(error: OSError, *, connected: bool) -> Failure | None:
-    """The cause behind an error of the system or of TLS; None where it tells nothing. Specific before generic."""
+    """The cause behind an error of the system or of TLS; None if it tells nothing. Specific before generic."""
     match error:
         case ssl.SSLCertVerificationError():
             return Failure.TLS_CERTIFICATE

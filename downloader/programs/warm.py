@@ -3,7 +3,7 @@
 Standard input: one JSON line per request, `{"argv": [...], "limit_s": 30.0}`. Standard output: the line
 `{"ready": true}` when the program is imported, then one line per request, in order,
 `{"returncode": 0, "stdout": "...", "stderr": "..."}`; `returncode` is negative for the signal that ended the child, and
-None where it was killed because `limit_s` was over.
+None if it was killed because `limit_s` was over.
 
 The parent opens no connection, makes no event loop and no TLS context; each child makes its own. OpenSSL and Python's
 `random` seed themselves anew after a fork. A child dies with us (PR_SET_PDEATHSIG), and we die with our parent.

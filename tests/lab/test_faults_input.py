@@ -152,7 +152,7 @@ def test_an_out_that_cannot_be_written(world: Any, out: Path) -> None:
     before = (world.folder / "c.toml").read_bytes()
     for where in ("c.toml", "/proc/out"):
         sentence = world.upshift("run", "c.toml", "--out", where).sentence()
-        assert where in sentence and "; name another folder by --out" in sentence, sentence
+        assert where in sentence and "; use another --out" in sentence, sentence
     assert (world.folder / "c.toml").read_bytes() == before
 
 

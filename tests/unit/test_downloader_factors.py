@@ -102,7 +102,7 @@ def test_unknown_factor_and_level() -> None:
         ("sack", "on", like(syn_sack=True), "did not agree"),
         ("sack", "off", like(syn_sack=True), "offered SACK"),
         ("window_scaling", "14", like(syn_window_scale=14, synack_window_scale=0), None),
-        ("window_scaling", "14", like(syn_window_scale=7, synack_window_scale=7), "scale 7, 14 was asked"),
+        ("window_scaling", "14", like(syn_window_scale=7, synack_window_scale=7), "scale 7, 14 was requested"),
         ("window_scaling", "14", like(syn_window_scale=14), "did not agree"),
         ("window_scaling", "14", like(), "did not offer"),
         ("window_scaling", "off", like(syn_window_scale=7), "offered window scaling"),

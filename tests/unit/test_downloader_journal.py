@@ -369,7 +369,7 @@ def test_a_journal_of_version_1_is_read_and_not_gone_on_with(tmp_path: Path) -> 
             *[("unknown", "late")] * 3,
             ("interrupted", None),
         ]
-    with pytest.raises(UsageError, match="begun by an older Upshift"):
+    with pytest.raises(UsageError, match="started by an older Upshift"):
         opened(folder)
 
 
