@@ -96,6 +96,8 @@ class ClientResult:
     server_ip: str | None = None
     server_port: int | None = None
     client_cpu_s: float | None = None
+    transfer_cpu_s: float | None = None
+    run_delay_s: float | None = None
     tls_version: str | None = None
     tls_cipher: str | None = None
     alpn: str | None = None

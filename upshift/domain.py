@@ -442,7 +442,13 @@ class Download:
     budget_s: float
     """The time budget; longer downloads are censored."""
     client_cpu_s: float | None
-    """CPU time that the client used."""
+    """CPU time of the thread that downloads, from the first packet to the end. Closing the connection is included,
+    hashing the body is not. None: unknown."""
+    transfer_cpu_s: float | None
+    """The part of `client_cpu_s` up to the moment when the outcome was known: the last body byte of an ok download."""
+    run_delay_s: float | None
+    """Time in which that thread was ready to run and waited for a CPU (schedstat), from the first packet to the same
+    moment. None: the kernel does not say."""
     socket_drops: int | None
     """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
     client_version: str | None

@@ -73,6 +73,8 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         last_byte_s=result.last_byte_s,
         budget_s=planned.budget_s,
         client_cpu_s=result.client_cpu_s,
+        transfer_cpu_s=result.transfer_cpu_s,
+        run_delay_s=result.run_delay_s,
         socket_drops=result.socket_drops,
         client_version=result.client_version,
         tls_version=result.tls_version,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
-import hashlib
 import http
 import ipaddress
 import json
 import math
-import resource
 import ssl
 import sys
 import time
@@ -19,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import urlsplit
 
+from downloader.programs.body import Body
+from downloader.programs.processor import Usage
 from upshift.domain import Failure, Outcome
 from upshift.errors import UpshiftError
 from upshift.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
@@ -125,7 +125,7 @@ class Document:
         """`shaken`: the time that ends the whole handshake, TLS included."""
         self.options = options
         self._shaken = shaken
-        self._digest = hashlib.sha256()
+        self._body = Body()
         self.is_over = False
         """How it ended is said."""
         self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
@@ -146,13 +146,15 @@ class Document:
             "server_ip": options.address,
             "server_port": options.port,
             "client_cpu_s": None,
+            "transfer_cpu_s": None,
+            "run_delay_s": None,
             "started_at": time.time(),  # of a download that sends no packet
         }
-        self._cpu: float | None = None
+        self._usage: Usage | None = None
 
     def start(self) -> None:
         """The clock's start. The system call that sends the first packet (connect, sendto) must come next."""
-        self._cpu = _cpu_s()
+        self._usage = Usage.now()
         self._start = time.monotonic()
         self.values["started_at"] = time.time()
 
@@ -174,8 +176,10 @@ class Document:
         """Says how it ended."""
         self.is_over = True
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
-        if self._cpu is not None and self.values["client_cpu_s"] is None:
-            self.values["client_cpu_s"] = round(_cpu_s() - self._cpu, 6)
+        if self._usage is not None and self.values["transfer_cpu_s"] is None:
+            now = Usage.now()
+            self.values["transfer_cpu_s"] = now.cpu_since(self._usage)
+            self.values["run_delay_s"] = now.run_delay_since(self._usage)
 
     def fail(self, failure: Failure, detail: str | None = None) -> None:
         """It failed, with this cause."""
@@ -213,7 +217,7 @@ class Document:
             self.mark("last_byte_s")
             if values["first_byte_s"] is None:
                 values["first_byte_s"] = values["last_byte_s"]
-            self._digest.update(kept)
+            self._body.add(kept)
             values["body_bytes"] += len(kept)
         length = values["content_length"]
         if len(kept) < len(data):
@@ -236,7 +240,6 @@ class Document:
             return self.fail(Failure.TRUNCATED_BODY, f"{got} of {length} bytes")
         if values["last_byte_s"] is None:  # an empty body is complete with its headers
             values["first_byte_s"] = values["last_byte_s"] = values["headers_s"]
-        values["body_sha256"] = self._digest.hexdigest()
         return self.end(Outcome.OK)
 
     @property
@@ -266,7 +269,11 @@ class Document:
         return False
 
     def print(self) -> None:
-        """Writes the document on standard output."""
+        """Writes the document on standard output, with the hash of a whole body: nothing is timed any more."""
+        if self._usage is not None:
+            self.values["client_cpu_s"] = Usage.now().cpu_since(self._usage)
+        if self.values["outcome"] == Outcome.OK:
+            self.values["body_sha256"] = self._body.sha256()
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in self.values.items()}
         sys.stdout.write(json.dumps(finite) + "\n")
         sys.stdout.flush()
@@ -301,8 +308,3 @@ def classify_os_error(error: OSError, *, connected: bool) -> Failure | None:
     if error.errno in _NETWORK_ERRORS:
         return Failure.NETWORK_UNREACHABLE
     return Failure.CONNECTION_RESET if error.errno in _RESET_ERRORS else None
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

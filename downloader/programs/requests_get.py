@@ -1,7 +1,7 @@
 """One HTTPS download over TCP by requests, to a forced address: arguments in, one JSON document out.
 
 Certificate and SNI are those of the URL's host (forcediphttpsadapter). One new connection, HTTP/1.1, no redirects, no
-TLS resumption, no proxies from the environment. The body is hashed and thrown away.
+TLS resumption, no proxies from the environment. The body is hashed afterwards and thrown away.
 """
 
 from __future__ import annotations
@@ -270,7 +270,6 @@ def _finish(connection: _Connection, document: Document) -> None:
         if document.values["outcome"] == Outcome.OK and sock is not None:
             if _more_than_asked(sock):
                 document.fail(Failure.LENGTH_MISMATCH, "the server sent more than its Content-Length")
-                document.values["body_sha256"] = None
             observer.shutdown(socket.SHUT_WR)
             until = time.monotonic() + DRAIN_S
             while (left := until - time.monotonic()) > 0:

@@ -20,6 +20,8 @@ from upshift.system import process
 
 HOST = "files.example"
 SIZE = 3_000_000
+LARGE = 70_000_000
+"""More than clients keep in memory."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,14 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def caddy(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Debian's Caddy with HTTP/1.1, 2 and 3; serves `/file` of `SIZE` bytes."""
+    """Debian's Caddy with HTTP/1.1, 2 and 3; serves `/file` of `SIZE` random bytes and `/large` of `LARGE` zeros."""
     program = process.require("caddy", package="caddy")
     folder = tmp_path_factory.mktemp("caddy")
     (folder / "www").mkdir()
     body = os.urandom(SIZE)
     (folder / "www" / "file").write_bytes(body)
+    with (folder / "www" / "large").open("wb") as large:
+        large.truncate(LARGE)
     port = free_port()
     (folder / "Caddyfile").write_text(
         "{\n admin off\n auto_https off\n servers {\n protocols h1 h2 h3\n }\n}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import subprocess
 import time
@@ -17,6 +18,7 @@ from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest, with_setup
 from tests.contract._client_hello import from_quic, from_tcp
 from tests.contract._programs import require
+from tests.contract.conftest import LARGE
 from upshift.domain import Failure, Outcome, Transport
 
 CLIENTS = list(clients.ALL.values())
@@ -61,7 +63,8 @@ def test_gets_the_file(client: Client, caddy: Any) -> None:
     assert result.connect_s is not None and result.first_byte_s is not None and result.last_byte_s is not None
     assert 0 < result.connect_s <= (result.tls_s or result.connect_s) <= result.first_byte_s <= result.last_byte_s < 20
     assert result.setup_s is not None and result.setup_s > 0 and result.setup_s + result.last_byte_s < took_s
-    assert result.client_cpu_s is not None and result.client_cpu_s > 0
+    assert result.client_cpu_s is not None and result.transfer_cpu_s is not None and result.run_delay_s is not None
+    assert 0 < result.transfer_cpu_s <= result.client_cpu_s and result.run_delay_s >= 0
     assert result.local_port and result.client_version and result.tls_version == "TLSv1.3" and result.tls_cipher
     assert result.response_headers["server"] == "Caddy"
     if client.transport is Transport.TCP:
@@ -74,6 +77,15 @@ def test_gets_the_file(client: Client, caddy: Any) -> None:
         parameters = result.quic["transport_parameters"]
         assert parameters["peer"]["initial_max_data"] > 0
         assert parameters["local"]["initial_max_data"] == 1 << 26
+
+
+def test_a_body_too_large_to_be_kept(client: Client, caddy: Any) -> None:
+    """It is hashed by a second thread, whose CPU time does not count: one thread uses at most the wall clock's."""
+    result = call(client, ask(caddy, "/large", budget_s=60.0))
+    assert (result.outcome, result.failure_detail, result.body_bytes) == (Outcome.OK, None, LARGE)
+    assert result.body_sha256 == hashlib.sha256(bytes(LARGE)).hexdigest()
+    assert result.transfer_cpu_s is not None and result.last_byte_s is not None
+    assert 0 < result.transfer_cpu_s < result.last_byte_s + 0.01
 
 
 def test_the_client_hello_is_one_packet_with_one_key_share(client: Client, caddy: Any) -> None:
@@ -146,7 +158,9 @@ def test_no_packet_to_an_address_outside(client: Client, caddy: Any) -> None:
         with pytest.raises(TimeoutError):
             udp.recv(100)
     assert (result.outcome, result.failure) == (Outcome.FAILED, Failure.ADDRESS_REFUSED)
-    assert (result.setup_s, result.client_cpu_s) == (None, None), "nothing was sent, so nothing was timed"
+    assert (result.setup_s, result.client_cpu_s, result.run_delay_s) == (None, None, None), (
+        "nothing was sent, so nothing was timed"
+    )
 
 
 def test_the_environment_limits_too(client: Client, caddy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

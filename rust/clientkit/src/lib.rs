@@ -5,11 +5,13 @@
 //! `docs/design/downloader.md` (which fault has which cause). Nothing here knows a QUIC or TLS library.
 
 mod arguments;
+mod body;
 mod client;
 mod clock;
 mod close;
 mod codes;
 mod failure;
+mod processor;
 mod reach;
 mod record;
 mod response;
@@ -22,6 +24,7 @@ pub use clock::Clock;
 pub use close::Close;
 pub use codes::http3_name;
 pub use failure::{Failure, Outcome, Verdict};
+pub use processor::Usage;
 pub use reach::{Prefix, PrefixError, Reach, ReachError};
 pub use record::{Record, seconds};
 pub use response::{Field, Response};

@@ -52,8 +52,12 @@ pub struct Record<F> {
     pub local_port: Option<u16>,
     pub server_ip: IpAddr,
     pub server_port: u16,
-    /// User and system time from the first packet to the end; null where none was sent.
+    /// CPU time of the thread that downloads, from the first packet to the end; null where none was sent.
     pub client_cpu_s: Option<f64>,
+    /// Its part up to the verdict.
+    pub transfer_cpu_s: Option<f64>,
+    /// Time on a run queue, up to the verdict; null where the kernel does not tell.
+    pub run_delay_s: Option<f64>,
     pub tls_version: Option<&'static str>,
     pub tls_cipher: Option<&'static str>,
     pub alpn: Option<String>,
@@ -95,6 +99,8 @@ impl<F> Record<F> {
             server_ip: request.address,
             server_port: request.port,
             client_cpu_s: None,
+            transfer_cpu_s: None,
+            run_delay_s: None,
             tls_version: None,
             tls_cipher: None,
             alpn: None,
@@ -119,12 +125,12 @@ impl<F> Record<F> {
         self.http_version = response.status.map(|_| http_version);
         self.content_length = response.content_length;
         self.body_bytes = response.body_bytes;
-        self.body_sha256 = complete.then(|| response.sha256());
         self.headers_s = response.headers_at.map(seconds);
         self.first_byte_s = response.first_byte_at.map(seconds);
         self.last_byte_s = response.last_byte_at.map(seconds);
-        self.content_type = response.content_type;
-        self.response_headers = response.headers;
+        self.content_type.clone_from(&response.content_type);
+        self.response_headers.clone_from(&response.headers);
+        self.body_sha256 = complete.then(|| response.sha256());
     }
 }
 
@@ -141,7 +147,7 @@ mod tests {
     use crate::reach::Reach;
     use crate::url::Url;
 
-    const KEYS: [&str; 32] = [
+    const KEYS: [&str; 34] = [
         "schema",
         "client",
         "client_version",
@@ -168,6 +174,8 @@ mod tests {
         "server_ip",
         "server_port",
         "client_cpu_s",
+        "transfer_cpu_s",
+        "run_delay_s",
         "tls_version",
         "tls_cipher",
         "alpn",

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
+use crate::body::Body;
 use crate::failure::{Failure, Verdict};
 use crate::text::clean;
 
@@ -54,7 +53,7 @@ pub struct Response {
     /// The latest of the body.
     pub last_byte_at: Option<Duration>,
     max_bytes: Option<u64>,
-    hasher: Sha256,
+    body: Body,
 }
 
 impl Response {
@@ -71,7 +70,7 @@ impl Response {
             first_byte_at: None,
             last_byte_at: None,
             max_bytes,
-            hasher: Sha256::new(),
+            body: Body::default(),
         }
     }
 
@@ -114,7 +113,7 @@ impl Response {
         let left = self.left().and_then(|left| usize::try_from(left).ok());
         let kept = &bytes[..left.map_or(bytes.len(), |left| left.min(bytes.len()))];
         if !kept.is_empty() {
-            self.hasher.update(kept);
+            self.body.add(kept);
             self.body_bytes += kept.len() as u64;
             self.first_byte_at.get_or_insert(now);
             self.last_byte_at = Some(now);
@@ -160,17 +159,10 @@ impl Response {
         self.last_byte_at.or(self.headers_at)
     }
 
-    /// SHA-256 of the body so far, in hexadecimal.
+    /// SHA-256 of the body so far, in hexadecimal; to be asked for when nothing is timed any more.
     #[must_use]
-    pub fn sha256(&self) -> String {
-        use std::fmt::Write;
-        let digest = self.hasher.clone().finalize();
-        digest
-            .iter()
-            .fold(String::with_capacity(64), |mut text, byte| {
-                let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-                text
-            })
+    pub fn sha256(self) -> String {
+        self.body.sha256()
     }
 
     fn left(&self) -> Option<u64> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clientkit::{
-    Clock, Close, Failure, Field, Outcome, Record, Request, Response, Verdict, http3_name,
+    Clock, Close, Failure, Field, Outcome, Record, Request, Response, Usage, Verdict, http3_name,
     one_line, seconds,
 };
 use nix::errno::Errno;
@@ -38,8 +38,9 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     let connection = quic::connect(client, request, &mut config, &socket)?;
     let mut download = Download::new(client, request, socket, connection);
     let verdict = download.run();
+    let transfer = download.clock.usage();
     download.close(&verdict);
-    Ok(download.report().conclude(verdict))
+    Ok(download.report(&transfer).conclude(verdict))
 }
 
 /// The state of a running download.
@@ -344,8 +345,8 @@ impl<'a> Download<'a> {
     }
 
     /// All that is known, without the verdict.
-    fn report(mut self) -> Record<QuicFacts> {
-        let cpu = self.clock.cpu();
+    fn report(mut self, transfer: &Usage) -> Record<QuicFacts> {
+        let cpu = self.clock.usage().cpu;
         let mut record = Record::new::<Quiche>(self.request, &self.clock);
         let established = self.connection.is_established();
         let alpn = self.connection.application_proto().to_owned();
@@ -359,7 +360,9 @@ impl<'a> Download<'a> {
         record.connect_s = self.connected_at.map(seconds);
         record.local_ip = Some(self.socket.local.ip());
         record.local_port = Some(self.socket.local.port());
-        record.client_cpu_s = Some(seconds(cpu));
+        record.client_cpu_s = cpu.map(seconds);
+        record.transfer_cpu_s = transfer.cpu.map(seconds);
+        record.run_delay_s = transfer.run_delay.map(seconds);
         record.tls_version = established.then_some("TLSv1.3"); // QUIC v1 knows no other
         record.tls_cipher = quic::tls_facts(&mut self.connection).0;
         record.alpn = (!alpn.is_empty()).then(|| one_line(&String::from_utf8_lossy(&alpn)));

@@ -1,0 +1,120 @@
+"""What a download costs its client: the body's hash is no part of it, waiting for a CPU is told."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from downloader.programs import processor
+from downloader.programs.body import BLOCK_BYTES, KEPT_BYTES, QUEUED_BLOCKS, Body
+from downloader.programs.processor import Usage, parse_run_delay
+
+NOISE = random.Random(1).randbytes(3 * BLOCK_BYTES)
+
+
+def pieces(size: int, most: int) -> Iterator[bytes]:
+    """`size` bytes in pieces as they might arrive."""
+    dice = random.Random(size)
+    while size > 0:
+        start = dice.randrange(len(NOISE) - most)
+        piece = NOISE[start : start + min(dice.randint(1, most), size)]
+        size -= len(piece)
+        yield piece
+
+
+@pytest.mark.parametrize("most", [1200, 65_536, 2 * BLOCK_BYTES])
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 7])
+def test_a_body_that_is_kept(size: int, most: int) -> None:
+    body, expected = Body(), hashlib.sha256()
+    for piece in pieces(size, most):
+        body.add(piece)
+        expected.update(piece)
+    assert body._thread is None and body.sha256() == expected.hexdigest()
+
+
+@pytest.mark.parametrize("size", [KEPT_BYTES + 2 * BLOCK_BYTES, 2 * KEPT_BYTES + 7])
+def test_a_body_that_is_hashed_beside(size: int) -> None:
+    body, expected = Body(), hashlib.sha256()
+    for piece in pieces(size, 262_144):
+        body.add(piece)
+        expected.update(piece)
+    assert body._thread is not None and body.sha256() == expected.hexdigest()
+
+
+@pytest.mark.parametrize("size", [KEPT_BYTES - BLOCK_BYTES, 2 * KEPT_BYTES])
+def test_whoever_downloads_pays_for_no_hash(size: int) -> None:
+    block, body = bytes(16_384), Body()
+    before = Usage.now()
+    for _ in range(size // len(block)):
+        body.add(block)
+    paid = Usage.now().cpu_since(before)
+    assert body.sha256() == hashlib.sha256(bytes(size)).hexdigest()
+    before = Usage.now()
+    hashlib.sha256(bytes(size))
+    assert paid < Usage.now().cpu_since(before) / 4
+
+
+def test_memory_is_bounded() -> None:
+    tracemalloc.start()
+    try:
+        body = Body()
+        for number in range(3 * KEPT_BYTES // BLOCK_BYTES):
+            body.add(bytes([number % 256]) * BLOCK_BYTES)
+        assert body.sha256()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The second thread joins a block, so that there are two of it, and one more is under way on either side.
+    assert peak < KEPT_BYTES + (QUEUED_BLOCKS + 4) * BLOCK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("95125 1059698 5\n", 0.001059698),
+        ("0 0 1\n", 0.0),
+        ("0 0 0\n", None),
+        ("", None),
+        ("1 2\n", None),
+        ("1 -2 3\n", None),
+        ("1 x 3\n", None),
+    ],
+)
+def test_a_line_of_schedstat(line: str, expected: float | None) -> None:
+    assert parse_run_delay(line) == expected
+
+
+def test_unknown_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_SCHEDSTAT", processor._SCHEDSTAT.with_name("nosuch"))
+    before = Usage.now()
+    assert Usage.now().run_delay_since(before) is None and Usage.now().cpu_since(before) >= 0
+
+
+def test_a_thread_that_waits_for_a_cpu_says_so() -> None:
+    """Two programs that never rest on one CPU: each waits for about half of the time."""
+    allowed = os.sched_getaffinity(0)
+    one = min(allowed)
+    pid = os.fork()
+    if pid == 0:
+        os.sched_setaffinity(0, {one})
+        while True:
+            pass
+    try:
+        os.sched_setaffinity(0, {one})
+        before, end = Usage.now(), time.monotonic() + 0.5
+        while time.monotonic() < end:
+            pass
+        now = Usage.now()
+    finally:
+        os.sched_setaffinity(0, allowed)
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    waited_s = now.run_delay_since(before)
+    assert waited_s is not None and waited_s > 0.1
+    assert waited_s + now.cpu_since(before) == pytest.approx(0.5, abs=0.1)
