@@ -76,6 +76,8 @@ class ConfigurationRow:
     void: int
     """Attempts in void measurement runs, which were repeated."""
     causes: Mapping[str, int]
+    reasons: Mapping[str, int]
+    """Reason (`upshift.domain.TreatmentReason`) -> downloads with `treatment_ok` false, in runs that were not void."""
 
     @property
     def void_share(self) -> float:
@@ -134,6 +136,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 cpu_bound=sum(cpu_bound(d) for d in members),
                 void=voids[name],
                 causes=causes(members),
+                reasons=reasons(members),
             )
         )
     return rows
@@ -238,6 +241,13 @@ def cpu_bound(download: Download) -> bool:
 def causes(downloads: Iterable[Download]) -> dict[str, int]:
     """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
     found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def reasons(downloads: Iterable[Download]) -> dict[str, int]:
+    """Reason -> downloads whose treatment was not as requested, most frequent first; older files have no reasons."""
+    refuted = [d for d in downloads if d.treatment_ok is False and d.void_reason is None]
+    found = Counter(d.treatment_reason for d in refuted if d.treatment_reason is not None)
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 

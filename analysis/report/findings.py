@@ -114,8 +114,18 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
     where = "included by --unproven" if unproven else "left out of Table 2 and figures; --unproven includes them"
     return (
         f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "
-        f"for {sum(row.mismatched for row in states)}.{disturbed}"
+        f"for {sum(row.mismatched for row in states)}{_reasons(states)}.{disturbed}"
     )
+
+
+def _reasons(states: Sequence[ConfigurationRow]) -> str:
+    """` (ECN: bleached 3; SACK: stripped 1)`: why treatments were not accepted."""
+    told = [
+        f"{row.configuration}: {', '.join(f'{reason} {count}' for reason, count in row.reasons.items())}"
+        for row in states
+        if row.reasons
+    ]
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:

@@ -197,7 +197,7 @@ def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]
 
     of = {o: [r for r in dataset.records if r.download.outcome == o] for o in (Outcome.FAILED, Outcome.CENSORED)}
     mismatches: list[tuple[str, ...]] = [
-        (*_place(d), d.void_detail or d.treatment_detail or "")
+        (*_place(d), d.void_detail or ": ".join(filter(None, (d.treatment_reason, d.treatment_detail))))
         for d in (record.download for record in dataset.records)
         if d.void_reason is not None or d.treatment_ok is False
     ]

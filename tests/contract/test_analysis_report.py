@@ -138,7 +138,7 @@ def test_report_has_everything(demo: Path) -> None:
         "Figure 3: CDF of mean throughput and RTT per provider",
         "connect_timeout",
         "kernel",
-        "TCP configurations speak HTTP/1.1",
+        "TCP configurations use HTTP/1.1",
         "No prediction is made for QUIC: the QUIC server caddy uses reno, 32 packets at first",
         "Treatment: proven for 323 downloads, unproven for 0, not accepted for 0.",
         "comparison n median speed-up faster % slower %",

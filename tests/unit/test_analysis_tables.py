@@ -99,7 +99,7 @@ def test_table1_counts_by_place_and_cause(tmp_path: Path) -> None:
 def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     downloads = [
         make_download(client_cpu_s=0.8),
-        make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused"),
+        make_download(configuration="ECN", treatment_ok=False, treatment_reason="bleached", treatment_detail="no ECT"),
         make_download(configuration="SACK", void_reason="emulator_late", void_detail="late", treatment_ok=True),
         make_download(configuration="quiche", treatment_ok=None),
         make_download(configuration="WS", host_disturbance="client_late"),
@@ -112,6 +112,9 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     assert (rows["WS"].disturbed, rows["WS"].mismatched, rows["WS"].proven, rows["BL"].disturbed) == (1, 0, 0, 0)
     assert (rows["BL"].void, rows["BL"].void_share, rows["BL"].cpu_bound) == (3, 0.75, 1)
     assert (rows["ECN"].mismatched, rows["SACK"].mismatched, rows["quiche"].unproven) == (1, 1, 1)
+    assert [dict(row.reasons) for row in rows.values()] == [{}, {"bleached": 1}, {}, {}, {}]
+    assert "not accepted for 2 (ECN: bleached 1)." in findings.treatment_sentence(list(rows.values()), unproven=False)
+    assert "bleached: no ECT" in report.build(data, report.Options())
     assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
 
 
