@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from downloader.pages import page_of_edge
 from upshift.domain import Failure, Outcome, Transport
 from upshift.errors import PlaceError, UsageError, use_one_of
 from upshift.scrub import last_line, scrub
@@ -165,17 +166,13 @@ def parse_document(stdout: str) -> ClientResult:
     return _challenged(result)
 
 
-_CHALLENGES = ("cf-mitigated", "x-amzn-waf-action")
-"""Response headers by which Cloudflare and AWS WAF mark a bot check."""
-
-
 def _challenged(result: ClientResult) -> ClientResult:
-    """The result; if it is a challenge page, failed as such, regardless of its status."""
-    for name in _CHALLENGES:
-        if name in result.response_headers:
-            detail = f"{name}: {result.response_headers[name]}"
-            return replace(result, outcome=Outcome.FAILED, failure=Failure.CHALLENGE_PAGE, failure_detail=detail)
-    return result
+    """The result; failed if a CDN served a page instead of the file."""
+    found = page_of_edge(result.http_status, result.response_headers)
+    if found is None:
+        return result
+    failure, detail = found
+    return replace(result, outcome=Outcome.FAILED, failure=failure, failure_detail=detail)
 
 
 def _checked(name: str, declared: str, value: Any) -> Any:

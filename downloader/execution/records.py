@@ -13,6 +13,7 @@ from downloader.campaign.apply import complete_levels
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.capture import Captured
+from downloader.pages import html_in_place_of
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from upshift.system.place import Verdict
 
@@ -35,6 +36,7 @@ class Planned:
 def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
     """The row of a download from a client's result; `looked_up` is the source of its address."""
     configuration, target = planned.configuration, planned.target
+    result = _without_page(result, target)
     detail = result.tcp if result.tcp is not None else result.quic
     return Download(
         campaign=planned.campaign,
@@ -91,6 +93,22 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         lab_marked=None,
         prefix=target.prefix,
     )
+
+
+def _without_page(result: ClientResult, target: Target) -> ClientResult:
+    """The answer, failed if an HTML page came instead of the file."""
+    if result.outcome is not Outcome.OK:
+        return result
+    why = html_in_place_of(
+        target.url,
+        size_bytes=target.size_bytes,
+        size_is_lower_bound=target.size_is_lower_bound,
+        content_type=result.content_type,
+        body_bytes=result.body_bytes,
+    )
+    if why is None:
+        return result
+    return dataclasses.replace(result, outcome=Outcome.FAILED, failure=Failure.CHALLENGE_PAGE, failure_detail=why)
 
 
 def not_started(failure: Failure, detail: str, *, at: float, address: str | None) -> ClientResult:

@@ -61,6 +61,14 @@ ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
     "/redirect": ("302", (("content-length", "0"), ("location", "https://elsewhere.example/")), b"", True),
     "/challenge": ("403", (("content-length", "5"), ("cf-mitigated", "challenge")), b"robot", True),
     "/waf": ("202", (("content-length", "5"), ("x-amzn-waf-action", "challenge")), b"robot", True),
+    "/block": ("403", (("content-length", "5"), ("server", "AkamaiGHost")), b"<html", True),
+    "/limited": ("429", (("content-length", "5"), ("server", "cloudflare")), b"error", True),
+    "/forbidden": (
+        "403",
+        (("content-length", "5"), ("server", "cloudflare"), ("cf-cache-status", "DYNAMIC")),
+        b"no",
+        True,
+    ),
     "/bad-status": ("abc", LENGTH, BODY, True),
     "/switching": ("101", (), b"", False),
 }

@@ -1,9 +1,15 @@
-"""A web server whose downloads fail in a given way: TLS, HTTP/1.1, standard library only.
+"""A web server that misbehaves in a given way: TLS, HTTP/1.1, standard library only.
 
     fault_server.py KIND --root DIR --certificate FILE --key FILE [--port 443]
 
-KIND: status_404; or in the middle of the body reset, stall, or truncate (closes before Content-Length is reached). The
-start page (`/`) is served correctly, so that crawlers can visit.
+KIND, for every download: status_404; in the middle of the body reset, stall, or truncate (closes before Content-Length
+is reached); challenge (a bot check), block (a CDN's refusal) or html_page (with status 200) in place of the file.
+
+The other kinds are an edge with a cache whose header fields are those of a CDN: the first download of a file is a miss,
+later ones are hits with an Age that grows. Every third answer differs: swapped (other bytes), resized (fewer bytes),
+other_edge, other_age (of a copy that another machine has), other_etag; always_miss is no hit at all.
+
+The start page (`/`) is served correctly, so that crawlers can visit.
 """
 
 from __future__ import annotations
@@ -14,12 +20,27 @@ import socket
 import socketserver
 import ssl
 import struct
+import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 STALL_S = 3600.0
 HANDSHAKE_TIMEOUT_S = 30.0
+
+HALFWAY = ("reset", "stall", "truncate")
+PAGES = {
+    # A Cloudflare challenge, and a block by one of Akamai's edges, as they document them.
+    "challenge": (403, {"Server": "cloudflare", "cf-mitigated": "challenge", "CF-RAY": "230b030023ae2822-LAB"}),
+    "block": (403, {"Server": "AkamaiGHost"}),
+    "html_page": (200, {}),
+}
+PAGE = b"<!doctype html>\n<title>Please wait</title>\n<p>Checking your browser.</p>\n"
+EDGES = ("swapped", "resized", "other_edge", "other_age", "other_etag", "always_miss")
+DIFFERENT = 3
+"""Every so many answers of an edge one differs."""
+OTHER_AGE_S = 1000
+"""How much older the copy of the edge's other machine is."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -48,25 +69,58 @@ class Handler(BaseHTTPRequestHandler):
         name = self.path.partition("?")[0].lstrip("/") or "index.html"
         file = (self.server.root / name).resolve()
         good = file.is_relative_to(self.server.root) and file.is_file()
-        if not good or (self.server.kind == "status_404" and name != "index.html"):
+        kind = "" if name == "index.html" else self.server.kind
+        if not good or kind == "status_404":
             self.send_error(404)
             return
         body = file.read_bytes()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html" if name.endswith(".html") else "application/octet-stream")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+        status, fields = 200, dict[str, str]()
+        if kind in PAGES:
+            (status, fields), body = PAGES[kind], PAGE
+        elif kind in EDGES and with_body:
+            body, fields = self._of_edge(kind, body)
+        is_html = name.endswith(".html") or kind in PAGES
+        self._head(
+            status, {"Content-Type": "text/html" if is_html else "application/octet-stream", **fields}, len(body)
+        )
         if not with_body:
             return
-        if name == "index.html":
+        if kind in HALFWAY:
+            self._half(kind, body)
+        else:
             self.wfile.write(body)
-            return
+
+    def _head(self, status: int, fields: dict[str, str], length: int) -> None:
+        self.send_response_only(status)
+        for field, value in {"Server": self.server_version, **fields, "Content-Length": str(length)}.items():
+            self.send_header(field, value)
+        self.end_headers()
+
+    def _of_edge(self, kind: str, body: bytes) -> tuple[bytes, dict[str, str]]:
+        """Body and header fields of the edge's next answer."""
+        number, age_s = self.server.visit(self.path)
+        missed = number == 0 or kind == "always_miss"
+        differs = kind if number % DIFFERENT == DIFFERENT - 1 else ""
+        if differs == "swapped":
+            body = body[::-1]
+        elif differs == "resized":
+            body = body[:-1]
+        elif differs == "other_age":
+            age_s += OTHER_AGE_S
+        fields = {
+            "X-Cache": "Miss from cloudfront" if missed else "Hit from cloudfront",
+            "X-Amz-Cf-Pop": "FRA56-P1" if differs == "other_edge" else "MUC50-P2",
+            "ETag": '"second"' if differs == "other_etag" else '"first"',
+        }
+        return body, fields if missed else fields | {"Age": str(age_s)}
+
+    def _half(self, kind: str, body: bytes) -> None:
         self.wfile.write(body[: len(body) // 2])
         self.wfile.flush()
         self.close_connection = True
-        if self.server.kind == "stall":
+        if kind == "stall":
             time.sleep(STALL_S)
-        elif self.server.kind == "reset":
+        elif kind == "reset":
             # SO_LINGER of 0 s: close sends RST (tcp(7)). Wait first: a reset also discards what is not yet sent.
             time.sleep(1.0)
             self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -93,8 +147,18 @@ class FaultServer(socketserver.ThreadingTCPServer):
         self.kind = kind
         self.root = root.resolve()
         self.context = context
+        self._lock = threading.Lock()
+        self._visits: dict[str, tuple[int, float]] = {}
         self.address_family = socket.AF_INET6 if Path("/proc/net/if_inet6").exists() else socket.AF_INET
         super().__init__(("::" if self.address_family == socket.AF_INET6 else "0.0.0.0", port), Handler)  # noqa: S104
+
+    def visit(self, path: str) -> tuple[int, int]:
+        """How many answers with this path came before, and how long ago the first of them was [s]."""
+        now = time.monotonic()
+        with self._lock:
+            number, stored = self._visits.get(path, (0, now))
+            self._visits[path] = (number + 1, stored)
+        return number, int(now - stored)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -112,7 +176,7 @@ class FaultServer(socketserver.ThreadingTCPServer):
 def main() -> None:
     """Serves until it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("kind", choices=["status_404", "reset", "stall", "truncate"])
+    parser.add_argument("kind", choices=["status_404", *HALFWAY, *PAGES, *EDGES])
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--certificate", type=Path, required=True)
     parser.add_argument("--key", type=Path, required=True)

@@ -23,7 +23,21 @@ ORIGIN_SUFFIX = "-origin"
 MINIMUM_QUEUE_BYTES = 256_000
 """Default queues hold four bandwidth-delay products, and at least this: HyStart leaves slow start before it is full."""
 
-Fault = Literal["status_404", "reset", "stall", "truncate"]
+Fault = Literal[
+    "status_404",
+    "reset",
+    "stall",
+    "truncate",
+    "challenge",
+    "block",
+    "html_page",
+    "always_miss",
+    "other_age",
+    "other_edge",
+    "other_etag",
+    "resized",
+    "swapped",
+]
 TcpOption = Literal["ecn", "sack", "window_scaling", "timestamps"]
 
 Rewrite = Literal[

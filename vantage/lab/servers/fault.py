@@ -29,7 +29,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 
 FAULT = ServerKind(
     name="fault",
-    help="Fails each download in the way given by the field fault.",
+    help="Fails downloads, or serves another object or from another place, as the field fault says.",
     roles=frozenset({Role.WEB}),
     programs=_programs,
     claims=_claims,

@@ -1,0 +1,75 @@
+"""Pages that come in place of the file: bot checks and refusals of a CDN. Pure; reads foreign header fields.
+
+Only what a vendor documents counts, and only where the CDN itself must have answered: an origin's own 403 stays
+`http_status`. Sources: Cloudflare's "Detect a Challenge Page response", "Error page types" (blocks are 403, rate limits
+429) and "Cloudflare cache responses" (a blocked request never reaches the cache, so it has no cache status); Amazon's
+"CAPTCHA and Challenge action behavior" and "How do I troubleshoot 403 errors from CloudFront?" (`Server: CloudFront`);
+Akamai's "Why is Akamai blocking me?" (its own pages come from `AkamaiGHost`; an origin's response keeps its Server).
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from upshift.domain import Failure
+
+_CHALLENGES: Mapping[str, frozenset[str]] = {
+    "cf-mitigated": frozenset({"challenge"}),
+    "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
+}
+"""Field -> its values that say: a bot check came, whatever the status."""
+
+_BLOCKING = frozenset({403, 429})
+"""A 503 is not here: it may come from an edge whose origin is down."""
+
+_EDGES = frozenset({"akamaighost", "cloudfront"})
+"""Values of Server that only responses have which the edge made itself."""
+
+_MEDIA_TYPES = mimetypes.MimeTypes()
+"""Python's own table, without the host's."""
+
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+
+
+def page_of_edge(status: int | None, headers: Mapping[str, str]) -> tuple[Failure, str] | None:
+    """Which page of a CDN a response is, and what tells so; None for any other.
+
+    Args:
+        headers: names in lower case.
+    """
+    for name, values in _CHALLENGES.items():
+        if headers.get(name, "").strip().lower() in values:
+            return Failure.CHALLENGE_PAGE, f"{name}: {headers[name]}"
+    if status not in _BLOCKING:
+        return None
+    server = headers.get("server", "").strip().lower()
+    by_cloudflare = server == "cloudflare" and "cf-cache-status" not in headers
+    if by_cloudflare or server in _EDGES:
+        return Failure.BLOCK_PAGE, f"status {status} by the edge itself (server: {headers['server']})"
+    return None
+
+
+def html_in_place_of(
+    url: str, *, size_bytes: int | None, size_is_lower_bound: bool, content_type: str | None, body_bytes: int
+) -> str | None:
+    """Why a response with status 200 is an HTML page and not the file that was asked for; None if it may be the file.
+
+    Two things have to tell so: the URL's ending names another media type, and the length is not that of the file. A
+    server that calls a video HTML has the right length, a file without an ending could be a page.
+
+    Args:
+        size_bytes: what is known of the file's size, from the crawl.
+        body_bytes: of a whole body.
+    """
+    given = (content_type or "").partition(";")[0].strip().lower()
+    if given not in _HTML or size_bytes is None:
+        return None
+    wanted, _ = _MEDIA_TYPES.guess_type(urlsplit(url).path)
+    if wanted is None or wanted in _HTML:
+        return None
+    if body_bytes == size_bytes or (size_is_lower_bound and body_bytes > size_bytes):
+        return None
+    least = "at least " if size_is_lower_bound else ""
+    return f"{body_bytes} bytes of {given} in place of {least}{size_bytes} bytes of {wanted}"
