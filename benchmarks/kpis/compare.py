@@ -1,4 +1,4 @@
-"""The engine beside tcptrace, tshark, dpkt and a bare record walk, in one run on one machine: CPU seconds and memory;
+"""The engine beside tcptrace, tshark, dpkt and a plain record loop, in one run on one machine: CPU seconds and memory;
 then many captures of 1 MB downloads through Python: engine, KPIs and Parquet.
 
     python benchmarks/kpis/compare.py BIG.pcap       3 million packets, see make_capture.py
@@ -66,7 +66,7 @@ FIELDS = [
     "tcp.analysis.rto",
     "tcp.analysis.rto_frame",
 ]
-WALK, ENGINE, TCPTRACE = "bare record walk", "engine", "tcptrace -l -r"
+LOOP, ENGINE, TCPTRACE = "plain record loop", "engine", "tcptrace -l -r"
 DPKT_SUM, TSHARK = "dpkt, sum of lengths", "tshark, fields of the published pipeline"
 SLOW = {DPKT_SUM, TSHARK}
 """They run once."""
@@ -103,7 +103,7 @@ def dpkt_python() -> list[str]:
 def tools(capture: Path, with_tshark: bool) -> dict[str, list[str]]:
     examples = TARGET / "release" / "examples"
     found = {
-        WALK: [str(examples / "walk"), str(capture)],
+        LOOP: [str(examples / "records"), str(capture)],
         ENGINE: [str(examples / "scan"), str(capture)],
         "engine, one CSV row per packet": [str(examples / "scan"), "--csv", str(capture)],
     }
@@ -139,7 +139,7 @@ def big(capture: Path, rounds: int, with_tshark: bool) -> None:
         spread = f"{min(cpus):.3f}-{max(cpus):.3f} s"
         memory = max(memory for _, memory in values)
         print(f"| {name} | {middle[name]:.3f} s | {spread} | {memory:.1f} MiB | {middle[name] / middle[ENGINE]:.2f} |")
-    print(f"\nengine / bare walk: {middle[ENGINE] / middle[WALK]:.2f}, aim at most 2.5")
+    print(f"\nengine / plain loop: {middle[ENGINE] / middle[LOOP]:.2f}, aim at most 2.5")
     for name, aim in ((TCPTRACE, 6), (TSHARK, 400)):
         if name in middle:
             print(f"{name} / engine: {middle[name] / middle[ENGINE]:.2f}, aim at least {aim}")

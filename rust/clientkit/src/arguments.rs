@@ -1,4 +1,4 @@
-//! The command line: what may be asked of every client, and the checks that give one sentence each.
+//! The command line: the common arguments of all clients, and their checks, each with one error sentence.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{Display, Write};
@@ -86,7 +86,7 @@ pub enum UsageError {
     NoCaFile,
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) enum Command {
     Help,
@@ -94,7 +94,7 @@ pub(crate) enum Command {
     Download(Box<Request>),
 }
 
-/// One download, as every client is asked for it.
+/// One download, as requested from every client.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// What to fetch.
@@ -123,7 +123,7 @@ pub struct Values<'a> {
 
 impl Values<'_> {
     fn raw(&mut self) -> Result<OsString, UsageError> {
-        self.parser.value().map_err(|error| told(&error))
+        self.parser.value().map_err(|error| usage_error(&error))
     }
 
     /// The value as text.
@@ -245,7 +245,7 @@ pub(crate) fn help<C: Client>() -> String {
     text.push_str(C::OWN_OPTIONS);
     text.push_str("  --help, --version\n\n");
     text.push_str(
-        "Exit code: 0 if a document was printed, whatever the outcome; 2 for a usage error.",
+        "Exit code: 0 if a document was printed, also for a failed download; 2 for a usage error.",
     );
     text
 }
@@ -258,7 +258,7 @@ pub(crate) fn parse<C: Client>(
     client: &mut C,
 ) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
-    while let Some(argument) = parser.next().map_err(|error| told(&error))? {
+    while let Some(argument) = parser.next().map_err(|error| usage_error(&error))? {
         let option = match argument {
             Short('h') | Long("help") => return Ok(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
@@ -329,7 +329,7 @@ fn port(values: &mut Values<'_>) -> Result<u16, UsageError> {
     }
 }
 
-fn told(error: &lexopt::Error) -> UsageError {
+fn usage_error(error: &lexopt::Error) -> UsageError {
     UsageError::Value(one_line(&error.to_string()))
 }
 

@@ -1,4 +1,4 @@
-//! The hash of a body, computed where it costs the download nothing: after it, or beside it.
+//! The hash of a body, computed without slowing the download: after it, or in a second thread.
 
 use std::fmt::Write;
 use std::mem;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 /// What the second thread gets at a time, bytes.
 const BLOCK: usize = 1 << 20;
-/// A body up to this size is kept and hashed when all is over; a longer one by a second thread meanwhile.
+/// A body up to this size is kept and hashed after the download; a longer one by a second thread meanwhile.
 const KEPT: usize = 64 << 20;
 /// Most blocks that wait for the second thread. With those that were kept, this bounds the memory.
 const QUEUED_BLOCKS: usize = 16;

@@ -1,4 +1,4 @@
-//! A client: what it is called, what it takes beside the common arguments, and its one download.
+//! A client: its name, its options besides the common arguments, and its download.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -17,25 +17,25 @@ const WRONG_USE: u8 = 2;
 
 /// One download program. Its value holds the client's own options, as they are by default.
 pub trait Client: Default {
-    /// What the program is called, e.g. `h3get`.
+    /// The name of the program, e.g. `h3get`.
     const PROGRAM: &'static str;
     /// The version of the program.
     const VERSION: &'static str;
     /// The client's name in documents, e.g. `quiche`.
     const NAME: &'static str;
-    /// The version of the library that makes the client what it is.
+    /// The version of the client's QUIC or HTTP library.
     const LIBRARY_VERSION: &'static str;
     /// One line for `--help`.
     const ABOUT: &'static str;
     /// The lines of `--help` about the client's own options, each ended by a line feed.
     const OWN_OPTIONS: &'static str;
 
-    /// The connection's own account, for the document.
+    /// The client's data about the connection, for the document.
     type Facts: Serialize;
-    /// Wrong use that shows only when it is tried (a CA file that cannot be read): one sentence.
+    /// Wrong use that is found only at the download (a CA file that cannot be read): one sentence.
     type Error: Error;
 
-    /// Takes one of the client's own options, named without dashes; `false` where it has no such option.
+    /// Takes one of the client's own options, named without dashes; `false` if it has no such option.
     ///
     /// # Errors
     /// The option's value is missing or not valid.
@@ -105,7 +105,7 @@ pub(crate) mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// A client without a transport: it says what it was asked.
+    /// A client without a transport: it prints its arguments.
     #[derive(Debug, Default)]
     pub struct Echo {
         pub window: u64,

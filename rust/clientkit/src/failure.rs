@@ -15,7 +15,7 @@ use crate::text::one_line;
 pub enum Outcome {
     /// The whole file.
     Ok,
-    /// A known fault.
+    /// A known error.
     Failed,
     /// A budget was hit: the true time or size is at least what is recorded.
     Censored,
@@ -33,21 +33,21 @@ pub enum Failure {
     ConnectionRefused,
     /// The handshake, TLS included, was not complete in time.
     ConnectTimeout,
-    /// The server broke the connection or the stream off.
+    /// The server closed the connection or reset the stream.
     ConnectionReset,
     /// The certificate was rejected.
     TlsCertificate,
     /// TLS failed otherwise.
     TlsError,
-    /// The server broke QUIC or HTTP.
+    /// The server violated QUIC or HTTP.
     ProtocolError,
     /// The final status is not 200.
     HttpStatus,
     /// The end of the body came before the announced length.
     TruncatedBody,
-    /// More came than announced.
+    /// The body was longer than announced.
     LengthMismatch,
-    /// Nothing came in the second half of the time budget.
+    /// Nothing arrived in the second half of the time budget.
     Stalled,
     /// The time budget ended while the response was arriving.
     TimeBudget,
@@ -57,19 +57,19 @@ pub enum Failure {
     Unknown,
 }
 
-/// Outcome, cause, and one line for a person.
+/// Outcome, cause, and one line of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// How it ended.
     pub outcome: Outcome,
     /// Why, unless it is ok.
     pub failure: Option<Failure>,
-    /// For a person.
+    /// As text.
     pub detail: Option<String>,
 }
 
 impl Verdict {
-    /// The whole file is here.
+    /// The whole file was received.
     #[must_use]
     pub fn ok() -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Verdict {
         }
     }
 
-    /// A known fault ended it.
+    /// A known error ended it.
     #[must_use]
     pub fn failed(failure: Failure, detail: &str) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Verdict {
         }
     }
 
-    /// The idle timer fired: nothing came from the peer for that long.
+    /// The idle timer fired: nothing was received for that long.
     #[must_use]
     pub fn of_idle_timeout(established: bool) -> Self {
         if established {

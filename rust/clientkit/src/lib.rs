@@ -1,8 +1,8 @@
 //! What Upshift's download clients share: arguments in, one JSON document out. A client adds its transport.
 //!
-//! A client implements [`Client`], and its `main` is `clientkit::main::<ItsType>()`. The contract that all clients keep,
-//! whatever their language, is in `docs/design/house.md` (keys of the document, arguments) and
-//! `docs/design/downloader.md` (which fault has which cause). Nothing here knows a QUIC or TLS library.
+//! A client implements [`Client`], and its `main` is `clientkit::main::<ItsType>()`. The contract of all clients,
+//! in any language, is in `docs/design/house.md` (keys of the document, arguments) and
+//! `docs/design/downloader.md` (which fault has which cause). This crate does not depend on a QUIC or TLS library.
 
 mod arguments;
 mod body;

@@ -1,4 +1,4 @@
-//! What a thread got of the processors: the time that it ran, and the time that it waited to run.
+//! A thread's use of the processors: the time that it ran, and the time that it waited to run.
 
 use std::fs;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use nix::time::{ClockId, clock_gettime};
 /// Linux's Documentation/scheduler/sched-stats.rst: time on the processor in ns, time on a run queue in ns, timeslices.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// Up to one moment, of the thread that asks. Other threads of the process, such as one that hashes, do not count.
+/// Up to one moment, of the calling thread. Other threads of the process, such as one that hashes, do not count.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     /// User and system time.
     pub cpu: Option<Duration>,
-    /// Time that it was ready to run and waited for a processor; `None` where the kernel does not tell.
+    /// Time that it was ready to run and waited for a processor; `None` if the kernel does not report it.
     pub run_delay: Option<Duration>,
 }
 

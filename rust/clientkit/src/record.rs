@@ -15,7 +15,7 @@ use crate::response::Response;
 /// The version of the document's shape.
 pub const SCHEMA: u8 = 1;
 
-/// One download; `F` is the client's own account of the connection. The fields appear in the document in this order, all of them always.
+/// One download; `F` is the client's data about the connection. All fields always appear in the document, in this order.
 #[derive(Debug, Serialize)]
 #[allow(
     missing_docs,
@@ -37,7 +37,7 @@ pub struct Record<F> {
     pub body_bytes: u64,
     /// Only of a complete body.
     pub body_sha256: Option<String>,
-    /// Unix time of the first packet, seconds; where none was sent, of the refusal.
+    /// Unix time of the first packet, seconds; if none was sent, of the refusal.
     pub started_at: f64,
     /// Always null: the address is forced.
     pub dns_s: Option<f64>,
@@ -56,7 +56,7 @@ pub struct Record<F> {
     pub client_cpu_s: Option<f64>,
     /// Its part up to the verdict.
     pub transfer_cpu_s: Option<f64>,
-    /// Time on a run queue, up to the verdict; null where the kernel does not tell.
+    /// Time on a run queue, up to the verdict; null if the kernel does not report it.
     pub run_delay_s: Option<f64>,
     pub tls_version: Option<&'static str>,
     pub tls_cipher: Option<&'static str>,
@@ -119,7 +119,7 @@ impl<F> Record<F> {
         self
     }
 
-    /// Takes over what the response said; `complete` means that the whole body is here.
+    /// Takes the fields of the response; `complete` means that the whole body was received.
     pub fn absorb(&mut self, response: Response, http_version: &'static str, complete: bool) {
         self.http_status = response.status;
         self.http_version = response.status.map(|_| http_version);

@@ -1,4 +1,4 @@
-//! The HTTP response as it arrives: a state machine without I/O. Times are handed in.
+//! The HTTP response as it arrives: a state machine without I/O. Times are passed in.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::failure::{Failure, Verdict};
 use crate::text::clean;
 
-/// Response headers worth keeping: who answered, from which cache, and whether the object is the same. Every client keeps
+/// Response headers that are kept: they identify the server, the cache, and the object. Every client keeps
 /// the same ones.
 const KEPT_HEADERS: [&str; 17] = [
     "server",
@@ -42,7 +42,7 @@ pub struct Response {
     pub content_length: Option<u64>,
     /// As announced.
     pub content_type: Option<String>,
-    /// The few that are kept: who answered, from which cache.
+    /// The kept headers.
     pub headers: BTreeMap<String, String>,
     /// Bytes of the body so far.
     pub body_bytes: u64,
@@ -57,7 +57,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Nothing has come yet; after `max_bytes` of the body the download is censored.
+    /// Nothing has been received yet; after `max_bytes` of the body the download is censored.
     #[must_use]
     pub fn new(max_bytes: Option<u64>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Foreign text made safe to print and to store.
+//! Makes untrusted text safe to print and to store.
 
 /// One line, no control characters, at most 200 characters.
 #[must_use]

@@ -1,4 +1,4 @@
-//! The few parts of an `https` URL that one request needs. No normalisation: what is asked for is what is sent.
+//! The few parts of an `https` URL that one request needs. No normalisation: the path is sent as given.
 
 use std::net::IpAddr;
 

@@ -15,7 +15,7 @@ use crate::socket::{RECEIVE_SIZE, Socket};
 
 /// Datagrams to take in before acknowledgements go out; more would starve the server's congestion control.
 const DATAGRAMS_PER_ROUND: usize = 64;
-/// Large enough for whatever quiche sends: its datagrams are 1200 bytes, as we leave the default.
+/// Large enough for everything that quiche sends: its datagrams are 1200 bytes, as we leave the default.
 const SEND_SIZE: usize = 1500;
 /// The first unidirectional stream of a client, which quiche's HTTP/3 takes for control.
 const CONTROL_STREAM: u64 = 2;
@@ -333,7 +333,7 @@ impl<'a> Download<'a> {
         self.connection.is_closed().then(reset)
     }
 
-    /// Tells the peer that it is over; does not wait for an answer.
+    /// Closes the connection; does not wait for an answer.
     fn close(&mut self, verdict: &Verdict) {
         let code = if verdict.outcome == Outcome::Ok {
             H3_NO_ERROR
@@ -341,7 +341,7 @@ impl<'a> Download<'a> {
             H3_REQUEST_CANCELLED
         };
         let _ = self.connection.close(true, code, b""); // Done: it is closed already
-        let _ = self.flush(); // the peer may have gone
+        let _ = self.flush(); // the peer may have closed already
     }
 
     /// All that is known, without the verdict.

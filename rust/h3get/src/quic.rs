@@ -1,4 +1,4 @@
-//! How quiche is configured, and what a connection tells about itself afterwards.
+//! quiche's configuration, and a connection's statistics.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -25,7 +25,7 @@ pub const QUICHE_VERSION: &str = "0.30.0";
 const GROUPS: &str = "X25519:P-256:P-384";
 /// The same with a post-quantum share before them: 1,216 bytes more (draft-ietf-tls-ecdhe-mlkem).
 const POST_QUANTUM_GROUPS: &str = "X25519MLKEM768:X25519:P-256:P-384";
-/// The server needs three streams of its own (control and twice QPACK); some open one more to grease.
+/// The server needs three streams (control and twice QPACK); some open one more to grease.
 const UNI_STREAMS: u64 = 16;
 
 /// The transport parameters that bear on speed, of one side. Durations in milliseconds, sizes in bytes.
@@ -245,7 +245,7 @@ fn shown(parameters: &quiche::TransportParams) -> TransportParameters {
     }
 }
 
-/// What [`config`] makes quiche send: it has no accessor for its own parameters.
+/// What [`config`] makes quiche send: quiche has no accessor for them.
 fn local(client: &Quiche, request: &Request) -> TransportParameters {
     let defaults = shown(&quiche::TransportParams::default());
     TransportParameters {

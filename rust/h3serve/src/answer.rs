@@ -63,7 +63,7 @@ impl Request {
         self.method == "HEAD"
     }
 
-    /// The path without query, decoded; None where it is not valid, or leaves the folder.
+    /// The path without query, decoded; None if it is not valid, or leaves the folder.
     fn path(&self) -> Option<String> {
         let raw = self.target.split(['?', '#']).next()?;
         let path = percent_decode_str(raw).decode_utf8().ok()?;

@@ -185,7 +185,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives a datagram to its connection; a first one makes a connection, or is told our versions.
+    /// Gives a datagram to its connection; a first one makes a connection, or is answered with our versions.
     fn take(
         &mut self,
         data: &mut [u8],
@@ -228,7 +228,7 @@ impl Endpoint {
         self.present_settings().configure(&mut self.config);
         let scid = ConnectionId::from_ref(&ours);
         let mut quic = quiche::accept(&scid, None, info.to, info.from, &mut self.config)?;
-        // Kept even if it failed: the client is told why, by the packet that closes it.
+        // Kept even if it failed: the packet that closes it tells the client why.
         let taken = quic.recv(data, info);
         self.last_key += 1;
         let key = self.last_key;

@@ -42,7 +42,7 @@ pub struct Host {
     pub root: Option<PathBuf>,
     /// In place of files: an HTTP/1.1 server to ask, as a reverse proxy.
     pub upstream: Option<SocketAddr>,
-    /// Path -> an answer of its own, before the files.
+    /// Path -> a fixed answer; checked before the files.
     pub answers: HashMap<String, Fixed>,
     /// Whether its requests are logged.
     pub log: bool,

@@ -1,6 +1,6 @@
 //! An HTTP/3 server by quiche, for the lab, tests and benchmarks: files, or what an edge's cache has.
 //!
-//! It has no manners beyond QUIC's own: no address validation, no limit of connections. Do not let strangers reach it.
+//! It does not validate addresses or limit connections, so it must not be reachable from outside.
 
 mod access_log;
 mod answer;
@@ -85,7 +85,7 @@ fn serve(options: Options) -> Result<(), ServeError> {
         ),
     };
     if let Some(path) = &options.settings_file {
-        options.settings.with_file(path)?; // a file that is wrong from the start is told at once
+        options.settings.with_file(path)?; // reports a file that is wrong from the start at once
     }
     let config = endpoint::transport(tls, &options.alpn)?;
     let sockets = options
@@ -103,7 +103,7 @@ fn serve(options: Options) -> Result<(), ServeError> {
     Ok(endpoint.run()?)
 }
 
-/// Says where it listens, one line for each address.
+/// Prints where it listens, one line for each address.
 fn sockets_said(sockets: Vec<Socket>) -> Result<Vec<Socket>, ServeError> {
     let mut out = std::io::stdout();
     for socket in &sockets {

@@ -67,7 +67,7 @@ impl Socket {
         let message =
             match recvmsg::<SockaddrStorage>(descriptor, &mut slices, Some(&mut control), flags) {
                 Ok(message) => message,
-                // An ICMP error of a client that is gone comes as ECONNREFUSED.
+                // An ICMP error of a client that no longer exists comes as ECONNREFUSED.
                 Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => return Ok(None),
                 Err(error) => return Err(error),
             };

@@ -1,4 +1,4 @@
-//! Asking the cache of an edge: one HTTP request on a TCP connection of its own, without blocking, and a body that passes
+//! Asking the cache of an edge: one HTTP request on its own TCP connection, without blocking, and a body that passes
 //! through in pieces.
 
 use std::fmt::Write as _;
@@ -65,7 +65,7 @@ enum State {
         sent: usize,
     },
     Waiting,
-    /// `left` is None where the body ends with the connection.
+    /// `left` is None if the body ends with the connection.
     Body {
         left: Option<u64>,
     },

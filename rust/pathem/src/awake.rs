@@ -160,7 +160,7 @@ fn hold_device(path: &Path) -> Result<File, Refusal> {
     let mut file = opened.map_err(Refusal::Device)?;
     file.write_all(&0i32.to_ne_bytes())
         .map_err(Refusal::Device)?;
-    // The device tells the smallest of all requests: ours.
+    // The device reports the smallest of all requests: ours.
     let mut present = [0xff; 4];
     match file.read_exact(&mut present) {
         Ok(()) if i32::from_ne_bytes(present) == 0 => Ok(file),
@@ -171,7 +171,7 @@ fn hold_device(path: &Path) -> Result<File, Refusal> {
 
 /// Starts this program again, to spin until its standard input ends.
 ///
-/// A process of its own, since the session decides about priority where the kernel groups tasks by session (sched(7),
+/// A separate process, since the session decides about priority where the kernel groups tasks by session (sched(7),
 /// autogroup): there a thread that spins in our session would take CPU time from the others in the name of all of us.
 fn start_spinners() -> Result<Child, Refusal> {
     let mut child = std::env::current_exe()
@@ -201,7 +201,7 @@ fn start_spinners() -> Result<Child, Refusal> {
     Err(Refusal::Ended(words.to_owned()))
 }
 
-/// Spins on each CPU, says so on standard output, and returns when standard input ends.
+/// Spins on each CPU, reports that on standard output, and returns when standard input ends.
 ///
 /// # Errors
 /// Why the CPUs are not kept awake.
@@ -256,7 +256,7 @@ fn prepare(cpu: usize) -> nix::Result<()> {
 
 /// A session of our own with the lowest priority, for kernels that group tasks by session.
 ///
-/// The leader of a process group, as an interactive shell makes one, cannot have a session of its own; the shell's is
+/// The leader of a process group, as an interactive shell makes one, cannot start its own session; the shell's is
 /// left alone.
 fn lower_group() {
     if setsid().is_err() {

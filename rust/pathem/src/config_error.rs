@@ -89,7 +89,7 @@ pub enum Fault {
         /// The node that has it.
         owner: String,
     },
-    /// A pair whose end is no node.
+    /// A pair with an end that is not a node.
     #[error("is {0:?}, but no node is called that; use a name from nodes")]
     UnknownNode(String),
     /// A pair with one end.

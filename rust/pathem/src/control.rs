@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// Reads from a client that has something to say, and forgets one that has gone.
+    /// Reads from a client that has sent something, and drops one that has disconnected.
     pub fn event(&mut self, token: u64, flags: EpollFlags) {
         let Some(client) = self.clients.get_mut(&token) else {
             return;

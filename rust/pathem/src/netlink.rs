@@ -73,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Asks for the counters. `None`: the device is gone, or the kernel does not answer.
+    /// Asks for the counters. `None`: the device no longer exists, or the kernel does not answer.
     #[must_use]
     pub fn read(&self) -> Option<DeviceCounters> {
         parse(&self.ask(&stats_request(self.index)).ok()?)

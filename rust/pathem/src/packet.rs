@@ -151,7 +151,7 @@ fn parse_v6(packet: &[u8]) -> Option<Header> {
     ))
 }
 
-/// Walks IPv6 extension headers. Stops at a fragment header, whose packets have no ports for us.
+/// Skips IPv6 extension headers. Stops at a fragment header, as fragments have no usable ports.
 fn skip_extensions(mut next: u8, mut rest: &[u8]) -> (u8, &[u8]) {
     for _ in 0..MAX_EXTENSION_HEADERS {
         if !matches!(next, 0 | 43 | IPV6_FRAGMENT | IPV6_AUTHENTICATION | 60) {

@@ -184,7 +184,7 @@ fn a_flow_remembers_its_syn_at_both_ends() {
         Some((true, true))
     );
     assert_eq!((flow.syn_delivered, flow.counters.loss), (None, 1));
-    let flow = offer(0x02, 0); // sent again without ECN
+    let flow = offer(0x02, 0); // retransmitted without ECN
     assert_eq!(flow.syn_sent.map(|syn| syn.ecn), Some(true));
     assert_eq!(
         flow.syn_delivered.map(|syn| (syn.ecn, syn.sack, syn.mss)),

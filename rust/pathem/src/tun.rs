@@ -135,7 +135,7 @@ impl Tun {
     /// Reads one packet that the node sent. `Ok(None)`: none is waiting.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device no longer exists.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(length) => Ok(Some(length)),
@@ -159,7 +159,7 @@ impl Tun {
             .is_ok_and(|length| length == packet.len())
     }
 
-    /// The kernel's counters of the device; `None` if it is gone.
+    /// The kernel's counters of the device; `None` if it no longer exists.
     #[must_use]
     pub fn counters(&self) -> Option<DeviceCounters> {
         self.link.read()

@@ -56,7 +56,7 @@ pub struct Port {
     pub tun: Tun,
     /// Its name in the node.
     pub device: String,
-    /// False once a read has failed: the device is gone.
+    /// False once a read has failed: the device no longer exists.
     pub alive: bool,
     /// The last time at which it had nothing to read, ns.
     pub empty_at: u64,
@@ -98,7 +98,7 @@ impl World {
         })
     }
 
-    /// Reads up to `limit` packets of a node. False: the device is gone.
+    /// Reads up to `limit` packets of a node. False: the device no longer exists.
     ///
     /// The clock is read for each packet, not for each batch: a batch of 32 takes some 100 us to read, which would
     /// compress a paced sender's gaps; a clock reading takes some 30 ns.

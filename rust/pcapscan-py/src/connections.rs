@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Records per batch: a record takes 12 kB as Python objects.
 const BATCH: usize = 1024;
-/// Frames between two looks at what has left: each may push a connection out.
+/// Frames between two checks for removed connections: each frame may remove one.
 const FRAMES: u64 = 8192;
 
 /// Connections that have left the engine.
@@ -36,7 +36,7 @@ pub struct ConnectionReader {
 }
 
 impl ConnectionReader {
-    /// Goes on until there is a batch, or the capture is over.
+    /// Reads until there is a batch, or the capture ends.
     fn scan(&mut self) {
         while !self.done && self.left.0.len() < BATCH {
             let limit = self.engine.frames + FRAMES;
@@ -71,7 +71,7 @@ impl ConnectionReader {
 
     /// The next records, at most 1,024, made with the GIL released; None at the end. Up to
     /// `upshift_native.MOST_CONNECTIONS` connections come in order of their first packets; beyond that, those that are
-    /// over or were quiet longest come first. The keys are the fields of `analysis.captures.connection.Connection`.
+    /// closed or idle longest come first. The keys are the fields of `analysis.captures.connection.Connection`.
     fn next_batch<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         py.detach(|| self.scan());
         if self.left.0.is_empty() {
@@ -93,13 +93,13 @@ impl ConnectionReader {
         self.engine.frames
     }
 
-    /// Whether the file is cut or damaged; known after the last batch.
+    /// Whether the file is truncated or damaged; known after the last batch.
     #[getter]
     fn truncated(&self) -> bool {
         self.engine.cut.is_some()
     }
 
-    /// Sentences that a user should read; complete after the last batch.
+    /// Warnings for the user; complete after the last batch.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.engine.warnings()

@@ -12,7 +12,7 @@ pyo3::create_exception!(
     _native,
     CaptureError,
     pyo3::exceptions::PyException,
-    "A file that the engine cannot read as a capture: the message is one clause that says why."
+    "A file that the engine cannot read as a capture: the message is one clause with the reason."
 );
 
 pub(crate) fn parse_rules(rules: &str) -> PyResult<Rules> {

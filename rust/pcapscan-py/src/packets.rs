@@ -95,7 +95,7 @@ impl PacketReader {
         Ok(Some(dict))
     }
 
-    /// Sentences that a user should read; complete after the last batch.
+    /// Warnings for the user; complete after the last batch.
     fn warnings(&self) -> Vec<String> {
         self.engine.warnings()
     }

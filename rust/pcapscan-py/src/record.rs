@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
-/// The record of a connection, with its `series` where there is one; `cut` says whether the file was.
+/// The record of a connection, with its `series` if there is one; `cut` says whether the file was.
 pub fn record<'py>(
     py: Python<'py>,
     connection: &Connection,

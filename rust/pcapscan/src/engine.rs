@@ -93,7 +93,7 @@ pub struct Engine {
     left: u64,
     /// Frames so far, as Wireshark counts.
     pub frames: u64,
-    /// Why the file is cut or damaged, where it is.
+    /// Why the file is truncated or damaged, where it is.
     pub cut: Option<String>,
     /// Packets outside connections.
     pub skipped: Skipped,
@@ -172,7 +172,7 @@ impl Engine {
         self.full(raw, sink);
     }
 
-    /// The short way of a plain segment. Returns its connection, direction and relative sequence number.
+    /// The fast path of a plain segment. Returns its connection, direction and relative sequence number.
     #[inline(always)]
     #[expect(
         clippy::inline_always,

@@ -23,7 +23,7 @@ pub struct Datagram<'a> {
     pub id: Option<u16>,
     /// IP bytes: IPv4 total length, IPv6 payload length + 40.
     pub ip_bytes: u32,
-    /// Transport header and payload in bytes, as the IP header says; the frame's length where that is 0 (TSO).
+    /// Transport header and payload in bytes, by the IP header; the frame's length if that is 0 (TSO).
     pub length: u32,
     /// As much of them as was captured.
     pub bytes: &'a [u8],
@@ -38,7 +38,7 @@ impl Datagram<'_> {
     }
 }
 
-/// Why a packet has no transport header for us.
+/// Why a packet has no usable transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skip {
     /// Not IP, or a header that is cut or bogus.

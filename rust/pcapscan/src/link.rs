@@ -33,7 +33,7 @@ impl LinkType {
         )
     }
 
-    /// The offset of the IP header in a frame; `None` where it carries no IP.
+    /// The offset of the IP header in a frame; `None` if it does not carry IP.
     #[inline]
     #[must_use]
     pub fn ip_offset(self, frame: &[u8]) -> Option<usize> {
@@ -66,7 +66,7 @@ fn ethernet(frame: &[u8]) -> Option<usize> {
     by_protocol(be16(frame, 12)?, frame, 14)
 }
 
-/// Walks tags from an `EtherType` on; `at` is where its payload begins.
+/// Skips tags from an `EtherType` on; `at` is where its payload begins.
 #[inline]
 fn by_protocol(protocol: u16, frame: &[u8], at: usize) -> Option<usize> {
     match protocol {

@@ -41,7 +41,7 @@ impl Lookup {
 
     /// Number of the connection of a plain segment and the segment's direction, where it was met lately.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     #[must_use]
     pub fn plain(&self, segment: Plain<'_>) -> Option<(u32, usize)> {
         let (addresses, ports) = (segment.addresses(), segment.ports());

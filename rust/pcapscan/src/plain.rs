@@ -1,5 +1,5 @@
 //! Header prediction: nearly all packets of a download are plain segments of a known connection, in order and with the
-//! timestamps option alone. They take a short way through the engine; whatever is unusual takes the full one, and both
+//! timestamps option alone. They take a fast path through the engine; all others take the full one, and both
 //! leave the same state behind (a test compares them on every sample capture).
 
 use crate::link::LinkType;
@@ -15,9 +15,9 @@ pub struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Reads a frame; `None` where it is not that plain.
+    /// Reads a frame; `None` if it is not that plain.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     #[must_use]
     pub fn read(link: LinkType, frame: &'a [u8], original: u32) -> Option<Self> {
         let plain = Self {

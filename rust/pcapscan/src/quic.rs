@@ -61,7 +61,7 @@ pub struct LongHeader {
     pub destination: ConnectionId,
     /// Source connection ID.
     pub source: ConnectionId,
-    /// Offset of the next coalesced packet, where the header tells one.
+    /// Offset of the next coalesced packet, if the header has a length.
     pub next: Option<usize>,
 }
 
@@ -84,7 +84,7 @@ pub fn begins_connection(header: &LongHeader, length: u32) -> bool {
         || (header.kind == Kind::Initial && header.destination.length >= 8 && length >= 1200)
 }
 
-/// Parses the long header at the start of `bytes`; `None` where this is none. An unknown version is read as version 1.
+/// Parses the long header at the start of `bytes`; `None` if it is not one. An unknown version is read as version 1.
 #[must_use]
 pub fn long_header(bytes: &[u8]) -> Option<LongHeader> {
     let first = *bytes.first()?;

@@ -146,7 +146,7 @@ impl Pending {
     }
 }
 
-/// What a TSecr tells.
+/// The meaning of a TSecr.
 #[derive(Debug, Clone, Copy)]
 pub struct Echo {
     /// The sample that it ends, ns.
@@ -164,7 +164,7 @@ impl Timestamps {
     /// data is told by the ACK number. The TSecr cannot tell: a delayed ACK echoes the *first* packet that it
     /// acknowledges (RFC 7323, section 4.2), and which packets share a TSval is a matter of the clock's phase.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn sent(&mut self, tsval: u32, ack: u32, window: u16, now_ns: i64) {
         if self.newest.key == Pending::key(tsval) {
             self.newest.last_ack = ack;
@@ -200,7 +200,7 @@ impl Timestamps {
 
     /// Notes that a packet of the other side without data echoes this TSval. It ends no sample.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn echoed_by_ack(&mut self, tsecr: u32) {
         if self.echoed.key != Pending::key(tsecr) && !self.pending.is_empty() {
             self.advance(tsecr);
@@ -209,7 +209,7 @@ impl Timestamps {
 
     /// Matches the TSecr of a data packet of the other side. Only the first that echoes a TSval ends a sample.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn echoed_by_data(&mut self, tsecr: u32, now_ns: i64) -> Option<Echo> {
         let key = Pending::key(tsecr);
         if self.echoed.key != key && !self.pending.is_empty() {

@@ -76,11 +76,11 @@ pub struct Side {
     pub ecn: [u64; 4],
     /// Packets with payload whose ECN field is not Not-ECT.
     pub ecn_data: u64,
-    /// Segments with ECE, SYNs apart.
+    /// Segments with ECE, without SYNs.
     pub ece: u64,
-    /// Segments with CWR, SYNs apart.
+    /// Segments with CWR, without SYNs.
     pub cwr: u64,
-    /// Segments with the AE bit, SYNs apart.
+    /// Segments with the AE bit, without SYNs.
     pub ae: u64,
     /// Whether a segment had an `AccECN` option.
     pub acc_ecn_option: bool,
@@ -94,7 +94,7 @@ pub struct Side {
     pub options: SynOptions,
     /// How far this side's windows are shifted, outside SYNs.
     pub window_shift: u8,
-    /// Segments with SACK blocks, those with nothing but a D-SACK block apart.
+    /// Segments with SACK blocks, without those that have only a D-SACK block.
     pub sack_segments: u64,
     /// SACK blocks without D-SACK blocks.
     pub sack_blocks: u64,
@@ -108,11 +108,11 @@ pub struct Side {
     pub marks: MarkCounts,
     /// Packets by true class.
     pub truth_counts: [u64; TRUE_CLASSES],
-    /// Payload that was sent again, B.
+    /// Payload that was retransmitted, B.
     pub retransmitted_bytes: u64,
-    /// IP bytes of packets that only brought what was sent before, and such payload of others, B.
+    /// IP bytes of packets with only retransmitted payload, and the retransmitted payload of others, B.
     pub retransmitted_ip_bytes: u64,
-    /// When data was last sent again, ns.
+    /// When data was last retransmitted, ns.
     pub last_retransmission_ns: i64,
     /// State of the true classes.
     pub truth: Truth,
@@ -129,7 +129,7 @@ pub struct Side {
 impl Side {
     /// Counts a packet.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn count(&mut self, ip_bytes: u32, payload: u32, ecn: u8, now_ns: i64) {
         self.packets += 1;
         self.ip_bytes += u64::from(ip_bytes);

@@ -1,4 +1,4 @@
-//! Where the connections that are held stand.
+//! The table of connections in memory.
 
 use crate::connection::{Connection, Key};
 use std::ops::{Index, IndexMut};
@@ -12,19 +12,19 @@ pub struct Slots {
     created: u32,
 }
 
-/// How dear a connection is: whether it goes on, its latest packet, its number; and its slot.
+/// The rank of a connection: whether it is active, its latest packet, its number; and its slot.
 pub type Rank = (Phase, i64, u32, u32);
 
 /// How likely a connection is to have more packets, least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Another has its endpoints: no packet can find it.
+    /// Another connection has its endpoints: it can get no more packets.
     Replaced,
     /// Closed or reset some time ago.
     Over,
     /// Only one side ever sent.
     Unanswered,
-    /// It goes on.
+    /// It is active.
     Live,
 }
 
@@ -46,9 +46,9 @@ impl Slots {
         u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// The connection of a slot, where there is one.
+    /// The connection of a slot, if there is one.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn find(&mut self, slot: u32) -> Option<&mut Connection> {
         self.places.get_mut(slot as usize)?.as_deref_mut()
     }

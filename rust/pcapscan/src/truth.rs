@@ -1,9 +1,9 @@
-//! What really happened to a segment: the order of sending as IP-ID or TSval tell it, not a guess from arrival times.
+//! What actually happened to a segment: by the order of sending from IP-ID or TSval, not by arrival times.
 //!
-//! A segment that arrives behind the highest sequence number either overtook nothing and was sent again, or was
+//! A segment that arrives behind the highest sequence number either overtook nothing and was retransmitted, or was
 //! overtaken. The packet that opened the gap was sent right after the original of the missing bytes. So a filler sent
 //! *after* the opener is a retransmission, one sent *before* it was reordered. IPv4 identification counts the packets
-//! of a connection on Linux and many other systems; where it does not (random or zero), TSval tells, to a tick. A tie
+//! of a connection on Linux and many other systems; where it does not (random or zero), TSval is used, to a tick. A tie
 //! goes by time: a retransmission cannot come sooner than a round trip after its gap opened.
 
 use crate::holes::{Hole, Holes};
@@ -11,7 +11,7 @@ use crate::plain::Plain;
 use crate::seq::{after, distance};
 use crate::tcp::{Segment, flag};
 
-/// No window is larger (RFC 7323, section 2.3): what lies further off is not of this connection's data.
+/// No window is larger (RFC 7323, section 2.3): data further off does not belong to this connection.
 const LARGEST_WINDOW: i32 = 1 << 30;
 /// A counter of a connection or a host moves by a small step from packet to packet.
 const LARGEST_ID_STEP: u16 = 1024;
@@ -21,7 +21,7 @@ const ID_HORIZON: u64 = 20_000;
 const RTT_SHARE: f64 = 0.9;
 const DEFAULT_RTT_NS: i64 = 3_000_000;
 
-/// What really happened to a segment that takes sequence space. The set is closed.
+/// What actually happened to a segment that takes sequence space. The set is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum TrueClass {
@@ -30,9 +30,9 @@ pub enum TrueClass {
     None,
     /// Data (or SYN, FIN) that was not sent before, in order or beyond a gap.
     New,
-    /// Sent again, wholly or in part.
+    /// Retransmitted, wholly or in part.
     Retransmission,
-    /// Sent once, overtaken on the way.
+    /// Sent once, reordered on the path.
     Reordered,
     /// The same packet again: a network or capture duplicate.
     Duplicate,
@@ -101,7 +101,7 @@ impl Stamp {
     }
 }
 
-/// Which evidence verdicts on behind segments rest on.
+/// The evidence for the class of an out-of-order segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// IP-ID order.
@@ -194,7 +194,7 @@ impl Truth {
 
     /// Takes a plain segment with data that is in order.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn predicted_data(&mut self, segment: Plain<'_>, packet: u64) {
         self.newest = Stamp::new(Some(segment.id()), Some(segment.tsval()), packet);
         self.high = segment.seq().wrapping_add(segment.len());
@@ -211,7 +211,7 @@ impl Truth {
 
     /// Notes an identification number; even a packet without data moves the counter.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn note_id(&mut self, id: u16) {
         if self.has_last_id {
             // Small steps back are reordering, not another kind of number.
@@ -268,7 +268,7 @@ impl Truth {
             };
         }
         if after(end, self.high) {
-            // The tail is new, so the packet was built now and its head is sent again.
+            // The tail is new, so the packet was built now and its head is retransmitted.
             let again = self.high.wrapping_sub(start).min(segment.len);
             self.holes.fill(start, end);
             self.advance(end, stamp);

@@ -84,7 +84,7 @@ fn tsval_where_ids_are_zero_or_missing() {
 #[test]
 fn what_fills_a_gap_once_more_is_judged_by_the_packet_that_opened_it() {
     use TrueClass::{New, Reordered, Retransmission};
-    // 2 and 3 are overtaken by 4. Later 2 is sent again for nothing, and overtaken by 6: it is older than the newest
+    // 2 and 3 are overtaken by 4. Later 2 is retransmitted for nothing, and overtaken by 6: it is older than the newest
     // packet, but not than the one that opened the gap.
     let order = [
         (0, 1, New),

@@ -1,4 +1,4 @@
-//! The short way through the engine (`src/plain.rs`) and the full one leave the same records and rows behind.
+//! The fast path through the engine (`src/plain.rs`) and the full one leave the same records and rows behind.
 
 use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Random segments near each other in sequence space: the short way and the full one agree there too, nothing panics,
+//! Random segments near each other in sequence space: the fast path and the full one agree there too, nothing panics,
 //! and shifting all sequence numbers across the wrap changes nothing.
 
 use pcapscan::testing::{Packet, Writer};

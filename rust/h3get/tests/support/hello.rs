@@ -22,7 +22,7 @@ pub struct Hello {
     pub groups: Vec<u16>,
 }
 
-/// Waits on `socket` for a client's first flight; `None` where it holds no whole `ClientHello`.
+/// Waits on `socket` for a client's first flight; `None` if it holds no whole `ClientHello`.
 pub fn receive(socket: &UdpSocket, certificate: &Path, key: &Path) -> Option<Hello> {
     let seen: Arc<Mutex<Option<Hello>>> = Arc::default();
     let mut tls = SslContextBuilder::new(SslMethod::tls()).unwrap();

@@ -35,7 +35,7 @@ pub enum Next<'a> {
     Other,
     /// The regular end.
     End,
-    /// The file is cut or damaged here; what came before is good.
+    /// The file is truncated or damaged here; what came before is good.
     Cut(String),
 }
 
@@ -53,7 +53,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Opens a file: pcap or pcapng, plain or compressed by gzip or zstd, told apart by their first bytes.
+    /// Opens a file: pcap or pcapng, plain or compressed by gzip or zstd, detected by their first bytes.
     ///
     /// # Errors
     /// The file cannot be read, is empty, or is not a capture.

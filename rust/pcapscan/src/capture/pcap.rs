@@ -39,7 +39,7 @@ impl Pcap {
         }
     }
 
-    /// Parses the file header and moves past it; `None` where it is cut.
+    /// Parses the file header and moves past it; `None` if it is cut.
     ///
     /// # Errors
     /// The stream cannot be read.

@@ -22,7 +22,7 @@ pub struct Handshake {
     pub last_syn_flags: u16,
     /// TSval of SYNs, to tell which one a SYN-ACK answers.
     first_syn_tsval: Option<u32>,
-    /// Whether the SYN-ACK answers the first SYN, as TSecr tells.
+    /// Whether the SYN-ACK answers the first SYN, by its TSecr.
     pub answers_first: Option<bool>,
 }
 

@@ -100,7 +100,7 @@ impl Key {
         }
     }
 
-    /// Which direction is the client's where no handshake tells: the server has the lower port below 1024 or one of
+    /// Which direction is the client's without a handshake: the server has the lower port below 1024 or one of
     /// the usual ones, else the lower port.
     pub(super) fn guess_client(&self) -> usize {
         const USUAL: [u16; 6] = [3128, 4433, 5001, 8000, 8080, 8443];

@@ -21,7 +21,7 @@ use crate::truth::TrueClass;
 use crate::wireshark::{Conversation, Rules, WsClass};
 use times::Times;
 
-/// How the client was told.
+/// How the client was identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoleSource {
     /// The sender of a SYN, or the receiver of a SYN-ACK; for QUIC the sender of an Initial.
@@ -39,7 +39,7 @@ pub struct PacketVerdict {
     pub len: u32,
     /// Wireshark's class.
     pub ws: WsClass,
-    /// What really happened.
+    /// What actually happened.
     pub truth: TrueClass,
 }
 
@@ -52,7 +52,7 @@ pub struct Connection {
     pub number: u32,
     /// Direction of the client's packets.
     pub client: usize,
-    /// How that was told.
+    /// How that was found.
     pub role_source: RoleSource,
     /// Both directions.
     pub sides: [Side; 2],
@@ -79,7 +79,7 @@ pub struct Connection {
     pub is_replaced: bool,
 }
 
-/// A connection that closed this long ago has no more packets: its last ACK and FINs that are sent again come sooner.
+/// A connection that closed this long ago has no more packets: its last ACK and retransmitted FINs arrive sooner.
 const CLOSED_NS: i64 = 2_000_000_000;
 
 impl Connection {

@@ -55,7 +55,7 @@ impl From<Plain<'_>> for Times {
 impl Connection {
     /// Round-trip times and bounds of the data in flight from TSval and TSecr.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub(super) fn match_timestamps<const DIRECTION: usize>(
         &mut self,
         segment: &Times,

@@ -14,7 +14,7 @@ pub use class::{CLASSES, WsClass, flags};
 use crate::tcp::{Segment, flag};
 use flow::{Flow, Scale};
 
-/// Which Wireshark to agree with.
+/// The Wireshark version to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rules {
     /// 4.0 (checked against 4.0.17).
@@ -24,7 +24,7 @@ pub enum Rules {
     V4_4,
 }
 
-/// What the analysis says about a segment.
+/// The analysis of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// All marks, see [`flags`].
@@ -58,7 +58,7 @@ impl Conversation {
             && segment.seq != flow.base_seq
     }
 
-    /// The initial round-trip time: first segment that is an ACK and no SYN, minus the last SYN; ns, 0 where unknown.
+    /// The initial round-trip time: first segment with ACK and without SYN, minus the last SYN; ns, 0 if unknown.
     #[must_use]
     pub fn initial_rtt_ns(&self) -> i64 {
         self.first_rtt_ns
@@ -112,7 +112,7 @@ impl Conversation {
     fn before_analysis(&mut self, direction: usize, segment: &Segment<'_>) {
         let flow = &mut self.flows[direction];
         if segment.flags & (flag::SYN | flag::ACK) == flag::SYN && !flow.has_base_seq {
-            // 4.4 takes this for the beginning, whatever it saw before.
+            // 4.4 treats this as the beginning, regardless of earlier segments.
             self.has_ended = false;
         }
         if segment.flags & flag::SYN != 0 && flow.has_base_seq {

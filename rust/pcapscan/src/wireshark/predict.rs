@@ -1,4 +1,4 @@
-//! The short way of plain segments (see [`crate::plain`]) through the analysis.
+//! The fast path of plain segments (see [`crate::plain`]) through the analysis.
 
 use super::flow::{Flow, Scale};
 use super::{Conversation, two};
@@ -6,10 +6,10 @@ use crate::plain::Plain;
 use crate::seq::at_most;
 
 impl Conversation {
-    /// Takes a plain segment with data where nothing can be said about it but that it came; `None`, and no change,
-    /// where something might be. Returns the relative sequence number.
+    /// Takes a plain segment with data that cannot have any marks; `None`, and no change,
+    /// if it might have some. Returns the relative sequence number.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn predicted_data<const DIRECTION: usize>(
         &mut self,
         segment: Plain<'_>,
@@ -42,9 +42,9 @@ impl Conversation {
         Some(seq.wrapping_sub(forward.base_seq))
     }
 
-    /// As [`Conversation::predicted_data`], for a segment without data. Returns also the time that the ACK tells.
+    /// As [`Conversation::predicted_data`], for a segment without data. Also returns the round-trip time of the ACK.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn predicted_ack<const DIRECTION: usize>(
         &mut self,
         segment: Plain<'_>,
@@ -64,8 +64,8 @@ impl Conversation {
         ))
     }
 
-    /// Finds out beforehand what the short way wants to know; it changes with unusual segments only. `is_settled`
-    /// says whether anything else stands against the short way.
+    /// Computes in advance what the fast path needs; it changes with unusual segments only. `is_settled`
+    /// says whether the fast path is otherwise allowed.
     pub fn prepare(&mut self, is_settled: bool) {
         let is_settled =
             is_settled && !self.has_mptcp && (self.first_rtt_ns != 0 || self.last_syn_ns == 0);
@@ -86,7 +86,7 @@ impl Conversation {
 impl Flow {
     /// Whether a plain segment continues this flow, with nothing to say about its windows and ACK.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     fn predicts(&self, reverse: &Self, segment: Plain<'_>) -> bool {
         self.is_ready
             && segment.seq() == self.next_seq
@@ -96,7 +96,7 @@ impl Flow {
 
     /// Remembers what each plain segment leaves.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     fn remember(&mut self, segment: Plain<'_>, now_ns: i64) {
         self.window = u32::from(segment.window());
         self.edge = self.last_ack.wrapping_add(self.window << self.shift);

@@ -75,7 +75,7 @@ impl UnackedList {
 
     /// Stores a segment.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is part of the short way")]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn push(&mut self, seq: u32, next: u32, time_ns: i64) {
         if self.len == self.slots.len() {
             self.grow();
