@@ -1,12 +1,13 @@
-"""HTTP/3 by aioquic, which spins (RFC 9000, section 17.4): any path gives the same number of zero bytes.
+"""HTTP/3 by aioquic, which spins (RFC 9000, section 17.4): any path gives the same number of zero bytes, or one file.
 
-usage: _h3_server.py ADDRESS CERT KEY BYTES   (UDP port 443; prints `ready`)
+usage: _h3_server.py ADDRESS CERT KEY BYTES|FILE   (UDP port 443; prints `ready`)
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 from aioquic.asyncio import QuicConnectionProtocol, serve
@@ -36,10 +37,10 @@ class Answering(QuicConnectionProtocol):
 
 
 async def main() -> None:
-    address, certificate, key, size = sys.argv[1:5]
+    address, certificate, key, served = sys.argv[1:5]
     configuration = QuicConfiguration(is_client=False, alpn_protocols=["h3"])
     configuration.load_cert_chain(certificate, key)
-    Answering.body = bytes(int(size))
+    Answering.body = bytes(int(served)) if served.isdecimal() else Path(served).read_bytes()
     await serve(address, 443, configuration=configuration, create_protocol=Answering)
     print("ready", flush=True)
     await asyncio.Event().wait()
