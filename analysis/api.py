@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from analysis.measures import dataset, dose, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
-from analysis.measures.selection import DEFAULT, Selection, identity
+from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, render, report
@@ -56,6 +56,11 @@ class Tables:
     def head(self) -> str:
         """How many downloads have a proven treatment; printed first."""
         return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
+
+    def ceilings(self) -> str:
+        """Of how many downloads the client itself may have been the limit: it stands below `head`."""
+        limits = client_limits(self.data.records)
+        return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
@@ -103,6 +108,8 @@ class Tables:
                 "unproven_let_in": self.selection.unproven,
             },
             "identity": dataclasses.asdict(identity(self.data.records)) | {"only_hits": self.selection.only_hits},
+            "client_ceilings": dataclasses.asdict(client_limits(self.data.records))
+            | {"unlimited_only": self.selection.unlimited_only},
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_rows(self.table2, by=by),
@@ -126,6 +133,7 @@ class Tables:
         """Prints the tables in the terminal's width (120 columns without a terminal)."""
         to = terminal.console(stream)
         terminal.print_line(to, self.head())
+        terminal.print_line(to, self.ceilings())
         to.print()
         if "table1" in names:
             title = "Table 1: successful downloads per vantage point and provider (warm-ups left out)"

@@ -75,6 +75,13 @@ OnlyHits = Annotated[
         "response headers tell.",
     ),
 ]
+UnlimitedOnly = Annotated[
+    bool,
+    typer.Option(
+        "--unlimited-only",
+        help="Leave out downloads above 70 % of their client's ceiling, as `upshift doctor --calibrate` measured it.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
@@ -96,6 +103,7 @@ def tables(
     ] = Which.ALL,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
+    unlimited_only: UnlimitedOnly = False,
     seed: Seed = 1,
     out: Out = None,
     as_json: AsJson = False,
@@ -118,7 +126,7 @@ def tables(
 
     data = dataset.load(folders)
     grouping = Grouping(by.value) if by else None
-    selection = Selection(unproven=unproven, only_hits=only_hits)
+    selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
     made = api.make_tables(data, metric=Metric(metric.value), by=grouping, selection=selection, seed=seed)
     target = dataset.output_folder(folders, out) / "tables"
     made.write(target)
@@ -131,26 +139,36 @@ def tables(
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
     else:
         typer.echo(made.head(), err=True)
+        typer.echo(made.ceilings(), err=True)
         typer.echo(made.files("csv" if layout is Format.CSV else "md", names), nl=False)
 
 
-def figures(folders: Folders, unproven: Unproven = False, out: Out = None, as_json: AsJson = False) -> None:
+def figures(
+    folders: Folders,
+    unproven: Unproven = False,
+    unlimited_only: UnlimitedOnly = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
     """Figures 1 to 3: CDFs of mean throughput [Mbit/s] and RTT [ms] per vantage point, configuration and provider.
 
     Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok with
-    proven treatment, without warm-ups.
+    proven treatment, without warm-ups. Hatched: above 70 % of the client's ceiling.
     """
     from analysis.measures import dataset
     from analysis.measures import tables as counting
+    from analysis.measures.selection import Selection, client_limits
     from analysis.report import figures as drawing
     from analysis.report import findings
 
     data = dataset.load(folders)
-    written = drawing.write(data, dataset.output_folder(folders, out) / "figures", unproven=unproven)
+    selection = Selection(unproven=unproven, unlimited_only=unlimited_only)
+    written = drawing.write(data, dataset.output_folder(folders, out) / "figures", selection=selection)
     if as_json:
         typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
         return
     typer.echo(findings.treatment_sentence(counting.configurations(data), unproven=unproven), err=True)
+    typer.echo(findings.ceiling_sentence(client_limits(data.records), unlimited_only=unlimited_only), err=True)
     for note in data.notes:
         typer.echo(note, err=True)
     for path in written:
@@ -162,6 +180,7 @@ def report(
     metric: Metrics = MetricName.TIME,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
+    unlimited_only: UnlimitedOnly = False,
     targets: Annotated[
         int, typer.Option("--targets", min=0, help="Targets shown in detail, those with failures first.")
     ] = 200,
@@ -177,7 +196,7 @@ def report(
 
     data = dataset.load(folders)
     path = dataset.output_folder(folders, out) / "report" / "index.html"
-    selection = Selection(unproven=unproven, only_hits=only_hits)
+    selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
     options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets, seed=seed)
     reporting.write(data, path, options)
     typer.echo(json.dumps({"schema": 1, "report": str(path), "notes": list(data.notes)}) if as_json else path)

@@ -19,6 +19,7 @@ from downloader.pages import page_of_edge
 from upshift.domain import Failure, Outcome, Transport
 from upshift.errors import PlaceError, UsageError, use_one_of
 from upshift.scrub import last_line, scrub
+from upshift.system.builds import refuse_debug_build
 from upshift.system.process import find_program
 
 SCHEMA = 1
@@ -265,9 +266,12 @@ class Client:
         for package in self.packages:
             if version(package) is None:
                 return f"the client {self.name} needs the package {package}, which is missing; run: make setup"
-        if not self.is_python and find_program(self.program) is None:
+        if self.is_python:
+            return None
+        path = find_program(self.program)
+        if path is None:
             return f"the client {self.name} needs the program {self.program}, which is missing; run: make setup"
-        return None
+        return refuse_debug_build(f"the program {self.program} of the client {self.name}", path)
 
     def command(self) -> tuple[str, ...]:
         """The command line of the program without arguments. Raises PlaceError if it is missing."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.measures.ceilings import NOT_CALIBRATED, Ceiling, ceiling, near_ceiling
 from analysis.measures.comparisons import Design, read_design
 from upshift.domain import Download, Superseded
 from upshift.errors import UsageError, not_found
@@ -40,6 +41,13 @@ class Record:
     download: Download
     kpis: Mapping[str, Value]
     """KPI name -> value; empty if `kpis.parquet` has no row for this download."""
+    ceiling: Ceiling = NOT_CALIBRATED
+    """What is known of its client's highest rate at its vantage point."""
+
+    @property
+    def near_ceiling(self) -> bool | None:
+        """Whether its client may have been the limit, None if that is not known; see `ceilings.near_ceiling`."""
+        return near_ceiling(self.download, self.ceiling)
 
     @property
     def run(self) -> tuple[int, str, str, int, str, str]:
@@ -107,7 +115,14 @@ def load(paths: Sequence[Path]) -> Dataset:
             "composition": _json(path, "targets/composition.json"),
         }
         folders.append(Folder(path=path, **documents))
-        records += [Record(folder=index, download=d, kpis=kpis.get(_key(d), {})) for d in downloads]
+        known = {
+            (vantage, client): ceiling(documents["environment"], vantage=vantage, client=client)
+            for vantage, client in {(d.vantage, d.client) for d in downloads}
+        }
+        records += [
+            Record(folder=index, download=d, kpis=kpis.get(_key(d), {}), ceiling=known[d.vantage, d.client])
+            for d in downloads
+        ]
         unmatched = sum(1 for d in downloads if kpis and d.outcome == "ok" and _key(d) not in kpis)
         if unmatched:
             notes.append(f"{path}: {unmatched} of {len(downloads)} downloads are ok and have no row in kpis.parquet.")

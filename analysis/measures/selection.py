@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.measures.ceilings import delivery_rate
 from analysis.measures.dataset import Record
 from upshift.domain import CacheState, Download, IdentityFlag, Outcome
 
@@ -19,6 +20,8 @@ class Selection:
     """Include downloads whose treatment could not be determined."""
     only_hits: bool = False
     """Keep only measurement runs in which every download after the warm-up was a cache hit."""
+    unlimited_only: bool = False
+    """Leave out downloads above 70 % of their client's ceiling. Those of which that is not known stay in."""
 
 
 DEFAULT = Selection()
@@ -39,6 +42,36 @@ def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
         else:
             found.setdefault(record.run, "in a run with an unknown cache state")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Of how many downloads the client itself may have been the limit."""
+
+    downloads: int
+    """Downloads with a rate: ok or censored, with a body."""
+    near: Mapping[str, int]
+    """Client -> downloads above `CEILING_SHARE` of its ceiling; only clients that have some."""
+    unknown: int
+    """Downloads of which nothing tells."""
+    reasons: Mapping[str, Sequence[str]]
+    """Why a ceiling is not known -> clients."""
+
+
+def client_limits(records: Iterable[Record]) -> ClientLimits:
+    """Counts over all downloads, warm-ups included."""
+    rated = [r for r in records if r.download.outcome != Outcome.FAILED and delivery_rate(r.download) is not None]
+    unknown = [record for record in rated if record.near_ceiling is None]
+    reasons: dict[str, set[str]] = {}
+    for record in unknown:
+        reasons.setdefault(record.ceiling.fault or "", set()).add(record.download.client)
+    near = Counter(record.download.client for record in rated if record.near_ceiling)
+    return ClientLimits(
+        downloads=len(rated),
+        near=dict(sorted(near.items())),
+        unknown=len(unknown),
+        reasons={reason: sorted(clients) for reason, clients in sorted(reasons.items())},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,10 @@ class ConfigurationRow:
     """Downloads, ok or censored, whose treatment could not be determined. Left out of speed-ups by default."""
     cpu_bound: int
     """Ok downloads whose client used more than `CPU_LIMIT` of a core."""
+    near_ceiling: int
+    """Downloads, ok or censored, that were faster than 70 % of their client's ceiling."""
+    ceiling_unknown: int
+    """Downloads, ok or censored, of which nothing tells how near their client's ceiling they were."""
     void: int
     """Attempts in void measurement runs, which were repeated."""
     causes: Mapping[str, int]
@@ -116,6 +120,9 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
     for record in dataset.records:
         groups.setdefault(record.download.configuration, []).append(record.download)
     voids = Counter(row.configuration for row in dataset.superseded if row.reason != VoidReason.INTERRUPTED)
+    measured_records = [record for record in dataset.records if record.download.outcome != Outcome.FAILED]
+    near = Counter(record.download.configuration for record in measured_records if record.near_ceiling)
+    unknown = Counter(record.download.configuration for record in measured_records if record.near_ceiling is None)
     rows = []
     for name in sorted({*groups, *voids}, key=dataset.design.rank):
         members = groups.get(name, [])
@@ -134,6 +141,8 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 mismatched=sum(d.void_reason is not None or d.treatment_ok is False for d in members),
                 unproven=sum(d.accepted is None for d in measured),
                 cpu_bound=sum(cpu_bound(d) for d in members),
+                near_ceiling=near[name],
+                ceiling_unknown=unknown[name],
                 void=voids[name],
                 causes=causes(members),
                 reasons=reasons(members),
@@ -194,6 +203,8 @@ def samples(
             excluded = "treatment unproven"
         elif record.run in without_hits:
             excluded = without_hits[record.run]
+        elif selection.unlimited_only and record.near_ceiling:
+            excluded = "near the client's ceiling"
         low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
         group = "" if by is None else str(getattr(d, by.value))
         found.append(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from analysis.measures.dataset import Dataset, Record, writing
+from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import THROUGHPUT_KPI, provider_rank
 from upshift.domain import Outcome
 from upshift.files import store
@@ -27,6 +28,10 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.
 
 INK = "#1b1f27"
 """Colour of text and axes; the report replaces it by the colour of its theme."""
+
+_BAND = 1.06
+"""The hatched band around a curve goes from a value divided by this to the value times it."""
+_HATCH = "//////"
 
 _GRID = "#8a8f9899"
 _SALT = "upshift"
@@ -65,14 +70,12 @@ def rtt(record: Record) -> float | None:
     return mean if mean is not None else record.number("handshake_rtt")
 
 
-def plan(dataset: Dataset, *, unproven: bool = False) -> list[Figure]:
-    """The figures that this data allows; without KPIs, the body's rate replaces the mean throughput.
-
-    Args:
-        unproven: include downloads whose treatment could not be determined.
-    """
+def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
+    """The figures that this data allows; without KPIs, the body's rate replaces the mean throughput."""
     measured = [r for r in dataset.records if r.download.outcome == Outcome.OK and not r.is_warmup]
-    good = [r for r in measured if r.accepted(unproven=unproven)]
+    good = [r for r in measured if r.accepted(unproven=selection.unproven)]
+    if selection.unlimited_only:
+        good = [r for r in good if not r.near_ceiling]
     if any(r.number(THROUGHPUT_KPI) for r in good):
         rate = Quantity(label="mean throughput [Mbit/s]", value=lambda r: r.number(THROUGHPUT_KPI))
     else:
@@ -96,11 +99,11 @@ def plan(dataset: Dataset, *, unproven: bool = False) -> list[Figure]:
     return figures
 
 
-def write(dataset: Dataset, folder: Path, *, unproven: bool = False) -> list[Path]:
+def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> list[Path]:
     """Draws all figures as SVG and PNG into the folder; files are written atomically."""
     written = []
     with writing(folder):
-        for figure in plan(dataset, unproven=unproven):
+        for figure in plan(dataset, selection=selection):
             for suffix in ("svg", "png"):
                 path = folder / f"{figure.name}.{suffix}"
                 with store.whole_file(path) as temporary:
@@ -142,8 +145,24 @@ def inline_svg(figure: Figure) -> str:
 
 
 def _values(panel: Quantity, records: Sequence[Record]) -> list[float]:
-    """Sorted values that the panel can show (a log scale cannot show zero)."""
-    return sorted(v for r in records if (v := panel.value(r)) is not None and (v > 0 or not panel.log))
+    """Sorted values that the panel can show."""
+    return [value for value, _ in _shown(panel, records)]
+
+
+def _shown(panel: Quantity, records: Sequence[Record]) -> list[tuple[float, bool]]:
+    """Sorted values that the panel can show (a log scale cannot show zero), each with `near_ceiling` of its record."""
+    pairs = ((panel.value(record), bool(record.near_ceiling)) for record in records)
+    return sorted((value, near) for value, near in pairs if value is not None and (value > 0 or not panel.log))
+
+
+def _hatch(axis: Any, panel: Quantity, records: Sequence[Record], *, colour: str) -> None:
+    """Hatches the steps of a curve that are downloads near their client's ceiling: there the client may be measured."""
+    shown = _shown(panel, records)
+    for position, (value, near) in enumerate(shown):
+        if near:
+            heights = (position / len(shown), (position + 1) / len(shown))
+            look = {"hatch": _HATCH, "facecolor": "none", "edgecolor": colour, "linewidth": 0}
+            axis.fill_betweenx(heights, value / _BAND, value * _BAND, **look)
 
 
 def _look(index: int) -> dict[str, Any]:
@@ -158,6 +177,7 @@ def _panel(axis: Any, figure: Figure, panel: Quantity) -> None:
         values = _values(panel, records)
         if not values:
             continue
+        _hatch(axis, panel, records, colour=_look(index)["color"])
         shown += [values[0], values[-1]]
         # A step at each value, from 0: the empirical distribution function itself.
         steps = np.arange(len(values) + 1) / len(values)
@@ -174,13 +194,19 @@ def _panel(axis: Any, figure: Figure, panel: Quantity) -> None:
 def _legend(drawn: Any, figure: Figure) -> None:
     """One legend for both panels, with the number of downloads in each."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles, labels = [], []
+    handles: list[Any] = []
+    labels: list[str] = []
     for index, (name, records) in enumerate(figure.lines.items()):
         counts = [len(_values(panel, records)) for panel in figure.panels]
         n = str(counts[0]) if len(set(counts)) == 1 else " and ".join(map(str, counts))
         handles.append(Line2D([], [], **_look(index)))
         labels.append(f"{plain(name)} (n={n})")
+    near = sum(bool(record.near_ceiling) for records in figure.lines.values() for record in records)
+    if near:
+        handles.append(Patch(hatch=_HATCH, facecolor="none", edgecolor=INK, linewidth=0))
+        labels.append(f"above 70 % of the client's ceiling (n={near})")
     if handles:
         drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(handles), 4), handlelength=3.2)
 

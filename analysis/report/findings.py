@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dose import DoseRow
-from analysis.measures.selection import Identity
+from analysis.measures.selection import ClientLimits, Identity
 from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
 from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
@@ -153,6 +153,30 @@ def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
         f"Expected against measured: on clean lab paths {within} of {len(asserted)} median download times are within "
         f"{100 * TOLERANCE:.0f} % of the model (measured / expected from {ratios[0]:.3f} to {ratios[-1]:.3f})."
     )
+
+
+def ceiling_sentence(found: ClientLimits, *, unlimited_only: bool) -> str:
+    """Of how many downloads the client itself may have been the limit, and of how many that is not known.
+
+    Args:
+        unlimited_only: whether the former were left out of Table 2.
+    """
+    many = sum(found.near.values())
+    counts = ", ".join(f"{client} {count}" for client, count in found.near.items())
+    said = (
+        f"Client ceilings: {many} of {found.downloads} downloads were faster than 70 % of what their client can do here"
+    )
+    if many:
+        said += f" ({counts}); " + (
+            "left out by --unlimited-only" if unlimited_only else "--unlimited-only leaves them out"
+        )
+    if not found.unknown:
+        return f"{said}."
+    why = "; ".join(f"{', '.join(clients)}: {reason}" for reason, clients in found.reasons.items())
+    open_ = (
+        f"unknown for {found.unknown} of {found.downloads} ({why}); before a campaign, run upshift doctor --calibrate."
+    )
+    return f"Client ceilings: {open_}" if found.unknown == found.downloads else f"{said}; {open_}"
 
 
 def identity_sentences(found: Identity, *, only_hits: bool) -> list[str]:

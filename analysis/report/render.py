@@ -35,6 +35,8 @@ CONFIGURATIONS_CSV = (
     "mismatched",
     "unproven",
     "cpu_bound",
+    "near_ceiling",
+    "ceiling_unknown",
     "void",
     "void_share",
 )
@@ -124,12 +126,13 @@ def table1_long(rows: Sequence[Table1Row]) -> Cells:
 def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     """Heading and rows of the table of configurations."""
     heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven", "CPU-bound"]
-    cells = [[*heading, "void %", "why"]]
+    cells = [[*heading, "near ceiling", "void %", "why"]]
     for row in rows:
         why = ", ".join(f"{cause} {count}" for cause, count in row.causes.items())
         ends = (row.ok, row.planned, row.failed, row.censored)
         numbers = (*ends, row.disturbed, row.mismatched, row.unproven, row.cpu_bound)
-        cells.append([row.configuration, *map(str, numbers), f"{100 * row.void_share:.1f}", why])
+        near = "?" if row.ceiling_unknown and not row.near_ceiling else str(row.near_ceiling)
+        cells.append([row.configuration, *map(str, numbers), near, f"{100 * row.void_share:.1f}", why])
     return cells
 
 

@@ -24,7 +24,7 @@ import upshift
 from analysis.measures import composition, dose, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, Record, writing
-from analysis.measures.selection import DEFAULT, Selection, identity
+from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metric, Share, SpeedupRow
 from analysis.measures.tables import Grouping
 from analysis.report import figures, findings, render, targets
@@ -99,6 +99,8 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     pages, left_out = targets.views(dataset.records, limit=options.targets)
     downloads = [record.download for record in dataset.records]
     sentences = [*findings.noise_sentences(main), findings.outcome_sentence(states), findings.truth_sentence(known)]
+    limits = client_limits(dataset.records)
+    sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
     sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]
     sentences += [findings.interval_note(main), *dataset.notes]
     return {
@@ -125,7 +127,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "figures": [
             # Our own drawing: labels are drawn as paths, and comments, which repeat them, are removed.
             (figure.title, Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL)))  # noqa: S704
-            for figure in figures.plan(dataset, unproven=options.selection.unproven)
+            for figure in figures.plan(dataset, selection=options.selection)
         ],
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
@@ -245,7 +247,11 @@ def _truth(dataset: Dataset, options: Options) -> list[truth.TruthRow]:
     rows: list[truth.TruthRow] = []
     for index, folder in enumerate(dataset.folders):
         if folder.lab:
-            downloads = [record.download for record in dataset.records if record.folder == index]
+            downloads = [
+                record.download
+                for record in dataset.records
+                if record.folder == index and not (options.selection.unlimited_only and record.near_ceiling)
+            ]
             rows += truth.compare(
                 folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=options.selection.unproven
             )

@@ -145,9 +145,15 @@ def _download(record: Record, longest: float) -> DownloadView:
         rtt=_number(mean, 1) + (f" ({_number(least, 1)})" if least is not None else ""),
         retransmitted=_retransmitted(record),
         negotiated=_negotiated(record),
-        why=_why(d),
+        why=_why(record),
         treated=d.accepted,
-        classes=" ".join([f"outcome-{d.outcome}", *(["mistreated"] if d.accepted is False else [])]),
+        classes=" ".join(
+            [
+                f"outcome-{d.outcome}",
+                *(["mistreated"] if d.accepted is False else []),
+                *(["near-ceiling"] if record.near_ceiling else []),
+            ]
+        ),
     )
 
 
@@ -205,7 +211,8 @@ def _options(record: Record) -> str:
     return ", ".join(agreed)
 
 
-def _why(d: Download) -> str:
+def _why(record: Record) -> str:
+    d = record.download
     parts = [d.failure or "", _short(d.failure_detail)]
     if d.outcome != Outcome.OK and d.http_status not in (None, 200):
         parts.append(f"status {d.http_status}")
@@ -215,6 +222,8 @@ def _why(d: Download) -> str:
         parts.append(f"disturbed by the host ({d.host_disturbance}): left out of speed-ups")
     elif d.treatment_ok is False:
         parts.append("treatment not accepted: left out of speed-ups")
+    if record.near_ceiling:
+        parts.append("above 70 % of its client's ceiling")
     return "; ".join(part for part in parts if part)
 
 

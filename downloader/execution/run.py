@@ -78,6 +78,7 @@ def run_campaign(
     *,
     progress: Progress,
     stop: threading.Event | None = None,
+    client_ceilings: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Runs the rest of a campaign in a folder, at all places in parallel.
 
@@ -85,6 +86,7 @@ def run_campaign(
         places: vantage point -> place.
         out: the folder; created if missing, resumed if it holds the same plan.
         stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
+        client_ceilings: this host's calibration, for `environment.json`; None if there is none.
 
     Raises:
         UsageError: another plan is in the folder, another process works in it, or a target is broken.
@@ -102,7 +104,7 @@ def run_campaign(
     with folder_lock(out):
         journals: dict[str, Journal] = {}
         try:
-            journals = _open_journals(campaign, targets, places, out)
+            journals = _open_journals(campaign, targets, places, out, client_ceilings)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, campaign.for_analysis())
             _work(campaign, journals, targets, places, out, progress, stopping)
@@ -131,7 +133,11 @@ def _clients(campaign: Campaign) -> list[Client]:
 
 
 def _open_journals(
-    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path
+    campaign: Campaign,
+    targets: Sequence[Target],
+    places: Mapping[str, Place],
+    out: Path,
+    client_ceilings: Mapping[str, Any] | None,
 ) -> dict[str, Journal]:
     """All journals, created or resumed. All plans are compared before anything is downloaded."""
     digest = plan_hash(campaign, targets, list(places))
@@ -149,7 +155,12 @@ def _open_journals(
             plan = _plan(campaign, targets, places, name)
             journals[name] = Journal.open(out / "vantage" / name, plan, plan_hash=digest)
             journals[name].set_meta("campaign", json.dumps(campaign.description()))
-            environment = {**place.environment(), "python_packages": _versions(campaign), "trust": trust}
+            environment = {
+                **place.environment(),
+                "python_packages": _versions(campaign),
+                "trust": trust,
+                "client_ceilings": client_ceilings,
+            }
             journals[name].set_meta("environment", json.dumps(environment, default=str))
     except BaseException:
         for journal in journals.values():

@@ -1,17 +1,18 @@
-"""`upshift doctor` on this very host; its probes and ceilings run in private namespaces."""
+"""`upshift doctor` on this very host; its probes and calibration run in private namespaces."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from downloader import clients
-from vantage.doctor import ceilings as host_ceilings
 from vantage.doctor import checks as doctor
 from vantage.doctor import facts as host_facts
 from vantage.host.undo_log import module_environment
@@ -30,10 +31,11 @@ def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
     done = run_doctor(tmp_path, "--quick", "--json", "--out", str(tmp_path / "not" / "there"))
     document = json.loads(done.stdout)
-    assert document["schema"] == 1 and document["ceilings"] == []
+    assert document["schema"] == 2 and document["ceilings"] is None
     assert done.returncode == (0 if document["lab_can_run"] else 1)
     names = {finding["name"] for finding in document["findings"]}
     assert {f"client {name}" for name in clients.ALL} <= names
+    assert {f"server {name}" for name in ("caddy", "nginx", "quiche")} <= names
     assert {"namespaces", "TUN devices", "captures", "NAT", "window scale", "leftovers"} <= names
     assert not [f for f in document["findings"] if f["status"] == "cannot" and not f["remedy"]]
     assert (tmp_path / "host").exists() is False  # looking leaves nothing
@@ -45,12 +47,49 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_each_client_has_a_ceiling_here() -> None:
-    facts = host_facts.gather(Path(), clients.ALL.values(), sample_s=0.0)
+def test_each_client_has_a_ceiling_here(tmp_path: Path) -> None:
+    facts = host_facts.gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
     assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
-    found = {ceiling.client: ceiling for ceiling in host_ceilings.measure(clients.ALL.values(), 1.0)}
-    assert list(found) == list(clients.ALL)
-    for ceiling in found.values():
-        assert ceiling.fault is None
-        assert ceiling.mbit_s is not None and ceiling.mbit_s > 10
-        assert ceiling.cpu_s_per_gb is not None and ceiling.cpu_s_per_gb > 0.1
+    done = run_doctor(tmp_path, "--calibrate", "--seconds", "0.4", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["ceilings"]["clients"].keys() == clients.ALL.keys()
+    for name, found in document["ceilings"]["clients"].items():
+        assert (found["fault"], found["stale"]) == (None, [])
+        assert found["ceiling_mbit_s"] > 10 and found["client_cpu_s_per_gb"] > 0.1
+        assert found["limit"] in {"client", "server", "neither"}
+        assert 0 < found["client_core_share"] < 1.5 and 0 < found["server_core_share"] < 1.5
+        free = [transfer for transfer in found["transfers"] if transfer["offered_mbit_s"] is None]
+        limited = [transfer for transfer in found["transfers"] if transfer["offered_mbit_s"] is not None]
+        assert {t["server"] for t in free} == ({"nginx", "caddy"} if found["transport"] == "tcp" else {"quiche"})
+        assert {t["server"] for t in limited} == {max(free, key=lambda t: t["mbit_s"])["server"]}
+        offered = [transfer["offered_mbit_s"] for transfer in limited]
+        assert offered == sorted(offered) and offered[-1] == pytest.approx(max(t["mbit_s"] for t in free))
+        # The bucket holds: body bytes are less than the frames that are let through, but for its first burst.
+        assert all(transfer["mbit_s"] < 1.1 * transfer["offered_mbit_s"] for transfer in limited), name
+    [finding] = [entry for entry in document["findings"] if entry["name"] == "client ceilings"]
+    assert finding["status"] == "ok"
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert lines[-1]["task"] == "calibrate" and lines[-1]["done"] == lines[-1]["total"]
+    assert not list(Path(tempfile.gettempdir()).glob("upshift-ceilings-*/*.json")), "files are left"
+
+
+def test_the_calibration_is_kept_and_goes_stale(tmp_path: Path) -> None:
+    """Another kernel, here written into the file: the doctor says so, and how to mend it."""
+    assert run_doctor(tmp_path, "--calibrate", "--seconds", "0.1", "--quick").returncode == 0
+    path = tmp_path / "ceilings.json"
+    document = json.loads(path.read_text())
+    document["circumstances"]["kernel"] = "4.4.0"
+    path.write_text(json.dumps(document))
+    said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
+    [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
+    assert finding["status"] == "warn" and f"kernel 4.4.0 -> {platform.release()}" in finding["says"]
+    assert finding["remedy"] == "run: upshift doctor --calibrate"
+
+
+def test_without_ceilings_the_doctor_says_how_to_get_them(tmp_path: Path) -> None:
+    said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
+    [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
+    assert "aioquic, quiche, requests (not calibrated)" in finding["says"]
+    refused = run_doctor(tmp_path, "--ceilings")
+    assert refused.returncode == 2

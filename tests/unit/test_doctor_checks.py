@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, Status, examine, lab_can_run, smallest_window_scale
+from vantage.doctor.checks import (
+    OUR_BINARIES,
+    PACKAGES,
+    Facts,
+    ServerFound,
+    Status,
+    examine,
+    lab_can_run,
+    smallest_window_scale,
+)
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
@@ -22,7 +31,9 @@ GOOD = Facts(
     trustme=None,
     cubic_by_route=None,
     programs=dict.fromkeys((*PACKAGES, *OUR_BINARIES), "1.0"),
+    servers={"caddy": ServerFound(fault=None, version="2.6.2")},
     clients={"requests": None, "quiche": None},
+    ceilings={"requests": None, "quiche": None},
     available_congestion_controls=("reno", "cubic"),
     allowed_congestion_controls=("reno", "cubic"),
     default_congestion_control="cubic",
@@ -59,9 +70,17 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         ({"capture": "you don't have permission"}, "captures", Status.CANNOT, False),
         ({"nat": "Could not process rule"}, "NAT", Status.CANNOT, True),
         ({"native": "No module named 'upshift_native'"}, "capture engine", Status.CANNOT, False),
-        ({"programs": {**GOOD.programs, "caddy": None}}, "caddy", Status.CANNOT, False),
+        (
+            {"servers": {"caddy": ServerFound(fault="the program caddy is missing; install it", version=None)}},
+            "server caddy",
+            Status.CANNOT,
+            False,
+        ),
+        ({"programs": {**GOOD.programs, "knotd": None}}, "knotd", Status.CANNOT, False),
         ({"programs": {**GOOD.programs, "pathem": None}}, "pathem", Status.CANNOT, False),
+        ({"programs": {**GOOD.programs, "pathem": "pathem 0.1.0, debug build"}}, "pathem", Status.CANNOT, False),
         ({"clients": {"requests": None, "quiche": "h3get is missing"}}, "client quiche", Status.WARN, True),
+        ({"ceilings": {"requests": None, "quiche": "not calibrated"}}, "client ceilings", Status.WARN, True),
         ({"default_congestion_control": "bbr"}, "congestion control", Status.WARN, True),
         ({"rmem_max": None}, "window scale", Status.WARN, True),
         ({"cpus_awake": CpusAwake(method=Method.NONE, reason="refused")}, "wake-up", Status.WARN, True),
@@ -83,6 +102,13 @@ def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, s
     if name not in {"window scale"}:
         assert found[0].remedy
     assert lab_can_run(findings) is lab_runs
+
+
+def test_clients_of_one_reason_are_told_together() -> None:
+    stale = "stale: kernel 6.1.0 -> 6.12.1"
+    facts = replace(GOOD, ceilings={"aioquic": stale, "curl": "not calibrated", "quiche": None, "requests": stale})
+    [said] = [finding.says for finding in examine(facts) if finding.name == "client ceilings"]
+    assert said.endswith(f"aioquic, requests ({stale}); curl (not calibrated)")
 
 
 @pytest.mark.parametrize(

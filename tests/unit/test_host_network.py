@@ -11,7 +11,6 @@ import pytest
 from upshift.domain import RouteAttribute, Sysctl
 from upshift.errors import PlaceError, ReachError
 from upshift.reach import ANYWHERE, parse_prefixes
-from vantage.doctor.ceilings import judge
 from vantage.host.network import (
     POOLS,
     choose_link,
@@ -138,28 +137,6 @@ def test_present_values_are_noted_before_a_change() -> None:
     assert steps[0].name == "net.ipv4.tcp_sack" and steps[0].value in {"0", "1"}
     assert {step.kind for step in steps[1:]} <= {"route"}
     assert undo_steps([RouteAttribute(name="window", value="1")], routes=False) == []
-
-
-@pytest.mark.parametrize(
-    ("answer", "rate", "fault"),
-    [
-        (
-            {"outcome": "ok", "body_bytes": 10**6, "first_byte_s": 1.0, "last_byte_s": 2.0, "client_cpu_s": 0.1},
-            8.0,
-            None,
-        ),
-        (
-            {"outcome": "censored", "failure": "time_budget", "body_bytes": 10**6, "first_byte_s": 1, "last_byte_s": 3},
-            4.0,
-            None,
-        ),
-        ({"outcome": "failed", "failure": "tls_error", "failure_detail": "bad"}, None, "tls_error: bad"),
-        ({"outcome": "ok", "body_bytes": 0}, None, "it received too little to compute a rate"),
-    ],
-)
-def test_a_ceiling_from_a_clients_answer(answer: dict[str, object], rate: float | None, fault: str | None) -> None:
-    found = judge("requests", answer)
-    assert (found.mbit_s, found.fault) == (rate, fault)
 
 
 def test_reach_is_required_and_stays_within_the_environment() -> None:

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from downloader import clients
-from upshift.errors import UpshiftError
+from upshift.domain import Transport
+from upshift.progress import show
 from vantage.doctor.checks import Finding, Status, examine, lab_can_run
 
-CEILING_S = 3.0
-"""How long each client downloads [s]."""
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CALIBRATION_S = 1.0
+"""How long each transfer of a calibration takes at most [s]."""
+
+BUSY_LIMIT = 0.2
+"""Share of CPU time that others may use before ceilings come out too low."""
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Short check: no ceilings, CPU watched for 0.3 s.")] = False,
-    ceilings: Annotated[
-        bool, typer.Option(help="Measure the highest rate of each client [Mbit/s], 3 s each, over a private loopback.")
-    ] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Short check: the CPU is watched for 0.3 s, not 1 s.")] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="First measure the highest rate of each client here (its ceiling), about 10 s per client, and keep it "
+            "for campaigns.",
+        ),
+    ] = False,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", min=0.1, max=60, help="Longest time of one transfer of --calibrate [s]; 6 or 7 each."
+        ),
+    ] = CALIBRATION_S,
     out: Annotated[Path, typer.Option(help="Output folder of a campaign; its free space is checked.")] = Path(),
     restore: Annotated[
         bool, typer.Option("--restore", help="First undo what killed campaigns changed on this host.")
@@ -33,48 +52,62 @@ def doctor(
 ) -> None:
     """Show what this host can and cannot measure, and how to fix it.
 
-    Exit code 0 if the lab can run here, else 1. Sends no packets: probes run in a private network namespace.
+    Exit code 0 if the lab can run here, and with --calibrate every client has a ceiling, else 1. No packet leaves this
+    host: probes and calibration run in private network namespaces.
     """
     from vantage.doctor import facts as host_facts
+    from vantage.doctor.ceilings import record
     from vantage.host import guardian
     from vantage.lab.state import state_directory
 
     undone = guardian.recover(state_directory()) if restore else []
-    findings = examine(host_facts.gather(out, clients.ALL.values(), sample_s=0.3 if quick else 1.0))
-    measured, fault = ([], None) if quick or not ceilings else _measure()
+    if calibrate:
+        _calibrate(seconds, as_json=as_json)
+    ceilings = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
+    unknown = record.unknown(ceilings, clients.ALL)
+    facts = host_facts.gather(out, clients.ALL.values(), ceilings=unknown, sample_s=0.3 if quick else 1.0)
+    findings = examine(facts)
     able = lab_can_run(findings)
     if as_json:
         document = {
-            "schema": 1,
+            "schema": 2,
             "lab_can_run": able,
             "restored": undone,
             "findings": [asdict(finding) for finding in findings],
-            "ceilings": measured,
-            "ceilings_fault": fault,
+            "ceilings": ceilings,
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        _print(findings, measured, fault, undone, able=able)
-    raise typer.Exit(0 if able else 1)
+        _print(findings, ceilings if calibrate else None, undone, able=able)
+    measured = not calibrate or all(entry["fault"] is None for entry in (ceilings or {}).get("clients", {}).values())
+    raise typer.Exit(0 if able and measured else 1)
 
 
-def _measure() -> tuple[list[dict[str, object]], str | None]:
-    """Ceilings as plain data, or the reason for having none."""
-    from vantage.doctor import ceilings as host_ceilings
+def _calibrate(seconds: float, *, as_json: bool) -> None:
+    """Measures and keeps the ceilings; raises UpshiftError where that is not possible."""
+    from vantage.doctor.ceilings import measure, record
+    from vantage.linux.environment import busy_share
 
-    try:
-        return [asdict(ceiling) for ceiling in host_ceilings.measure(clients.ALL.values(), CEILING_S)], None
-    except UpshiftError as error:
-        return [], error.sentence()
+    path = record.calibration_file()
+    record.check_writable(path)
+    busy = busy_share(0.5)
+    if busy > BUSY_LIMIT:
+        said = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
+        typer.echo(f"upshift: {said}; stop them, then calibrate again", err=True)
+    with show(as_json=as_json) as progress:
+        ceilings = measure.measure(clients.ALL.values(), seconds, progress=progress)
+    record.save(
+        ceilings,
+        path=path,
+        now=record.circumstances(),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=seconds,
+        busy_share=busy,
+    )
 
 
 def _print(
-    findings: Sequence[Finding],
-    ceilings: Sequence[dict[str, object]],
-    fault: str | None,
-    undone: Sequence[str],
-    *,
-    able: bool,
+    findings: Sequence[Finding], ceilings: Mapping[str, Any] | None, undone: Sequence[str], *, able: bool
 ) -> None:
     """Tables for people; without colours if the output is not a terminal."""
     from rich.console import Console
@@ -93,28 +126,59 @@ def _print(
         status = Text(finding.status.value, style=_STYLES[finding.status])
         table.add_row(Text(finding.name), status, Text(finding.says), Text(finding.remedy or ""))
     console.print(table)
-    if ceilings:
-        speeds = Table(box=None, pad_edge=False)
-        speeds.add_column("client")
-        speeds.add_column("ceiling [Mbit/s]", justify="right")
-        speeds.add_column("client CPU [s/GB]", justify="right")
-        for entry in ceilings:
-            rate, cost = entry["mbit_s"], entry["cpu_s_per_gb"]
-            speeds.add_row(
-                Text(str(entry["client"])),
-                Text(f"{rate:.0f}" if isinstance(rate, float) else str(entry["fault"])),
-                Text(f"{cost:.1f}" if isinstance(cost, float) else ""),
-            )
-        console.print()
-        console.print(speeds)
-        console.print(
-            Text(
-                "Over loopback, client and server sharing this host's CPUs. Near a ceiling the client is measured, "
-                "not the path."
-            )
-        )
-    if fault:
-        console.print(Text(f"The clients' ceilings could not be measured: {fault}", style="yellow"))
+    if ceilings is not None:
+        _print_ceilings(console, ceilings)
     console.print()
     verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
     console.print(Text(verdict, style="green" if able else "bold red"))
+
+
+_HEADINGS = (
+    "client",
+    "ceiling",
+    "against",
+    "limit",
+    "client CPU [s/GB]",
+    "client [core]",
+    "server [core]",
+    "first drops",
+)
+
+
+def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
+    """The highest rate of each client, what it cost, and which end was the limit."""
+    from rich.text import Text
+
+    from upshift import terminal
+    from vantage.doctor.ceilings.values import Limit, rate_text
+
+    def number(value: float | None, digits: int) -> str:
+        return "–" if value is None else f"{value:.{digits}f}"
+
+    cells = [list(_HEADINGS)]
+    for client, entry in calibration["clients"].items():
+        if entry["fault"] is not None:
+            cells.append([client, entry["fault"], *[""] * (len(_HEADINGS) - 2)])
+            continue
+        drops = entry["first_drops_mbit_s"]
+        least = "at least " if entry["limit"] in (Limit.SERVER, Limit.NEITHER) else ""
+        cells.append(
+            [
+                client,
+                least + rate_text(entry["ceiling_mbit_s"]),
+                entry["server"],
+                entry["limit"] or "unknown",
+                number(entry["client_cpu_s_per_gb"], 1),
+                number(entry["client_core_share"], 2),
+                number(entry["server_core_share"], 2),
+                rate_text(drops) if drops is not None else "none" if entry["transport"] == Transport.QUIC else "–",
+            ]
+        )
+    console.print()
+    console.print(terminal.table(cells, words=("client", "ceiling", "against", "limit", "first drops")))
+    said = (
+        "Ceiling: highest rate of body bytes. Limit: the end that used most of its core. First drops: lowest rate at "
+        "which the client's socket lost datagrams. Client and server share this host's CPUs. Downloads above 70 % of a "
+        "ceiling are flagged."
+    )
+    console.print(Text(said))

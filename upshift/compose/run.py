@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from downloader import clients
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust
@@ -59,11 +60,20 @@ def run_file(
             places, targets, truth = _host_place(campaign, stack, let_cpus_sleep), load_targets(campaign), None
         else:
             places, targets, truth = _lab_places(campaign, campaign.topology, stack, progress, let_cpus_sleep)
-        summary = run_campaign(campaign, targets, places, out, progress=progress)
+        ceilings = _client_ceilings()
+        summary = run_campaign(campaign, targets, places, out, progress=progress, client_ceilings=ceilings)
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         store.write_json(out / "lab.json", truth)
     return summary, inspect_campaign(out, progress=progress)
+
+
+def _client_ceilings() -> Mapping[str, Any] | None:
+    """This host's calibration, judged for the present versions; its single transfers are left out."""
+    from vantage.doctor.ceilings import record
+
+    found = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
+    return record.summary(found)
 
 
 def _lab_places(

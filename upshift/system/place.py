@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from upshift.domain import Disturbance, Setting
+from upshift.domain import Disturbance, Setting, Transport
 from upshift.reach import IPNetwork
 from upshift.system.process import Child, Completed
 
@@ -50,8 +50,15 @@ class Program(Protocol):
     def name(self) -> str:
         """The client's name, e.g. quiche."""
 
+    @property
+    def transport(self) -> Transport:
+        """What it downloads over."""
+
     def missing(self) -> str | None:
         """Why it cannot run here, as one sentence; None if it can."""
+
+    def versions(self) -> Mapping[str, str | None]:
+        """Packages that it is made of -> installed version; None for one that is missing."""
 
     def command(self) -> tuple[str, ...]:
         """How to start it, without its arguments. Raises PlaceError if it is missing."""

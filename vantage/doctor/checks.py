@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from upshift.system.builds import DEBUG_MARK
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 OLDEST_PYTHON = (3, 11)
@@ -34,13 +35,11 @@ PACKAGES: Mapping[str, str] = {
     "ss": "iproute2",
     "sysctl": "procps",
     "tcpdump": "tcpdump",
-    "caddy": "caddy",
-    "nginx": "nginx",
     "knotd": "knot",
 }
-"""Programs that the lab needs -> their Debian package."""
+"""Programs that the lab needs besides its servers -> their Debian package."""
 
-OUR_BINARIES = ("pathem", "h3serve")
+OUR_BINARIES = ("pathem",)
 
 
 class Status(StrEnum):
@@ -63,6 +62,15 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFound:
+    """What was found of one of the lab's server kinds."""
+
+    fault: str | None
+    """Why it cannot be started, `what; remedy`; None where it can."""
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What was found on this host. A probe's value is None if it succeeded, else its error message."""
 
@@ -80,8 +88,12 @@ class Facts:
     cubic_by_route: str | None
     programs: Mapping[str, str | None]
     """Program -> its version, or None if it is missing."""
+    servers: Mapping[str, ServerFound]
+    """Server kinds of the lab that are programs of their own."""
     clients: Mapping[str, str | None]
     """Client -> why it cannot run, or None if it can."""
+    ceilings: Mapping[str, str | None]
+    """Client -> why its ceiling is not known, or None if it is."""
     available_congestion_controls: tuple[str, ...]
     allowed_congestion_controls: tuple[str, ...]
     default_congestion_control: str | None
@@ -193,10 +205,37 @@ def check_programs(facts: Facts) -> list[Finding]:
             findings.append(Finding(name=name, status=Status.OK, says=version))
     for name in OUR_BINARIES:
         version = facts.programs.get(name)
-        status = Status.CANNOT if version is None else Status.OK
-        remedy = "run: make setup" if version is None else None
+        good = version is not None and DEBUG_MARK not in version
+        status, remedy = (Status.OK, None) if good else (Status.CANNOT, "run: make setup")
         findings.append(Finding(name=name, status=status, says=version or "missing", remedy=remedy))
     return findings
+
+
+def check_servers(facts: Facts) -> list[Finding]:
+    findings = []
+    for kind, found in facts.servers.items():
+        name = f"server {kind}"
+        if found.fault is None:
+            findings.append(Finding(name=name, status=Status.OK, says=found.version or "installed, version unknown"))
+        else:
+            says, _, remedy = found.fault.partition("; ")
+            findings.append(Finding(name=name, status=Status.CANNOT, says=says, remedy=remedy or "run: make setup"))
+    return findings
+
+
+def check_ceilings(facts: Facts) -> list[Finding]:
+    """Whether it is known how fast each client can be here."""
+    faults = {name: fault for name, fault in facts.ceilings.items() if fault is not None}
+    if not faults:
+        says = f"the highest rates of {', '.join(facts.ceilings)} are known"
+        return [Finding(name="client ceilings", status=Status.OK, says=says, lab=False)]
+    reasons: dict[str, list[str]] = {}
+    for client, fault in faults.items():
+        reasons.setdefault(fault, []).append(client)
+    said = "; ".join(f"{', '.join(names)} ({fault})" for fault, names in reasons.items())
+    says = f"not known whether a client limits a download: {said}"
+    remedy = "run: upshift doctor --calibrate"
+    return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False)]
 
 
 def check_clients(facts: Facts) -> list[Finding]:
@@ -336,7 +375,9 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     check_rights,
     check_probes,
     check_programs,
+    check_servers,
     check_clients,
+    check_ceilings,
     check_modules,
     check_congestion_control,
     check_buffers,

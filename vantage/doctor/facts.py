@@ -9,17 +9,19 @@ import random
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from upshift.errors import PlaceError
 from upshift.system import process
 from upshift.system.place import Program
-from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts
+from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, ServerFound
 from vantage.host import guardian, rules
 from vantage.host.network import choose_link
 from vantage.lab.network.pathem import find_pathem
+from vantage.lab.server_kind import ServerKind
+from vantage.lab.servers import ALL as KINDS
 from vantage.lab.state import all_labs, state_directory
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
@@ -38,15 +40,24 @@ def private_namespace() -> tuple[str, ...]:
     return ("unshare", "--user", "--net", "--mount", "--map-current-user", "--keep-caps", "--")
 
 
-def gather(out: Path, clients: Iterable[Program], *, sample_s: float = 1.0) -> Facts:
-    """All facts; `clients` are the download programs to look for.
+def gather(
+    out: Path, clients: Iterable[Program], *, ceilings: Mapping[str, str | None], sample_s: float = 1.0
+) -> Facts:
+    """All facts.
 
     Takes about twice `sample_s`: it times wake-ups and watches the CPU's steal time.
+
+    Args:
+        out: where a campaign's results are to go.
+        clients: the download programs to look for.
+        ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
     """
     before = host_environment.cpu_times()
     names = (*PACKAGES, *OUR_BINARIES)
     with ThreadPoolExecutor(max_workers=4) as pool:
         versions = pool.map(_version, names)
+        kinds = {name: kind for name, kind in KINDS.items() if kind.version is not None}
+        found = pool.map(_server, kinds.values())
         probes = [
             pool.submit(try_privately, ("true",)),
             pool.submit(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun")),
@@ -56,6 +67,7 @@ def gather(out: Path, clients: Iterable[Program], *, sample_s: float = 1.0) -> F
         ]
         namespaces, tun, nat, capture, cubic = (probe.result() for probe in probes)
         programs = dict(zip(names, versions, strict=True))
+        servers = dict(zip(kinds, found, strict=True))
     wakeups = cpu.measure_wakeups(sample_s)
     after = host_environment.cpu_times()
     with cpu.keep_cpus_awake(find_pathem) as cpus_awake:
@@ -74,7 +86,9 @@ def gather(out: Path, clients: Iterable[Program], *, sample_s: float = 1.0) -> F
         trustme=_import("trustme"),
         cubic_by_route=cubic,
         programs=programs,
+        servers=servers,
         clients={client.name: client.missing() for client in clients},
+        ceilings=ceilings,
         available_congestion_controls=_words("net.ipv4.tcp_available_congestion_control"),
         allowed_congestion_controls=_words("net.ipv4.tcp_allowed_congestion_control"),
         default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),
@@ -158,6 +172,12 @@ def host_leftovers() -> tuple[str, ...]:
 def _version(name: str) -> str | None:
     path = process.find_program(name)
     return None if path is None else host_environment.version_of(name) or f"{path} (version unknown)"
+
+
+def _server(kind: ServerKind) -> ServerFound:
+    if (fault := kind.missing()) is not None or kind.version is None:
+        return ServerFound(fault=fault, version=None)
+    return ServerFound(fault=None, version=host_environment.first_line(kind.version()))
 
 
 def _import(name: str) -> str | None:

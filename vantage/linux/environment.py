@@ -10,6 +10,8 @@ import os
 import platform
 import shutil
 import ssl
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +44,9 @@ VERSION_OPTIONS: dict[str, tuple[str, ...]] = {
     "unshare": ("--version",),
     "setpriv": ("--version",),
     "sysctl": ("--version",),
-    "caddy": ("version",),
-    "nginx": ("-v",),
     "knotd": ("--version",),
     "openssl": ("version",),
     "pathem": ("--version",),
-    "h3serve": ("--version",),
 }
 """Program -> the argument that makes it print its version."""
 
@@ -119,6 +118,19 @@ def cpu_times() -> tuple[float, float]:
     return sum(numbers), numbers[7] if len(numbers) > 7 else 0.0
 
 
+def busy_share(sample_s: float) -> float:
+    """Share of the CPU time of all processors that was used or stolen in the next `sample_s`, 0 to 1."""
+    first, before = cpu_times()[0], _idle_s()
+    time.sleep(sample_s)
+    return 1 - (_idle_s() - before) / max(cpu_times()[0] - first, 1e-9)
+
+
+def _idle_s() -> float:
+    """Seconds of all processors without work, since boot (/proc/stat, fourth and fifth number)."""
+    words = (read("/proc/stat") or "cpu 0 0 0 0 0").splitlines()[0].split()[1:]
+    return sum(int(word) for word in words[3:5]) / os.sysconf("SC_CLK_TCK")
+
+
 def physical_interfaces() -> list[str]:
     """Interfaces with a device behind them (a NIC, a virtio port), not loopback, tunnels or pairs."""
     root = Path("/sys/class/net")
@@ -161,11 +173,16 @@ def module_parameters(folder: Path) -> dict[str, str]:
 
 def version_of(name: str) -> str | None:
     """First line of the program's version output; None if it cannot be run."""
-    path = process.find_program(name)
+    return first_line((name, *VERSION_OPTIONS[name]))
+
+
+def first_line(command: Sequence[str]) -> str | None:
+    """First line of what a program prints; None if it cannot be run, or fails."""
+    path = process.find_program(command[0])
     if path is None:
         return None
     try:
-        done = process.run((path, *VERSION_OPTIONS[name]), timeout_s=10)
+        done = process.run((path, *command[1:]), timeout_s=10)
     except (PlaceError, OSError):
         return None
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()

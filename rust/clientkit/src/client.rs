@@ -48,6 +48,13 @@ pub trait Client: Default {
     fn download(&self, request: &Request) -> Result<Record<Self::Facts>, Self::Error>;
 }
 
+/// What `--version` says of a build that is too slow to be measured: Upshift refuses it.
+pub const BUILD: &str = if cfg!(debug_assertions) {
+    ", debug build"
+} else {
+    ""
+};
+
 /// What a client's `main` does. The exit code is 0 whenever a document was printed: a failed download is a record, not
 /// an error. It is 2 for wrong use, with one sentence on standard error.
 #[must_use]
@@ -71,7 +78,7 @@ fn run<C: Client>(
     match arguments::parse(parser, environment, &mut client)? {
         Command::Help => Ok(arguments::help::<C>()),
         Command::Version => Ok(format!(
-            "{} {} ({} {})",
+            "{} {} ({} {}){BUILD}",
             C::PROGRAM,
             C::VERSION,
             C::NAME,
@@ -157,7 +164,12 @@ pub(crate) mod tests {
         ] {
             assert!(help.contains(part), "{part} in {help}");
         }
-        assert_eq!(said("-V").unwrap(), "echo 1.2 (echoes 3.4)");
+        let build = if cfg!(debug_assertions) {
+            ", debug build"
+        } else {
+            ""
+        };
+        assert_eq!(said("-V").unwrap(), format!("echo 1.2 (echoes 3.4){build}"));
     }
 
     #[test]

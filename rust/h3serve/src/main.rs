@@ -26,6 +26,13 @@ use crate::settings::SettingsError;
 use crate::socket::Socket;
 use crate::tls::CertificateError;
 
+/// What `--version` says of a build that is too slow to be measured against: Upshift refuses it.
+const BUILD: &str = if cfg!(debug_assertions) {
+    ", debug build"
+} else {
+    ""
+};
+
 /// Why it does not serve.
 #[derive(Debug, Error)]
 enum ServeError {
@@ -51,7 +58,10 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Command::Version) => {
-            println!("h3serve {} (quiche 0.30.0)", env!("CARGO_PKG_VERSION"));
+            println!(
+                "h3serve {} (quiche 0.30.0){BUILD}",
+                env!("CARGO_PKG_VERSION")
+            );
             return ExitCode::SUCCESS;
         }
         Err(error) => {

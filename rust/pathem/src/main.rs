@@ -18,12 +18,19 @@ use thiserror::Error;
 /// Most indices that `--selftest-loss` computes.
 const MAX_SELFTEST: u64 = 100_000_000;
 
+/// A debug build says so: Upshift refuses it, as it forwards packets late.
+const VERSION: &str = if cfg!(debug_assertions) {
+    concat!(env!("CARGO_PKG_VERSION"), ", debug build")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 /// Upshift path emulator: one process that emulates the network between lab namespaces.
 ///
 /// Exit codes: 0 stopped by a signal or the control peer, 1 system error, 2 usage or
 /// configuration error.
 #[derive(Parser)]
-#[command(version)]
+#[command(version = VERSION)]
 struct Arguments {
     /// Configuration, JSON, schema 1 (docs/design/pathem.md)
     #[arg(long, value_name = "FILE", required_unless_present_any = ["selftest_loss", "spin"])]

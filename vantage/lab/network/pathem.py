@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift.errors import LabError
+from upshift.system.builds import refuse_debug_build
 from vantage.lab.addresses import Addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
 from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
@@ -33,16 +34,18 @@ LET_CPUS_SLEEP = "--let-cpus-sleep"
 def find_pathem() -> str:
     """Path of the emulator: `$UPSHIFT_PATHEM`, next to our interpreter (where its wheel installs it), or on PATH.
 
-    Raises LabError if it is not found.
+    Raises LabError if it is not found, or is a debug build.
     """
-    if given := os.environ.get("UPSHIFT_PATHEM"):
-        return given
     beside = Path(sys.executable).parent / "pathem"
-    found = str(beside) if beside.is_file() else shutil.which("pathem")
+    installed = str(beside) if beside.is_file() else shutil.which("pathem")
+    found = os.environ.get("UPSHIFT_PATHEM") or installed
     if found is None:
         raise LabError(
             "the path emulator pathem is not installed", remedy="run: make setup (or: pip install upshift[lab])"
         )
+    if (fault := refuse_debug_build("the path emulator pathem", found)) is not None:
+        what, _, remedy = fault.rpartition("; ")
+        raise LabError(what, remedy=remedy)
     return found
 
 

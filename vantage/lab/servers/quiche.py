@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift.files.store import write_json
+from upshift.system.builds import refuse_debug_build
 from upshift.system.process import find_program
 from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
@@ -25,7 +26,10 @@ _INITIAL_WINDOW_PACKETS = 10
 
 
 def _missing() -> str | None:
-    return None if find_program("h3serve") else "the QUIC server h3serve is not installed; run: make setup"
+    path = find_program("h3serve")
+    if path is None:
+        return "the QUIC server h3serve is not installed; run: make setup"
+    return refuse_debug_build("the QUIC server h3serve", path)
 
 
 def _version() -> tuple[str, ...]:

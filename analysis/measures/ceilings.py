@@ -1,0 +1,61 @@
+"""Whether the client may have been the limit of a download, by the calibration that was stored with it. Pure.
+
+`environment.json` has, per vantage point, `client_ceilings`: what `upshift doctor --calibrate` measured there, and why
+a ceiling was stale when the campaign ran (docs/design/host.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from upshift.domain import Download, Outcome
+
+CEILING_SHARE = 0.7
+"""Share of its client's ceiling above which a download is flagged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What is known of one client at one vantage point."""
+
+    mbit_s: float | None
+    """Highest rate of body bytes; None where it is not known."""
+    fault: str | None = None
+    """Why it is not known."""
+
+
+NOT_CALIBRATED = Ceiling(mbit_s=None, fault="not calibrated")
+
+
+def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str) -> Ceiling:
+    """The ceiling of a client, out of `environment.json`; whatever the file lacks makes it unknown."""
+    entry: Any = environment
+    for name in ("vantage_points", vantage, "client_ceilings", "clients", client):
+        entry = entry.get(name) if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping):
+        return NOT_CALIBRATED
+    rate, stale = entry.get("ceiling_mbit_s"), entry.get("stale")
+    if stale:
+        changes = stale if isinstance(stale, list) else [stale]
+        return Ceiling(mbit_s=None, fault=f"stale: {', '.join(map(str, changes))}")
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0:
+        return Ceiling(mbit_s=None, fault=str(entry.get("fault") or NOT_CALIBRATED.fault))
+    return Ceiling(mbit_s=float(rate))
+
+
+def delivery_rate(download: Download) -> float | None:
+    """Body bits over the time from the first to the last body byte [Mbit/s], as ceilings are measured."""
+    first, last = download.first_byte_s, download.last_byte_s
+    if first is None or last is None or last <= first:
+        return None
+    return download.body_bytes * 8 / (last - first) / 1e6
+
+
+def near_ceiling(download: Download, known: Ceiling) -> bool | None:
+    """Whether it was faster than `CEILING_SHARE` of its client's ceiling; None where it failed, or nothing tells."""
+    rate = delivery_rate(download)
+    if download.outcome == Outcome.FAILED or rate is None or known.mbit_s is None:
+        return None
+    return rate > CEILING_SHARE * known.mbit_s

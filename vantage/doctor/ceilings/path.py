@@ -1,0 +1,108 @@
+"""The path of a calibration: a veth pair between the private namespace that we are in and a second one, the server's.
+
+Segmentation, GRO and checksum offloads are off at both ends, as in a campaign's namespace (docs/design/host.md): the
+client gets single packets, which cost it more than merged ones. A token bucket (tc-tbf(8)) at the server's end limits
+the rate. There is no route out of either namespace.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from upshift.errors import PlaceError
+from upshift.system import process
+from vantage.linux.offloads import features, set_features, wire_features
+
+PREFIX = "198.19.255.0/30"
+SERVER_ADDRESS, CLIENT_ADDRESS = "198.19.255.1", "198.19.255.2"
+_SERVER_END, _CLIENT_END = "ups-server", "ups-client"
+
+_BURST_S = 0.001
+"""The token bucket holds what the rate lets through in this time: shorter bursts ask for more timers than there are."""
+_SMALLEST_BURST_BYTES = 32_000
+_QUEUE_S = 0.05
+_SMALLEST_QUEUE_BYTES = 256_000
+_READY_S = 5.0
+
+
+class Pair:
+    """Two connected namespaces, for the time of the block. Call it in a private network namespace only.
+
+    Raises PlaceError where the kernel refuses.
+    """
+
+    def __enter__(self) -> Pair:
+        self._stack = ExitStack()
+        try:
+            # The second namespace lives as long as this program, which waits for the end of its input.
+            self._holder = self._stack.enter_context(process.start(("unshare", "--net", "--", "cat"), stdin=True))
+            self._wait_for_namespace()
+            self._connect()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def server_prefix(self) -> tuple[str, ...]:
+        """What stands before a command that is to run in the server's namespace."""
+        return ("nsenter", f"--net=/proc/{self._holder.pid}/ns/net", "--")
+
+    def limit(self, mbit_s: float | None) -> None:
+        """Lets so much through towards the client, everything for None.
+
+        Raises PlaceError where the kernel has no token bucket.
+        """
+        tc = (*self.server_prefix, "tc", "qdisc")
+        process.run((*tc, "del", "dev", _SERVER_END, "root"))  # there may be none
+        if mbit_s is None:
+            return
+        bytes_per_s = mbit_s * 1e6 / 8
+        burst = max(_SMALLEST_BURST_BYTES, round(bytes_per_s * _BURST_S))
+        queue = burst + max(_SMALLEST_QUEUE_BYTES, round(bytes_per_s * _QUEUE_S))
+        bucket = ("rate", f"{round(mbit_s * 1e6)}bit", "burst", str(burst), "limit", str(queue))
+        process.run((*tc, "add", "dev", _SERVER_END, "root", "tbf", *bucket)).check(doing="limiting the rate")
+
+    def _wait_for_namespace(self) -> None:
+        ours, deadline = Path("/proc/self/ns/net").readlink(), time.monotonic() + _READY_S
+        while time.monotonic() < deadline and self._holder.returncode is None:
+            if Path(f"/proc/{self._holder.pid}/ns/net").readlink() != ours:
+                return
+            time.sleep(0.005)
+        raise PlaceError("a second network namespace cannot be created")
+
+    def _connect(self) -> None:
+        self._batch(f"link add {_CLIENT_END} mtu 1500 type veth peer name {_SERVER_END} mtu 1500")
+        for end in (_CLIENT_END, _SERVER_END):
+            set_features(end, wire_features(features(end)))
+        self._batch(
+            f"link set {_SERVER_END} netns {self._holder.pid}",
+            f"address add {CLIENT_ADDRESS}/30 dev {_CLIENT_END}",
+            f"link set {_CLIENT_END} up",
+        )
+        lines = ("link set lo up", f"address add {SERVER_ADDRESS}/30 dev {_SERVER_END}", f"link set {_SERVER_END} up")
+        self._batch(*lines, prefix=self.server_prefix)
+
+    @staticmethod
+    def _batch(*lines: str, prefix: tuple[str, ...] = ()) -> None:
+        text = "\n".join(lines) + "\n"
+        process.run((*prefix, "ip", "-batch", "-"), stdin=text).check(doing="connecting two namespaces")
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process, all threads that live [s]; /proc/PID/task/*/schedstat, first number [ns]."""
+    spent = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            spent += int(path.read_text(encoding="ascii").split()[0])
+        except FileNotFoundError:  # the thread has ended
+            continue
+    return spent / 1e9
