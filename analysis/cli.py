@@ -72,7 +72,7 @@ OnlyHits = Annotated[
     typer.Option(
         "--only-hits",
         help="Keep only measurement runs in which every download after the warm-up came from the edge's cache, as its "
-        "response headers tell.",
+        "response headers show.",
     ),
 ]
 UnlimitedOnly = Annotated[

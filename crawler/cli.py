@@ -32,7 +32,7 @@ def crawl(
     limit: arguments.Limit = None,
     workers: Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")] = 200,
     rate: Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")] = 2.0,
-    per_address: Annotated[int, typer.Option(min=1, max=8, help="Requests under way per server address.")] = 1,
+    per_address: Annotated[int, typer.Option(min=1, max=8, help="Concurrent requests per server address.")] = 1,
     timeout: Annotated[float, typer.Option(min=0.1, help="Longest request [s].")] = 15.0,
     block_list: arguments.BlockLists = None,
     opt_out: arguments.OptOut = None,

@@ -1,6 +1,6 @@
-"""Pages that come in place of the file: bot checks and refusals of a CDN. Pure; reads foreign header fields.
+"""Pages served instead of the file: bot checks and blocks of a CDN. Pure; reads untrusted header fields.
 
-Only what a vendor documents counts, and only where the CDN itself must have answered: an origin's own 403 stays
+Only documented behaviour of a vendor counts, and only if the CDN itself must have answered: an origin's own 403 stays
 `http_status`. Sources: Cloudflare's "Detect a Challenge Page response", "Error page types" (blocks are 403, rate limits
 429) and "Cloudflare cache responses" (a blocked request never reaches the cache, so it has no cache status); Amazon's
 "CAPTCHA and Challenge action behavior" and "How do I troubleshoot 403 errors from CloudFront?" (`Server: CloudFront`);
@@ -19,22 +19,22 @@ _CHALLENGES: Mapping[str, frozenset[str]] = {
     "cf-mitigated": frozenset({"challenge"}),
     "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
 }
-"""Field -> its values that say: a bot check came, whatever the status."""
+"""Field -> values that mark a bot check, regardless of the status."""
 
 _BLOCKING = frozenset({403, 429})
-"""A 503 is not here: it may come from an edge whose origin is down."""
+"""Without 503: it may come from an edge whose origin is down."""
 
 _EDGES = frozenset({"akamaighost", "cloudfront"})
-"""Values of Server that only responses have which the edge made itself."""
+"""Values of Server in responses that the edge itself made."""
 
 _MEDIA_TYPES = mimetypes.MimeTypes()
-"""Python's own table, without the host's."""
+"""Python's media types, without the host's."""
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 
 
 def page_of_edge(status: int | None, headers: Mapping[str, str]) -> tuple[Failure, str] | None:
-    """Which page of a CDN a response is, and what tells so; None for any other.
+    """The kind of a CDN's page, and the reason; None for any other response.
 
     Args:
         headers: names in lower case.
@@ -54,14 +54,14 @@ def page_of_edge(status: int | None, headers: Mapping[str, str]) -> tuple[Failur
 def html_in_place_of(
     url: str, *, size_bytes: int | None, size_is_lower_bound: bool, content_type: str | None, body_bytes: int
 ) -> str | None:
-    """Why a response with status 200 is an HTML page and not the file that was asked for; None if it may be the file.
+    """Why a response with status 200 is an HTML page and not the requested file; None if it may be the file.
 
-    Two things have to tell so: the URL's ending names another media type, and the length is not that of the file. A
-    server that calls a video HTML has the right length, a file without an ending could be a page.
+    Two conditions: the URL's extension means another media type, and the length is not that of the file. A server that
+    labels a video as HTML has the right length, and a file without an extension could be a page.
 
     Args:
-        size_bytes: what is known of the file's size, from the crawl.
-        body_bytes: of a whole body.
+        size_bytes: the file's size, from the crawl.
+        body_bytes: of a complete body.
     """
     given = (content_type or "").partition(";")[0].strip().lower()
     if given not in _HTML or size_bytes is None:
@@ -72,4 +72,4 @@ def html_in_place_of(
     if body_bytes == size_bytes or (size_is_lower_bound and body_bytes > size_bytes):
         return None
     least = "at least " if size_is_lower_bound else ""
-    return f"{body_bytes} bytes of {given} in place of {least}{size_bytes} bytes of {wanted}"
+    return f"{body_bytes} bytes of {given} instead of {least}{size_bytes} bytes of {wanted}"

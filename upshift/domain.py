@@ -113,8 +113,8 @@ class HostDisturbance(StrEnum):
 class TreatmentReason(StrEnum):
     """Why a treatment is disproved or unproven. The vocabulary is closed, like `Failure`.
 
-    From the client alone a server that refuses and a path that strips are the same; which of the two it was needs an
-    account of the server's end (`Download.server_end`), which the lab has.
+    At the client alone, a server that refuses and a path that strips cannot be distinguished. That needs data from the
+    server's end (`Download.server_end`), which the lab records.
     """
 
     WRONG_OFFER = "wrong_offer"
@@ -124,9 +124,9 @@ class TreatmentReason(StrEnum):
     FELL_BACK = "fell_back"
     """The client's kernel retransmitted its SYN without ECN (tcp_ecn_fallback)."""
     REFUSED_OR_STRIPPED = "refused_or_stripped"
-    """The SYN-ACK lacks the option: the server refused it, or the path removed it. Nothing tells which."""
+    """The SYN-ACK lacks the option: the server refused it, or the path removed it; it is unknown which."""
     SERVER_REFUSED = "server_refused"
-    """The server received the request and did not agree; or it agreed to ECN and sent no packets with ECT."""
+    """The server received the request and did not accept it; or it accepted ECN and sent no packets with ECT."""
     STRIPPED = "stripped"
     """The path removed the option from the SYN or from the SYN-ACK."""
     REWRITTEN = "rewritten"
@@ -149,7 +149,7 @@ class Refutation:
 
     reason: TreatmentReason
     detail: str
-    """One clause for a person, with the numbers."""
+    """One clause of text, with the numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +165,14 @@ class Dose:
 
 
 class CacheState(StrEnum):
-    """Whether a response came out of the edge's cache, as its header fields tell. The vocabulary is closed."""
+    """Whether a response came from the edge's cache, by its header fields. The vocabulary is closed."""
 
     HIT = "hit"
-    """The edge answered from its cache and asked nobody."""
+    """The edge answered from its cache, without contacting another server."""
     MISS = "miss"
     """The edge asked another server first: it did not have the file, may not keep it, or had to validate it."""
     UNKNOWN = "unknown"
-    """No header field tells."""
+    """No header field shows it."""
 
 
 class IdentityFlag(StrEnum):
@@ -339,30 +339,30 @@ class Handshake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcnDelivery:
-    """What became of the ECN field (RFC 3168, section 5) of the server's packets. All counts are packets."""
+    """Delivery of the ECN field (RFC 3168, section 5) of the server's packets. All counts are packets."""
 
     data: int
     """Data packets of the server that arrived."""
     marked: int
-    """Those of them with ECT(0), ECT(1) or CE."""
+    """Data packets that arrived with ECT(0), ECT(1) or CE."""
     ce: int
     """Packets of the server that arrived with CE."""
     sent_marked: int | None = None
-    """Packets that left the server with ECT or CE; None without an account of the server's end."""
+    """Packets that left the server with ECT or CE; None without data from the server's end."""
     ce_set: int | None = None
     """Packets that the path marked CE; likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """What is known of a TCP connection: what factors judge."""
+    """The data of a TCP connection that factors check."""
 
     client: Handshake
     """As the client sent and received it."""
     server: Handshake | None = None
-    """As the server received and sent it; None without an account of the server's end."""
+    """As the server received and sent it; None without data from the server's end."""
     ecn: EcnDelivery | None = None
-    """None where the capture does not have everything."""
+    """None if the capture is incomplete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +391,7 @@ class Download:
     transport: str
     """One of `Transport`."""
     levels: str
-    """The levels asked for, as JSON: factor -> level, defaults included."""
+    """The requested levels, as JSON: factor -> level, defaults included."""
     position: int
     """Position within the measurement run, from 1; warm-ups come first, the last of them at 0."""
     attempts: int
@@ -399,8 +399,8 @@ class Download:
     started_at: float
     """When the client sent its first packet (SYN, Initial). All other times of the download count from here."""
     setup_s: float | None
-    """From the call of the client to its first packet: start of the program, arguments, certificates. No other time has
-    a part of it. None where no packet was sent."""
+    """Time from the call of the client to its first packet: start of the program, arguments, certificates. It is not
+    part of any other time. None if no packet was sent."""
     outcome: str
     """One of `Outcome`."""
     failure: str | None
@@ -450,7 +450,7 @@ class Download:
     """The part of `client_cpu_s` up to the moment when the outcome was known: the last body byte of an ok download."""
     run_delay_s: float | None
     """Time in which that thread was ready to run and waited for a CPU (schedstat), from the first packet to the same
-    moment. None: the kernel does not say."""
+    moment. None: the kernel does not report it."""
     socket_drops: int | None
     """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
     client_version: str | None
@@ -480,7 +480,7 @@ class Download:
     lab_marked: int | None
     """Packets that the emulator marked CE (lab only)."""
     server_end: str | None = None
-    """What the server's end of the path saw of this connection, as JSON (lab only): the SYN as it arrived there, the
+    """Data from the server's end of the path, as JSON (lab only): the SYN as it arrived there, the
     SYN-ACK as it left, and ECN fields as they left and as they were marked on the way."""
     void_reason: str | None = None
     """One of `VoidReason` if the measurement run was still void in the last attempt; else None."""
@@ -497,17 +497,17 @@ class Download:
     treatment_detail: str | None = None
     """Why `treatment_ok` is not true, as a sentence."""
     prefix: str | None = None
-    """The announced prefix of the address that the target had when it was mapped."""
+    """The announced prefix of the target's address at the time of mapping."""
     cache_state: str | None = None
-    """One of `CacheState`; None if no response came."""
+    """One of `CacheState`; None without a response."""
     edge: str | None = None
-    """The edge location or proxy that answered, as its header fields name it."""
+    """The edge location or proxy that answered, from the header fields."""
     age_s: int | None = None
-    """Time that the response had been in caches, by its Age (RFC 9111, section 5.1)."""
+    """Time that the response was stored in caches, by its Age (RFC 9111, section 5.1)."""
     etag: str | None = None
     """The response's entity tag (RFC 9110, section 8.8.3)."""
     identity_flags: str | None = None
-    """The `IdentityFlag`s of the download, as a JSON list; None for a warm-up, and if no response came."""
+    """The `IdentityFlag`s of the download, as a JSON list; None for a warm-up, and without a response."""
     identity_detail: str | None = None
     """What differs, as text."""
     engine: str | None = None
@@ -515,7 +515,7 @@ class Download:
 
     @property
     def is_warmup(self) -> bool:
-        """Whether it only warmed caches: it has no place in figures and in most tables."""
+        """Whether it only warmed caches; left out of figures and most tables."""
         return self.position <= 0
 
     @property

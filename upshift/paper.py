@@ -18,7 +18,7 @@ _OFF = {"ecn": "off", "sack": "off", "window_scaling": "off"}
 _ON = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
 WARMUP = Configuration(name="warmup", client="requests", levels=_OFF)
-"""The first download of every measurement run: it fills caches, and has a place in rows of the role *cache* only."""
+"""The first download of every measurement run: it fills caches, and is only in rows of the role *cache*."""
 
 WARMUP_QUIC = "warmup-quic"
 """Name of the second download, in campaigns with QUIC: by their first QUIC client, as an edge may have other caches (or

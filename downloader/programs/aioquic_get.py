@@ -1,8 +1,8 @@
 """One HTTP/3 download over QUIC by aioquic, to a forced address: arguments in, one JSON document out.
 
-aioquic's protocol engine has no I/O of its own, so this is a plain loop around a connected UDP socket: take all
-datagrams that wait, let the engine answer once, sleep until the next datagram or timer. It saves asyncio's work per
-datagram, which matters because this client is limited by its processor time. No qlog is written while time is taken.
+aioquic's protocol engine does no I/O, so this is a plain loop around a connected UDP socket: read all waiting
+datagrams, let the engine answer once, sleep until the next datagram or timer. Without asyncio's overhead per datagram,
+as this client is CPU-bound. No qlog is written during the download.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.clients._windows`."""
 
 RECEIVE_BUFFER_BYTES = 1 << 24
-"""Asked of the socket; the kernel grants at most net.core.rmem_max. The same as h3get asks."""
+"""Requested receive buffer [bytes], as by h3get; the kernel grants at most net.core.rmem_max."""
 
 _NO_COMMON_VERSION = "Could not find a common protocol version"
-"""What aioquic says when a server's version negotiation (RFC 9000, section 6) leaves nothing."""
+"""aioquic's message when no version is left after version negotiation (RFC 9000, section 6)."""
 
 _DATAGRAMS_PER_TURN = 64
-"""Most datagrams that are taken before the engine may answer: acknowledgements must not wait for a long burst."""
+"""Most datagrams that are read before the engine may answer: acknowledgements must not wait for a long burst."""
 
 
 def _parameters(data: bytes | None) -> dict[str, Any] | None:
-    """The transport parameters that bear on speed: RFC 9000, section 18.2, times in ms, sizes in bytes."""
+    """The transport parameters that affect speed: RFC 9000, section 18.2, times in ms, sizes in bytes."""
     if data is None:
         return None
     try:
         parsed = vars(pull_quic_transport_parameters(Buffer(data=data)))
-    except ValueError:  # the connection failed by them, and the document says so
+    except ValueError:  # they made the connection fail, which the document reports
         return None
     return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
 
 
 class _Http3(H3Connection):
-    """aioquic's HTTP/3, which leaves it to us to compare a body with its announced length.
+    """aioquic's HTTP/3 without its check of the announced length, which this program makes itself.
 
-    Where they differ, aioquic drops what came with the last bytes, and calls it a broken message.
+    If the lengths differ, aioquic drops the last bytes, and reports a malformed message.
     """
 
     def _check_content_length(self, stream: H3Stream) -> None:
@@ -76,7 +76,7 @@ class _Http3(H3Connection):
 
 
 class _Connection(RememberingConnection):
-    """Verifies the server with certificates that are loaded already; aioquic reads its file within the handshake."""
+    """Verifies the server with certificates that are already loaded; aioquic reads its file during the handshake."""
 
     def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:
         self._trusted = trusted
@@ -160,13 +160,13 @@ class _Download:
                 self._check_closed()
             self._send()
         self.quic.close(error_code=ErrorCode.H3_NO_ERROR)
-        with contextlib.suppress(OSError):  # the result is known; a good-bye that cannot be sent changes nothing
+        with contextlib.suppress(OSError):  # the result is known; an error while closing does not matter
             self._send()
 
     def _wait(self, timeout_s: float) -> None:
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
-        # Rounded up: poll counts whole milliseconds, and a timer that fires too early spins.
+        # Rounded up: poll has a resolution of 1 ms, and a timer that fires too early would spin.
         poll.poll(int(timeout_s * 1000) + 1)
 
     def _take(self, address: Any) -> None:
@@ -180,7 +180,7 @@ class _Download:
 
     def _send(self) -> None:
         for data, _ in self.quic.datagrams_to_send(now=time.monotonic()):
-            # A full send buffer loses the datagram, as any path may; QUIC sends its content again.
+            # A full send buffer drops the datagram, as any path may; QUIC retransmits its content.
             with contextlib.suppress(BlockingIOError):
                 self.sock.send(data)
 
@@ -260,7 +260,7 @@ class _Download:
 
 
 def _closed_here(code: int, frame_type: int | None, reason: str) -> tuple[Failure, str]:
-    """Cause and detail where we closed because of what the peer sent."""
+    """Cause and detail if we closed because of what the peer sent."""
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
         alert = code - CRYPTO_ERROR
         failure = Failure.TLS_CERTIFICATE if alert in CERTIFICATE_ALERTS else Failure.TLS_ERROR
@@ -269,7 +269,7 @@ def _closed_here(code: int, frame_type: int | None, reason: str) -> tuple[Failur
 
 
 def _closed_there(code: int, by_application: bool, reason: str, established: bool) -> tuple[Failure, str]:
-    """Cause and detail where the peer closed before the body was complete."""
+    """Cause and detail if the peer closed before the body was complete."""
     shown = f"the peer closed the connection: {'HTTP/3' if by_application else 'QUIC'} error {code:#x} {reason}"
     if not by_application and CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
         return Failure.TLS_ERROR, shown
@@ -292,7 +292,7 @@ def _configuration(options: Options, max_data: int, max_stream_data: int) -> Qui
     return QuicConfiguration(
         alpn_protocols=H3_ALPN,
         is_client=True,
-        idle_timeout=options.budget_s + 5,  # the budget decides, not the idle timer
+        idle_timeout=options.budget_s + 5,  # the budget applies, not the idle timeout
         max_data=max_data,
         max_stream_data=max_stream_data,
         server_name=options.host,
@@ -315,7 +315,7 @@ _SO_MEMINFO, _DROPS = 55, 8
 
 
 def _facts(download: _Download) -> dict[str, Any]:
-    """The connection's own account, shaped like h3get's."""
+    """The connection's data, in the same form as h3get's."""
     quic = download.quic
     return {
         "version": f"{quic._version:#010x}" if quic._version else None,
@@ -333,7 +333,7 @@ def _facts(download: _Download) -> dict[str, Any]:
 
 
 def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data: int = WINDOW_BYTES) -> Document:
-    """One download; whatever happens is in the document. Raises WrongUseError for certificates that cannot be read."""
+    """One download; errors are part of the document. Raises WrongUseError for certificates that cannot be read."""
     document = Document("aioquic", "aioquic", options)
     if document.refused():
         return document
@@ -356,7 +356,7 @@ def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data:
         except Exception as error:
             document.fail(Failure.UNKNOWN, f"{type(error).__name__}: {error}")
         if values["connect_s"] is not None:
-            values["tls_version"] = "TLSv1.3"  # RFC 9001, section 4.2: nothing older
+            values["tls_version"] = "TLSv1.3"  # RFC 9001, section 4.2: no older version
             suite = state.quic.tls.key_schedule
             values["tls_cipher"] = f"TLS_{suite.cipher_suite.name}" if suite is not None else None
         with contextlib.suppress(OSError, struct.error):

@@ -1,4 +1,4 @@
-"""The hash of a body, computed where it costs the download nothing: after it, or beside it."""
+"""The hash of a body, computed without slowing the download: after it, or in a second thread."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import queue
 import threading
 
 KEPT_BYTES = 64 << 20
-"""A body up to this size is kept and hashed when all is over; a longer one by a second thread meanwhile."""
+"""A body up to this size is kept and hashed after the download; a longer one by a second thread meanwhile."""
 
 BLOCK_BYTES = 1 << 20
-"""What the second thread gets at a time. `hashlib` lets go of the interpreter lock while it hashes, so that the thread
-that downloads waits for it only between blocks."""
+"""Block size of the second thread. `hashlib` releases the interpreter lock while it hashes, so that the downloading
+thread waits for it only between blocks."""
 
 QUEUED_BLOCKS = 16
-"""Most blocks that wait for the second thread. With those that were kept, this bounds the memory."""
+"""Most blocks queued for the second thread. With the kept ones, this bounds the memory."""
 
 _Block = list[bytes]
 
@@ -32,7 +32,7 @@ class Body:
         self._thread: threading.Thread | None = None
 
     def add(self, data: bytes) -> None:
-        """Takes in bytes. Waits where the second thread is far behind."""
+        """Takes in bytes. Waits if the second thread is far behind."""
         self._block.append(data)
         self._block_bytes += len(data)
         if self._block_bytes >= BLOCK_BYTES:
@@ -40,7 +40,7 @@ class Body:
             self._block, self._block_bytes = [], 0
 
     def sha256(self) -> str:
-        """The hash, in hexadecimal. To be asked for once, when nothing is timed any more."""
+        """The hash, in hexadecimal. Call it once, after the timing has ended."""
         if self._thread is None:
             self._hash_kept()
         else:
@@ -70,5 +70,5 @@ class Body:
             self._hash(self._kept.pop())  # its memory is free again before the next one is hashed
 
     def _hash(self, block: _Block) -> None:
-        # Joined, as hashlib keeps the interpreter lock for pieces under 2 KiB, which are all that QUIC brings.
+        # Joined, as hashlib keeps the interpreter lock for pieces under 2 KiB, as those of QUIC.
         self._digest.update(b"".join(block))

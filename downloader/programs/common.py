@@ -30,7 +30,7 @@ KEPT_HEADERS = frozenset(
     | {"content-encoding", "etag", "last-modified", "x-amz-cf-pop", "cf-ray", "x-amzn-waf-action"}
     | {"x-cache-status", "server-timing"}
 )
-"""Response headers worth keeping: who answered, from which cache, and whether the object is the same. Every client
+"""Response headers that are kept: they identify the server, the cache, and the object. Every client
 keeps the same ones (rust/clientkit/src/response.rs)."""
 
 _UNKNOWN_AT_FIRST = (
@@ -47,7 +47,7 @@ _RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 
 class WrongUseError(Exception):
-    """Arguments that no download can be made of; exit code 2."""
+    """Wrong arguments; exit code 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,23 +111,23 @@ def options_from(arguments: argparse.Namespace) -> Options:
 
 
 def no_certificates(options: Options) -> WrongUseError:
-    """What is wrong where a library cannot load the certificates; h3get has the same sentence."""
+    """The error if a library cannot load the certificates; h3get has the same sentence."""
     return WrongUseError(f"{scrub(options.ca)} is not a readable PEM file with CA certificates")
 
 
 class Document:
-    """The JSON document while it comes into being. Times count from `start`, right before the first packet.
+    """The JSON document during the download. Times count from `start`, right before the first packet.
 
-    It also decides what a fault is called: docs/design/downloader.md has the table that all clients keep.
+    It also chooses the cause of a failure; see the table for all clients in docs/design/downloader.md.
     """
 
-    def __init__(self, client: str, package: str, options: Options, *, shaken: str = "connect_s") -> None:
-        """`shaken`: the time that ends the whole handshake, TLS included."""
+    def __init__(self, client: str, package: str, options: Options, *, handshake: str = "connect_s") -> None:
+        """`handshake`: the field with the time of the complete handshake, TLS included."""
         self.options = options
-        self._shaken = shaken
+        self._handshake = handshake
         self._body = Body()
         self.is_over = False
-        """How it ended is said."""
+        """Whether the outcome is set."""
         self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
         try:
             package_version: str | None = version(package)
@@ -148,7 +148,7 @@ class Document:
             "client_cpu_s": None,
             "transfer_cpu_s": None,
             "run_delay_s": None,
-            "started_at": time.time(),  # of a download that sends no packet
+            "started_at": time.time(),  # for a download that sends no packet
         }
         self._usage: Usage | None = None
 
@@ -173,7 +173,7 @@ class Document:
         self.values[name] = round(self.elapsed_s, 6)
 
     def end(self, outcome: Outcome, failure: Failure | None = None, detail: str | None = None) -> None:
-        """Says how it ended."""
+        """Sets the outcome."""
         self.is_over = True
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
         if self._usage is not None and self.values["transfer_cpu_s"] is None:
@@ -182,11 +182,11 @@ class Document:
             self.values["run_delay_s"] = now.run_delay_since(self._usage)
 
     def fail(self, failure: Failure, detail: str | None = None) -> None:
-        """It failed, with this cause."""
+        """Sets the outcome to failed, with this cause."""
         self.end(Outcome.FAILED, failure, detail)
 
     def take_headers(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Takes over a final response's status and the few headers that are kept; fails where they end the download."""
+        """Takes a final response's status and the kept headers; fails if they end the download."""
         self.mark("headers_s")
         fields = [(name.lower(), value) for name, value in headers]
         lowered: dict[str, str] = {}
@@ -210,7 +210,7 @@ class Document:
         return None if status == http.HTTPStatus.OK else self.fail(Failure.HTTP_STATUS, f"status {status}")
 
     def take_body(self, data: bytes) -> None:
-        """Takes in bytes of the body; those beyond the byte budget are not counted. Ends the download where they do."""
+        """Takes in bytes of the body; those beyond the byte budget are not counted. Ends the download at the budget."""
         values, most = self.values, self.options.max_bytes
         kept = data if most is None else data[: most - values["body_bytes"]]
         if kept:
@@ -227,11 +227,11 @@ class Document:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every announced byte is here: then the body is complete, with or without the end of its stream."""
+        """Whether all announced bytes were received: the body is then complete, even without the end of its stream."""
         return self.values["http_status"] is not None and self.values["body_bytes"] == self.values["content_length"]
 
     def end_of_body(self) -> None:
-        """The end of the response came, or all announced bytes are here."""
+        """The response ended, or all announced bytes were received."""
         values = self.values
         got, length = values["body_bytes"], values["content_length"]
         if values["http_status"] is None:
@@ -243,15 +243,15 @@ class Document:
         return self.end(Outcome.OK)
 
     @property
-    def is_shaken(self) -> bool:
+    def is_handshake_done(self) -> bool:
         """Whether the handshake is complete, TLS included."""
-        return self.values[self._shaken] is not None
+        return self.values[self._handshake] is not None
 
     def spent(self) -> None:
-        """The time budget is spent: says whether data was still arriving."""
+        """The time budget is over: sets the outcome, by whether data was still arriving."""
         budget_s = self.options.budget_s
         latest_s = self.values["last_byte_s"] or self.values["headers_s"]
-        if not self.is_shaken:
+        if not self.is_handshake_done:
             self.fail(Failure.CONNECT_TIMEOUT, f"no handshake within {budget_s:g} s")
         elif latest_s is not None and latest_s >= budget_s / 2:
             self.end(Outcome.CENSORED, Failure.TIME_BUDGET, f"not complete within {budget_s:g} s")
@@ -260,7 +260,7 @@ class Document:
             self.end(Outcome.CENSORED, Failure.STALLED, f"{seen} within {budget_s:g} s")
 
     def refused(self) -> bool:
-        """Whether the address may not be contacted; then that is the result."""
+        """Whether the address may not be contacted; if so, sets that as the result."""
         try:
             check_address(self.options.address, self.options.allowed)
         except UpshiftError as error:
@@ -280,7 +280,7 @@ class Document:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what lies behind it: causes, contexts, and errors that libraries keep in arguments."""
+    """The error and its origins: causes, contexts, and errors that libraries keep in arguments."""
     queue, seen = [error], set()
     while queue:
         current = queue.pop(0)
@@ -293,14 +293,16 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def classify_os_error(error: OSError, *, connected: bool) -> Failure | None:
-    """The cause behind an error of the system or of TLS; None if it tells nothing. Specific before generic."""
+    """The cause of an error of the system or of TLS; None if unknown. Specific before generic."""
     match error:
         case ssl.SSLCertVerificationError():
             return Failure.TLS_CERTIFICATE
         case ssl.SSLError():
             return Failure.TLS_ERROR
         case TimeoutError():
-            return Failure.CONNECTION_RESET if connected else Failure.CONNECT_TIMEOUT  # the kernel gave up on it
+            return (
+                Failure.CONNECTION_RESET if connected else Failure.CONNECT_TIMEOUT
+            )  # the kernel gave up retransmitting
         case ConnectionRefusedError():
             return Failure.CONNECTION_RESET if connected else Failure.CONNECTION_REFUSED
         case ConnectionError():

@@ -1,4 +1,4 @@
-"""What a thread got of the processors: the time that it ran, and the time that it waited to run."""
+"""A thread's use of the processors: the time that it ran, and the time that it waited to run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Up to one moment, of the thread that asks. Other threads, such as one that hashes, do not count."""
+    """Up to one moment, of the calling thread. Other threads, such as one that hashes, do not count."""
 
     cpu_s: float
     """User and system time (CLOCK_THREAD_CPUTIME_ID)."""
     run_delay_s: float | None
-    """Time that it was ready to run and waited for a processor; None where the kernel does not tell."""
+    """Time that it was ready to run and waited for a processor; None if the kernel does not report it."""
 
     @classmethod
     def now(cls) -> Usage:

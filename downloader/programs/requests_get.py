@@ -1,7 +1,7 @@
 """One HTTPS download over TCP by requests, to a forced address: arguments in, one JSON document out.
 
 Certificate and SNI are those of the URL's host (forcediphttpsadapter). One new connection, HTTP/1.1, no redirects, no
-TLS resumption, no proxies from the environment. The body is hashed afterwards and thrown away.
+TLS resumption, no proxies from the environment. The body is hashed afterwards and discarded.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ CHUNK = 1 << 18
 """Most bytes of one read; a TLS record gives at most 2^14 at a time."""
 
 DRAIN_S = 2.0
-"""How long to wait, after the last byte, for the server's FIN, so that it is in the capture. Not part of any time."""
+"""Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
 
 class BudgetSpentError(BaseException):
-    """The time budget is over. No `Exception`, so that no library on the way takes it for an error of the network."""
+    """The time budget is over. Not an `Exception`, so that no library treats it as a network error."""
 
 
 class _Socket(ssl.SSLSocket):
-    """Tells a reset from an end of the stream: Python's ssl gives nothing for both (seen: 3.11 with OpenSSL 3.0).
+    """Distinguishes a reset from an end of the stream: Python's ssl returns no data for both (3.11 with OpenSSL 3.0).
 
-    Asking afterwards is too late, as OpenSSL answers an unexpected end with an alert, which then provokes a reset. So
-    the state is asked before each read that may sleep: after RST the kernel says POLLERR, after FIN it does not.
+    Checking afterwards is too late, as OpenSSL answers an unexpected end with an alert, which then causes a reset. So
+    the state is checked before each read that may sleep: after RST the kernel reports POLLERR, after FIN it does not.
     """
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:
@@ -75,7 +75,7 @@ class _Socket(ssl.SSLSocket):
 
 
 class _Response(http.client.HTTPResponse):
-    """Skips every interim response (RFC 9110, section 15.2); http.client skips 100 alone."""
+    """Skips every interim response (RFC 9110, section 15.2); http.client skips only 100."""
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]  # typeshed leaves it out
@@ -84,21 +84,21 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library ships no types
-    """A connection that starts the clock with its SYN, and tells when TCP and when TLS was ready."""
+    """A connection that starts the clock with its SYN, and records the end of TCP's and TLS's handshakes."""
 
     response_class = _Response
     document: Document
     observer: socket.socket | None = None
-    """A second handle on the connection, on which the kernel can be asked after the libraries have closed theirs."""
+    """A second handle of the connection, to query the kernel after the libraries have closed theirs."""
     kept: socket.socket | None = None
 
     def _new_conn(self) -> socket.socket:
-        # urllib3's own would do more between our clock and its SYN, and set TCP_NODELAY only as long as it likes to.
+        # urllib3's own does more between our clock and the SYN, and may not set TCP_NODELAY.
         values, goal = self.document.values, (self.dest_ip, self.port)
         sock = socket.socket(socket.AF_INET6 if ":" in self.dest_ip else socket.AF_INET)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Repeated, because an exception is lost when the alarm rings inside a destructor.
+            # Repeated, because an exception is lost if the signal arrives inside a destructor.
             signal.setitimer(signal.ITIMER_REAL, self.document.options.budget_s, 0.05)
             self.document.start()
             sock.connect(goal)
@@ -117,8 +117,8 @@ class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library
         sock, values = self.sock, self.document.values
         values["tls_version"], values["alpn"] = sock.version(), sock.selected_alpn_protocol()
         values["tls_cipher"] = (sock.cipher() or (None,))[0]
-        # http.client closes the socket with the response. One reference more keeps it open until we have looked for
-        # bytes behind the body.
+        # http.client closes the socket with the response. Another reference keeps it open until we have checked for
+        # bytes after the body.
         self.kept = sock
         self.keeper = sock.makefile("rb", buffering=0)
 
@@ -144,7 +144,7 @@ class _Manager(ForcedIPHTTPSPoolManager):  # type: ignore[misc]  # the library s
 
 
 class _Adapter(ForcedIPHTTPSAdapter):  # type: ignore[misc]  # the library ships no types
-    """Requests to one address, on connections that keep time."""
+    """Requests to one address, on connections that record times."""
 
     def __init__(self, document: Document, context: ssl.SSLContext) -> None:
         self.document, self.context = document, context
@@ -157,7 +157,7 @@ class _Adapter(ForcedIPHTTPSAdapter):  # type: ignore[misc]  # the library ships
         self.poolmanager.document, self.poolmanager.connections = self.document, self.connections
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:  # noqa: ARG002
-        """Names no certificates: the context has them, and urllib3 would load them anew within the handshake."""
+        """Sets no certificates: the context has them, and urllib3 would load them again during the handshake."""
         conn.cert_reqs = "CERT_REQUIRED"
 
 
@@ -174,7 +174,7 @@ def tls_context(options: Options) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def time_budget() -> Iterator[None]:
-    """Raises BudgetSpentError in the block when the alarm rings, even out of a blocking system call.
+    """Raises BudgetSpentError in the block at the alarm signal, even in a blocking system call.
 
     The alarm is set by `_Connection`, with the clock's start.
     """
@@ -192,7 +192,7 @@ def time_budget() -> Iterator[None]:
 
 def download(options: Options) -> Document:
     """One download; whatever happens is in the document. Raises WrongUseError for certificates that cannot be read."""
-    document = Document("requests", "requests", options, shaken="tls_s")
+    document = Document("requests", "requests", options, handshake="tls_s")
     if document.refused():
         return document
     adapter = _Adapter(document, tls_context(options))
@@ -203,7 +203,7 @@ def download(options: Options) -> Document:
         with time_budget():
             _get(session, document)
     except BudgetSpentError:
-        if document.values["outcome"] != Outcome.OK:  # it rang on the way out
+        if document.values["outcome"] != Outcome.OK:  # the signal arrived at the end
             document.spent()
     except Exception as error:
         document.fail(*classify(error, document))
@@ -219,7 +219,7 @@ def _get(session: requests.Session, document: Document) -> None:
     host = f"[{options.host}]" if ":" in options.host else options.host
     headers = {"User-Agent": options.user_agent, "Accept-Encoding": "identity", "Accept": "*/*"}
     # The server then ends the connection with the last byte. Otherwise it would wait for our FIN, and its TLS
-    # close_notify would be data that comes a round-trip after the body: the capture would tell another end than we.
+    # close_notify would be data one round trip after the body: the capture would end later than the client.
     headers["Connection"] = "close"
     response = session.get(
         f"https://{host}{port}{options.path}",
@@ -230,7 +230,7 @@ def _get(session: requests.Session, document: Document) -> None:
     values["http_version"] = {10: "1.0", 11: "1.1"}.get(response.raw.version, str(response.raw.version))
     document.take_headers(response.status_code, response.raw.headers.iteritems())
     while not document.is_over:
-        # With the last byte it is complete; waiting for the end of the connection is no part of the download.
+        # The body is complete; waiting for the end of the connection is not part of the download.
         if document.is_whole or not (data := response.raw.read1(CHUNK, decode_content=False)):
             document.end_of_body()
         else:
@@ -252,7 +252,7 @@ def classify(error: BaseException, document: Document) -> tuple[Failure, str]:
                 return Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake"
     for part in chain:
         failure = classify_os_error(part, connected=connected) if isinstance(part, OSError) else None
-        # requests' own exceptions are OSErrors without a number: what is behind them tells more.
+        # requests' own exceptions are OSErrors without a number: their origin has more information.
         if failure is not None:
             return failure, str(part)
     if any(isinstance(part, http.client.HTTPException | urllib3.exceptions.HTTPError) for part in chain) and connected:
@@ -261,11 +261,11 @@ def classify(error: BaseException, document: Document) -> tuple[Failure, str]:
 
 
 def _finish(connection: _Connection, document: Document) -> None:
-    """Reads TCP_INFO, says good-bye, waits for the server's FIN."""
+    """Reads TCP_INFO, closes, and waits for the server's FIN."""
     observer, sock = connection.observer, connection.kept
     if observer is None:
         return
-    with observer, contextlib.suppress(OSError, ValueError):  # the server may have closed in any way it likes by now
+    with observer, contextlib.suppress(OSError, ValueError):  # the server may have closed in any way by now
         document.values["tcp"] = tcp_info(observer)
         if document.values["outcome"] == Outcome.OK and sock is not None:
             if _more_than_asked(sock):
@@ -282,7 +282,7 @@ def _finish(connection: _Connection, document: Document) -> None:
 
 
 def _more_than_asked(sock: socket.socket) -> bool:
-    """Whether application data is waiting behind the body."""
+    """Whether application data follows the body."""
     sock.setblocking(False)
     try:
         return bool(sock.recv(1))
@@ -294,11 +294,11 @@ _TCP_INFO = struct.Struct("=8B24L4Q6L")
 """The first 160 bytes of struct tcp_info (include/uapi/linux/tcp.h), which have been the same since Linux 4.6."""
 
 _OPTION_BITS = ((1, "timestamps"), (2, "sack"), (4, "window_scaling"), (8, "ecn"), (16, "ecn_seen"))
-"""TCPI_OPT_*: what was negotiated, as the kernel itself says."""
+"""TCPI_OPT_*: the negotiated options, by the kernel."""
 
 
 def tcp_info(sock: socket.socket) -> dict[str, Any]:
-    """What the kernel knows of the connection at this moment, from the client's side."""
+    """The kernel's current data of the connection, from the client's side."""
     raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
     facts = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))
     options, scales, numbers, later = facts[5], facts[6], facts[8:32], facts[36:]

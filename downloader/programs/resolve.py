@@ -1,4 +1,4 @@
-"""One fresh DNS look-up by dnspython, without any cache of ours: arguments in, one JSON document out."""
+"""One uncached DNS look-up by dnspython: arguments in, one JSON document out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
 def resolve(
     name: str, *, family: str, nameservers: Sequence[str], timeout_s: float, allowed: Sequence[IPNetwork]
 ) -> dict[str, Any]:
-    """Addresses of a name, with the chain of CNAMEs; a failure is a document too (`error` says why)."""
+    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (field `error`)."""
     document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": [], "nameserver": None}
     document |= {"dns_s": None, "error": None, "asked_at": time.time()}
     try:

@@ -1,4 +1,4 @@
-"""A warm interpreter: imports a program once, then forks a child per request, so that start-up costs nothing.
+"""A warm interpreter: imports a program once, then forks a child per request, to save the start-up time.
 
 Standard input: one JSON line per request, `{"argv": [...], "limit_s": 30.0}`. Standard output: the line
 `{"ready": true}` when the program is imported, then one line per request, in order,
@@ -6,7 +6,7 @@ Standard input: one JSON line per request, `{"argv": [...], "limit_s": 30.0}`. S
 None if it was killed because `limit_s` was over.
 
 The parent opens no connection, makes no event loop and no TLS context; each child makes its own. OpenSSL and Python's
-`random` seed themselves anew after a fork. A child dies with us (PR_SET_PDEATHSIG), and we die with our parent.
+`random` reseed themselves after a fork. A child is killed when we end (PR_SET_PDEATHSIG), and we when our parent ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Main = Callable[[Sequence[str]], int]
 
 
 def answer(main: Main, argv: Sequence[str], limit_s: float) -> dict[str, object]:
-    """Runs `main(argv)` in a forked child; its end and what it said."""
+    """Runs `main(argv)` in a forked child; returns how it ended, and its output."""
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     parent = os.getpid()

@@ -13,6 +13,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """One line, in which nothing ends the cell or begins HTML; what stands in backticks stays as it is."""
+    """One line, escaped so that it does not end the cell or begin HTML; text in backticks is not changed."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()).replace("|", "\\|"))
     return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)

@@ -104,12 +104,12 @@ def download(options, document):
 
 def main(argv):
     options = options_from(argument_parser("plain_get", "One download.").parse_args(argv))
-    document = Document("plain", "trustme", options, shaken="tls_s")
+    document = Document("plain", "trustme", options, handshake="tls_s")
     if not document.refused():
         try:
             download(options, document)
         except OSError as error:
-            document.fail(classify_os_error(error, connected=document.is_shaken) or Failure.UNKNOWN, str(error))
+            document.fail(classify_os_error(error, connected=document.is_handshake_done) or Failure.UNKNOWN, str(error))
     document.print()
     return 0
 

@@ -59,7 +59,7 @@ def names() -> None:
     sock.bind(("127.0.0.1", 53))
     six = socket.create_server(("::1", 443), family=socket.AF_INET6)
     print("ready", flush=True)
-    while six.fileno() >= 0:  # nobody accepts: hands are shaken by the kernel
+    while six.fileno() >= 0:  # no accept(2): the kernel completes the handshakes
         data, peer = sock.recvfrom(4096)
         question = dns.message.from_wire(data)
         reply = dns.message.make_response(question)

@@ -27,7 +27,7 @@ class FlowCount:
     """Programmed drops only: seeded loss, full queue, AQM."""
     marked: int
     server_end: Mapping[str, Any] | None = None
-    """What the server's end of the path saw of a TCP connection; None where nobody can tell. Keys: `syn` and `synack`
+    """Data of a TCP connection from the server's end of the path; None if unknown. Keys: `syn` and `synack`
     (None if there was none), each with `ecn`, `sack`, `window_scale`, `timestamps`, `mss` [B] and `window` [B];
     `ecn_sent`: packets that left the server with ECT or CE; `ce_set`: packets that the path marked CE."""
 

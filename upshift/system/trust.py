@@ -1,4 +1,4 @@
-"""Which certificate authorities are trusted: one bundle for all clients of a campaign."""
+"""The trusted certificate authorities: one bundle for all clients of a campaign."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SYSTEM_BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where distributions keep all trusted certificates in one file: Debian, Fedora, openSUSE, Alpine. h3get looks at the
-same places (rust/clientkit/src/arguments.rs)."""
+"""The bundles of trusted certificates of Debian, Fedora, openSUSE, Alpine. h3get uses the
+same list (rust/clientkit/src/arguments.rs)."""
 
 
 def system_bundle() -> Path:
@@ -23,7 +23,7 @@ def system_bundle() -> Path:
     Raises:
         UsageError: this host has none.
     """
-    compiled_in = ssl.get_default_verify_paths().cafile  # None where there is no such file
+    compiled_in = ssl.get_default_verify_paths().cafile  # None if the file does not exist
     for name in (*SYSTEM_BUNDLES, *([compiled_in] if compiled_in else [])):
         if Path(name).is_file():
             return Path(name)
@@ -31,10 +31,10 @@ def system_bundle() -> Path:
 
 
 def count_certificates(bundle: Path, *, where: str | None = None) -> int:
-    """How many certificates a bundle holds; OpenSSL, which most clients use, reads it.
+    """The number of certificates in a bundle, read by OpenSSL, which most clients use.
 
     Args:
-        where: named in a fault in place of the bundle.
+        where: named in errors instead of the bundle.
 
     Raises:
         UsageError: the file is missing, cannot be read, or is not PEM with certificates.
@@ -42,7 +42,7 @@ def count_certificates(bundle: Path, *, where: str | None = None) -> int:
     remedy = "name a PEM file of CA certificates"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        # Else OpenSSL would tell of a folder or an unreadable file in words of its own.
+        # OpenSSL's errors for a folder or an unreadable file are unclear.
         with bundle.open("rb"):
             context.load_verify_locations(cafile=bundle)
     except ssl.SSLError:

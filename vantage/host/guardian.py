@@ -199,7 +199,7 @@ def undo_step(step: Step) -> None:
     """Undoes one step. Something that is already gone is not an error."""
     match step.kind:
         case "sysctl":
-            with suppress(FileNotFoundError):  # the interface that had it is gone
+            with suppress(FileNotFoundError):  # the interface that had it no longer exists
                 sysctls.write(step.name, step.value)
         case "link":
             if Path(f"/sys/class/net/{step.name}").exists() or _has_link(step.name):

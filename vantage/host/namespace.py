@@ -72,7 +72,7 @@ class CampaignNamespace:
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
-        """Runs a program in the namespace; it dies with us."""
+        """Runs a program in the namespace; it is killed if we end."""
         return process.run(
             (*self.prefix, *PARENT_DEATH, *argv), timeout_s=timeout_s, stdin=stdin, env=self._undo_log.environment
         )

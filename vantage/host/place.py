@@ -2,7 +2,7 @@
 
 `isolation = "netns"` (the default) makes a network namespace for the campaign, in which factors are set, so that the
 host's own settings never change. `isolation = "host"` does what the paper did: it changes the host's settings. Either
-way a guardian process undoes every change, whatever kills the campaign (see `vantage.host.guardian`).
+way a guardian process undoes every change, however the campaign ends (see `vantage.host.guardian`).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class HostPlace:
         return {**self._undo_log.environment, ENVIRONMENT_VARIABLE: ",".join(map(str, reach))}
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
-        """Runs a program in the place to its end; it dies with us."""
+        """Runs a program in the place to its end; it is killed if we end."""
         command = (*self._prefix, *PARENT_DEATH, *argv)
         return process.run(command, timeout_s=timeout_s, stdin=stdin, env=self._environment())
 
@@ -184,7 +184,7 @@ class HostPlace:
         stderr: bool | Path = False,
         binary: bool = False,
     ) -> Child:
-        """Starts a program in the place in the background; it dies with the thread that calls this."""
+        """Starts a program in the place in the background; it is killed when the calling thread ends."""
         return process.start(
             argv,
             prefix=self._prefix,

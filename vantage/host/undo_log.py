@@ -22,7 +22,7 @@ RELEASE_S = 30.0
 
 
 def module_environment() -> dict[str, str]:
-    """Environment in which `python -m vantage...` finds this very code, whatever the working directory."""
+    """Environment in which `python -m vantage...` finds this code in any working directory."""
     root = str(Path(vantage.__file__).resolve().parent.parent)
     present = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": root + (os.pathsep + present if present else "")}

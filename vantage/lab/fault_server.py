@@ -3,7 +3,7 @@
     fault_server.py KIND --root DIR --certificate FILE --key FILE [--port 443]
 
 KIND, for every download: status_404; in the middle of the body reset, stall, or truncate (closes before Content-Length
-is reached); challenge (a bot check), block (a CDN's refusal) or html_page (with status 200) in place of the file.
+is reached); challenge (a bot check), block (a CDN's refusal) or html_page (with status 200) instead of the file.
 
 The other kinds are an edge with a cache whose header fields are those of a CDN: the first download of a file is a miss,
 later ones are hits with an Age that grows. Every third answer differs: swapped (other bytes), resized (fewer bytes),

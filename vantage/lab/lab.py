@@ -77,7 +77,7 @@ class Lab:
             return emulator.cpus_awake()
 
     def emulator(self) -> Emulator:
-        """A connection of its own to the path emulator."""
+        """A separate connection to the path emulator."""
         return Emulator(self.folder.socket)
 
     def targets(self, *, faults: bool = False) -> list[Target]:

@@ -40,7 +40,7 @@ def speaks_quic(topology: Topology, server: Server) -> bool:
 
 
 def quic_server(topology: Topology, server: Server) -> str:
-    """Name of the kind that speaks QUIC, by the fields of the server, else of the topology, else the default."""
+    """Name of the kind that provides QUIC, by the fields of the server, else of the topology, else the default."""
     return server.quic_server or topology.quic_server or DEFAULT_QUIC_SERVER
 
 

@@ -74,7 +74,7 @@ class ServerSetup:
     roles: frozenset[Role]
     """Those that the kind fills on this server."""
     advertises_quic: bool
-    """Responses over TCP advertise HTTP/3 (Alt-Svc), whichever program provides it."""
+    """Responses over TCP advertise HTTP/3 (Alt-Svc), which may be provided by another program."""
     congestion_control: str
     """Of QUIC."""
     addresses: Addresses

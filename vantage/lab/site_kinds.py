@@ -1,6 +1,6 @@
 """Kinds of web sites: a closed vocabulary. Each kind is a table, path -> answer, that a real server serves.
 
-In texts and locations `{domain}` stands for the site's own name, `{away}` for the URL in its `leads_to`.
+In texts and locations, `{domain}` is replaced by the site's name, `{away}` by the URL in its `leads_to`.
 A path that is not in the table is answered with 404, including robots.txt (no rules).
 """
 

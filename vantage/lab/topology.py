@@ -58,7 +58,7 @@ Rewrite = Literal[
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|KiB|MiB)")
 _BDP = re.compile(r"bdp x ([0-9]+(?:\.[0-9]+)?)")
 SITE_NUMBER = "{n}"
-"""In the domain of several sites: stands for the number of each, from 1."""
+"""Placeholder in the domain of several sites: the number of each, from 1."""
 
 _UNITS = {"B": 1, "kB": 1000, "MB": 1_000_000, "KiB": 1024, "MiB": 1024 * 1024}
 
@@ -144,7 +144,7 @@ class PathSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Makes a server a CDN edge: a cache in front of a far origin, which is a node of its own."""
+    """Makes a server a CDN edge: a cache in front of a far origin, which is a separate node."""
 
     __pydantic_config__ = STRICT
 
@@ -204,7 +204,7 @@ class Site:
 
     kind: SiteKind
     domain: str
-    """With `{n}` in it where there are several: their number, from 1."""
+    """With the placeholder `{n}` if there are several: their number, from 1."""
     server: str | None = None
     """Server of the site; None if the kind has no server."""
     count: int | None = None

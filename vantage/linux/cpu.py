@@ -79,7 +79,7 @@ class Spinner(Protocol):
 def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
     """Keeps all CPUs awake for the duration of a block, as well as this host allows.
 
-    The kernel ends it with this process: it is an open file, or a program that ends with a pipe of ours.
+    The kernel ends it with this process: it is an open file, or a program that ends when our pipe closes.
     """
     try:
         device = open_latency_device(LATENCY_DEVICE)
@@ -180,7 +180,7 @@ def raise_priority(nice: int) -> int:
     """Lowers the nice value of this process and its children where allowed; returns the value in effect.
 
     Where the kernel shares CPU time between sessions (sched(7), autogroup), that of our session too: call
-    it in a session of its own.
+    it in a separate session.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, min(nice, os.getpriority(os.PRIO_PROCESS, 0)))

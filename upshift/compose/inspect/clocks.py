@@ -3,7 +3,7 @@
 Both are the host's clock unless something is wrong. Two events appear in both, in a known order: a client
 takes its start time before its SYN is sent, and learns of the SYN-ACK after it arrived. So the offset lies between
 the latest `SYN-ACK - connected` and the earliest `SYN - started` of the run, and it does not matter how long before the
-SYN a client takes its start time, or how late it was told.
+SYN a client takes its start time, or how late it learns of the SYN-ACK.
 """
 
 from __future__ import annotations
