@@ -182,7 +182,10 @@ def ceiling_sentence(found: ClientLimits, *, unlimited_only: bool) -> str:
 def identity_sentences(found: Identity, *, only_hits: bool) -> list[str]:
     """Whether measurement runs got the same object from the same server, and which of them --only-hits keeps."""
     if not found.runs:
-        return []
+        said = (
+            "Only cache hits (--only-hits): no cache state is known here; `upshift inspect` reads it from the journals."
+        )
+        return [said] if only_hits else []
     counts = ", ".join(f"{flag} {count}" for flag, count in found.by_flag.items())
     sentences = [
         f"Same object, same server: {found.runs - found.flagged} of {found.runs} measurement runs have no flag"

@@ -23,11 +23,13 @@ from scripts.pages.markdown import table
 from survey import surveys
 from upshift.compose.inspect.rows import kpi_schema
 from upshift.domain import (
+    CacheState,
     Comparison,
     Dose,
     Download,
     Failure,
     HostDisturbance,
+    IdentityFlag,
     Outcome,
     Superseded,
     Target,
@@ -174,6 +176,8 @@ def words() -> str:
         ("void_reason", VoidReason),
         ("host_disturbance", HostDisturbance),
         ("treatment_reason", TreatmentReason),
+        ("cache_state", CacheState),
+        ("identity_flags", IdentityFlag),
     ]
     for title, enum in vocabularies:
         said = attributes(enum)

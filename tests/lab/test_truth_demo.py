@@ -151,6 +151,14 @@ def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
         assert (download.outcome == Outcome.OK) == (download.failure is None), "no failure without a cause"
 
 
+def test_every_run_got_the_same_object_from_the_same_place(demo: Demo) -> None:
+    flagged = {(d.domain, d.configuration, d.identity_detail) for d in demo.downloads if d.identity_detail}
+    assert not flagged
+    edges = {domain for (_, domain), path in demo.paths.items() if path.edge}
+    states = {d.cache_state for d in demo.supported() if d.domain in edges and d.outcome == Outcome.OK}
+    assert states == {"hit", "miss"}, "the warm-up fills the cache, and everything after it comes from there"
+
+
 def test_every_first_syn_is_as_asked(demo: Demo) -> None:
     records = [record for record in demo.data.records if record.download.transport == Transport.TCP]
     assert len(records) == RUNS * 7

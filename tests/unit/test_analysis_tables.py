@@ -286,6 +286,20 @@ def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_
     assert same in html and kept in html and "cache_miss: &lt;after&gt;" in html
 
 
+def test_a_folder_of_an_older_version_has_no_cache_states(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, WS=1.0))
+    file = folder / "downloads.parquet"
+    table = store.read_table(file, "downloads")
+    new = ("prefix", "cache_state", "edge", "age_s", "etag", "identity_flags", "identity_detail")
+    store.write_table(file, "downloads", table.drop_columns(list(new)))
+    _, out = command("tables", folder)
+    assert "Same object" not in out
+    _, out = command("tables", folder, "--only-hits")
+    assert "no cache state is known here; `upshift inspect` reads it" in " ".join(out.split())
+    [row] = tables.table2(dataset.load([folder]), selection=Selection(only_hits=True))
+    assert (row.n, row.excluded) == (0, {"WS in a run with an unknown cache state": 12})
+
+
 def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
     downloads = two_configurations(BL=2.0, WS=1.0)[:16]
     downloads[1] = dataclasses.replace(downloads[1], last_byte_s=3.0)
