@@ -1,6 +1,6 @@
-"""Whether the client may have been the limit of a download, by the calibration that was stored with it. Pure.
+"""Whether the client may have been the limit of a download, by the calibration stored with it. Pure.
 
-`environment.json` has, per vantage point, `client_ceilings`: what `upshift doctor --calibrate` measured there, and why
+`environment.json` has, per vantage point, `client_ceilings`: the results of `upshift doctor --calibrate`, and why
 a ceiling was stale when the campaign ran (docs/design/host.md).
 """
 
@@ -18,19 +18,19 @@ CEILING_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What is known of one client at one vantage point."""
+    """The ceiling of one client at one vantage point."""
 
     mbit_s: float | None
-    """Highest rate of body bytes; None where it is not known."""
+    """Highest rate of body bytes [Mbit/s]; None if unknown."""
     fault: str | None = None
-    """Why it is not known."""
+    """Why it is unknown."""
 
 
 NOT_CALIBRATED = Ceiling(mbit_s=None, fault="not calibrated")
 
 
 def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str) -> Ceiling:
-    """The ceiling of a client, out of `environment.json`; whatever the file lacks makes it unknown."""
+    """The ceiling of a client, from `environment.json`; unknown if anything is missing there."""
     entry: Any = environment
     for name in ("vantage_points", vantage, "client_ceilings", "clients", client):
         entry = entry.get(name) if isinstance(entry, Mapping) else None
@@ -54,7 +54,7 @@ def delivery_rate(download: Download) -> float | None:
 
 
 def near_ceiling(download: Download, known: Ceiling) -> bool | None:
-    """Whether it was faster than `CEILING_SHARE` of its client's ceiling; None where it failed, or nothing tells."""
+    """Whether it was faster than `CEILING_SHARE` of its client's ceiling; None if it failed, or if it is unknown."""
     rate = delivery_rate(download)
     if download.outcome == Outcome.FAILED or rate is None or known.mbit_s is None:
         return None

@@ -21,7 +21,7 @@ class Selection:
     only_hits: bool = False
     """Keep only measurement runs in which every download after the warm-up was a cache hit."""
     unlimited_only: bool = False
-    """Leave out downloads above 70 % of their client's ceiling. Those of which that is not known stay in."""
+    """Leave out downloads above 70 % of their client's ceiling. Downloads with unknown ceiling stay in."""
 
 
 DEFAULT = Selection()
@@ -46,16 +46,16 @@ def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Of how many downloads the client itself may have been the limit."""
+    """How many downloads may have been limited by the client itself."""
 
     downloads: int
     """Downloads with a rate: ok or censored, with a body."""
     near: Mapping[str, int]
     """Client -> downloads above `CEILING_SHARE` of its ceiling; only clients that have some."""
     unknown: int
-    """Downloads of which nothing tells."""
+    """Downloads for which it is unknown."""
     reasons: Mapping[str, Sequence[str]]
-    """Why a ceiling is not known -> clients."""
+    """Why a ceiling is unknown -> clients."""
 
 
 def client_limits(records: Iterable[Record]) -> ClientLimits:

@@ -1,4 +1,4 @@
-"""Tells debug builds of our own programs, which are many times slower than what they are to measure."""
+"""Detects debug builds of our own programs, which are too slow for measurements."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from upshift.errors import PlaceError
 from upshift.system import process
 
 DEBUG_MARK = "debug build"
-"""What our Rust programs print with `--version` where debug assertions are compiled in."""
+"""Printed by our Rust programs with `--version` if debug assertions are compiled in."""
 
 
 def refuse_debug_build(name: str, path: str) -> str | None:
-    """Why the program cannot be used, as `what; remedy`; None for a release build, and for a program of others."""
+    """Why the program cannot be used, as `what; remedy`; None for a release build, or another program."""
     try:
         is_debug = _is_debug_build(path, Path(path).stat().st_mtime_ns)
     except OSError:
-        return None  # who starts it says that it is missing
+        return None  # the caller reports that it is missing
     return f"{name} is a debug build, too slow to measure with ({path}); run: make setup" if is_debug else None
 
 
 @lru_cache(maxsize=32)
-def _is_debug_build(path: str, changed_ns: int) -> bool:  # noqa: ARG001 - a program that was built anew is asked again
+def _is_debug_build(path: str, changed_ns: int) -> bool:  # noqa: ARG001 - a rebuilt program is checked again
     try:
         return DEBUG_MARK in process.run((path, "--version"), timeout_s=10).stdout
     except (PlaceError, OSError):

@@ -66,7 +66,7 @@ class ServerFound:
     """What was found of one of the lab's server kinds."""
 
     fault: str | None
-    """Why it cannot be started, `what; remedy`; None where it can."""
+    """Why it cannot be started, `what; remedy`; None if it can."""
     version: str | None
 
 

@@ -120,7 +120,7 @@ impl Engine {
             if let Some(node) = node_of(event.data()) {
                 if !self.world.read_node(node, READS_PER_TURN) {
                     eprintln!(
-                        "pathem: the device of node {} is gone",
+                        "pathem: the device of node {} no longer exists",
                         self.world.router.nodes[node].name
                     );
                     self.epoll.delete(&self.world.ports[node].tun)?;

@@ -85,7 +85,7 @@ fn change_syn(rule: Rule, packet: &mut [u8]) {
         }
         _ => {}
     }
-    mend_checksum(&before, header);
+    correct_checksum(&before, header);
 }
 
 /// NOPs in place of an option.
@@ -109,7 +109,7 @@ fn permit_sack(header: &mut [u8]) {
 }
 
 /// The TCP checksum after a change of the header, word by word. It covers no IP field that these rules change.
-fn mend_checksum(before: &[u8], header: &mut [u8]) {
+fn correct_checksum(before: &[u8], header: &mut [u8]) {
     let word = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let mut sum = word(header, CHECKSUM);
     for at in (0..before.len()).step_by(2) {

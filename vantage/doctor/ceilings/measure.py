@@ -4,7 +4,7 @@
 
 is the program that runs in a private network namespace; CLIENTS is JSON, client -> transport and command line. It makes
 a second namespace for the servers (`vantage.doctor.ceilings.path`), and prints one JSON line per transfer. Client and
-server share this host's CPUs: where the server is the limit, the true ceiling is higher.
+server share this host's CPUs: if the server is the limit, the true ceiling is higher.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from vantage.host.undo_log import module_environment
 from vantage.lab.servers import ALL as KINDS
 
 FRACTIONS = (0.125, 0.25, 0.5, 0.75, 1.0)
-"""Rates that are offered to a client, of its highest without a limit."""
+"""Offered rates, as shares of the client's highest rate without a limit."""
 
 _SPARE_S = 20.0
-"""How long a client may take beyond its transfer."""
+"""How long a client may run after its transfer [s]."""
 
 
 def installed_servers() -> list[Server]:
-    """Those of `SERVERS` that can be started here."""
+    """The `SERVERS` that can be started here."""
     return [server for server in SERVERS if KINDS[server.kind].missing() is None]
 
 
 def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -> list[Ceiling]:
     """Every client's ceiling; each transfer takes at most `seconds`.
 
-    Raises PlaceError where namespaces cannot be created here, or a server does not start.
+    Raises PlaceError if namespaces cannot be created here, or a server does not start.
     """
     asked = list(clients)
     faults = {client.name: client.missing() or _no_server(client) for client in asked}
@@ -82,7 +82,7 @@ def _no_server(client: Program) -> str | None:
 
 
 def _transfers(clients: Sequence[Program], seconds: float, folder: Path) -> Iterator[tuple[str, Transfer]]:
-    """(client, transfer) as the program in the private namespace makes them."""
+    """(client, transfer) from the program in the private namespace."""
     if not clients:
         return
     able = {client.name: {"transport": client.transport, "argv": client.command()} for client in clients}
@@ -129,7 +129,7 @@ class _Range:
 
 
 class _Serving:
-    """A server that runs; it gives a function that makes a transfer from it."""
+    """A running server; yields a function that makes a transfer from it."""
 
     def __init__(self, server: Server, pair: Pair, folder: Path, seconds: float) -> None:
         self._server, self._pair, self._folder, self._seconds = server, pair, folder, seconds

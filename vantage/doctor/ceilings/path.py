@@ -1,8 +1,8 @@
 """The path of a calibration: a veth pair between the private namespace that we are in and a second one, the server's.
 
 Segmentation, GRO and checksum offloads are off at both ends, as in a campaign's namespace (docs/design/host.md): the
-client gets single packets, which cost it more than merged ones. A token bucket (tc-tbf(8)) at the server's end limits
-the rate. There is no route out of either namespace.
+client gets single packets, which need more CPU time than merged ones. A token bucket (tc-tbf(8)) at the server's end
+limits the rate. There is no route out of either namespace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVER_ADDRESS, CLIENT_ADDRESS = "198.19.255.1", "198.19.255.2"
 _SERVER_END, _CLIENT_END = "ups-server", "ups-client"
 
 _BURST_S = 0.001
-"""The token bucket holds what the rate lets through in this time: shorter bursts ask for more timers than there are."""
+"""Size of the token bucket [s]: shorter bursts would need a higher timer rate."""
 _SMALLEST_BURST_BYTES = 32_000
 _QUEUE_S = 0.05
 _SMALLEST_QUEUE_BYTES = 256_000
@@ -29,15 +29,15 @@ _READY_S = 5.0
 
 
 class Pair:
-    """Two connected namespaces, for the time of the block. Call it in a private network namespace only.
+    """Two connected namespaces, during the block. Call it only in a private network namespace.
 
-    Raises PlaceError where the kernel refuses.
+    Raises PlaceError if the kernel refuses.
     """
 
     def __enter__(self) -> Pair:
         self._stack = ExitStack()
         try:
-            # The second namespace lives as long as this program, which waits for the end of its input.
+            # The second namespace exists as long as this program, which waits for the end of its input.
             self._holder = self._stack.enter_context(process.start(("unshare", "--net", "--", "cat"), stdin=True))
             self._wait_for_namespace()
             self._connect()
@@ -53,13 +53,13 @@ class Pair:
 
     @property
     def server_prefix(self) -> tuple[str, ...]:
-        """What stands before a command that is to run in the server's namespace."""
+        """Command prefix that enters the server's namespace."""
         return ("nsenter", f"--net=/proc/{self._holder.pid}/ns/net", "--")
 
     def limit(self, mbit_s: float | None) -> None:
-        """Lets so much through towards the client, everything for None.
+        """Limits the rate towards the client; None: no limit.
 
-        Raises PlaceError where the kernel has no token bucket.
+        Raises PlaceError if the kernel has no token bucket.
         """
         tc = (*self.server_prefix, "tc", "qdisc")
         process.run((*tc, "del", "dev", _SERVER_END, "root"))  # there may be none
@@ -98,7 +98,7 @@ class Pair:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process, all threads that live [s]; /proc/PID/task/*/schedstat, first number [ns]."""
+    """CPU time of a process's running threads [s]; /proc/PID/task/*/schedstat, first number [ns]."""
     spent = 0
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         try:

@@ -1,8 +1,8 @@
-"""The calibration of this host, as it is kept: `ceilings.json` in a folder that outlives a restart.
+"""The stored calibration of this host: `ceilings.json` in a folder that survives a restart.
 
 The folder is `$UPSHIFT_STATE_DIR`, else `$XDG_STATE_HOME/upshift`, else `~/.local/state/upshift` (XDG Base Directory
-Specification). A ceiling is stale as soon as the host, its kernel, its processor, Upshift or a package of the client is
-another one than when it was measured.
+Specification). A ceiling is stale if the host, its kernel, its processor, Upshift or a package of the client has
+changed since it was measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE_NAME = "ceilings.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the ceilings of all clients hang on."""
+    """What the ceilings of all clients depend on."""
 
     host: str
     kernel: str
@@ -39,7 +39,7 @@ class Circumstances:
 
 
 def circumstances() -> Circumstances:
-    """Those of this host, now."""
+    """The current values of this host."""
     cpu = environment.cpu()
     return Circumstances(
         host=platform.node(),
@@ -51,7 +51,7 @@ def circumstances() -> Circumstances:
 
 
 def calibration_file() -> Path:
-    """Where the calibration of this host is kept."""
+    """The folder with this host's calibration."""
     if given := os.environ.get("UPSHIFT_STATE_DIR"):
         return Path(given).absolute() / FILE_NAME
     state = os.environ.get("XDG_STATE_HOME")
@@ -59,7 +59,7 @@ def calibration_file() -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where the calibration could not be kept there: a minute of measuring would be lost."""
+    """Raises UsageError if the calibration cannot be stored there, before a minute of measuring is lost."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         writable = os.access(path.parent, os.W_OK)
@@ -67,7 +67,7 @@ def check_writable(path: Path) -> None:
         writable = False
     if not writable:
         raise UsageError(
-            "the calibration cannot be kept in this folder",
+            "the calibration cannot be stored in this folder",
             where=str(path.parent),
             remedy="set UPSHIFT_STATE_DIR to a folder that you own",
         )
@@ -82,11 +82,11 @@ def save(
     seconds: float,
     busy_share: float,
 ) -> None:
-    """Writes `ceilings.json`, whole or not at all.
+    """Writes `ceilings.json` atomically.
 
     Args:
         measured_at: date and time (ISO 8601).
-        seconds: the longest that a transfer could take.
+        seconds: the longest duration of a transfer.
         busy_share: share of this host's CPU time that other programs used before, 0 to 1.
     """
     document = {
@@ -101,9 +101,9 @@ def save(
 
 
 def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> dict[str, Any] | None:
-    """The stored calibration, with `stale` for each client: why its ceiling does not hold now (empty: it does).
+    """The stored calibration, with `stale` for each client: why its ceiling is no longer valid (empty: it is).
 
-    None where nothing is stored, or nothing that this version can read.
+    None if nothing is stored, or nothing that this version can read.
     """
     if not path.exists():
         return None
@@ -123,7 +123,7 @@ def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> di
 
 
 def changes(then: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
-    """What is different, a clause each: `kernel 6.1.0 -> 6.12.1`."""
+    """The differences, one clause each: `kernel 6.1.0 -> 6.12.1`."""
     names = dict.fromkeys((*then, *now))
     return [
         f"{name} {then.get(name) or 'missing'} -> {now.get(name) or 'missing'}"
@@ -133,7 +133,7 @@ def changes(then: Mapping[str, str | None], now: Mapping[str, str | None]) -> li
 
 
 def unknown(document: Mapping[str, Any] | None, clients: Iterable[str]) -> dict[str, str | None]:
-    """Client -> why its ceiling is not known now, as a clause; None where it is."""
+    """Client -> why its ceiling is unknown, as a clause; None if it is known."""
     entries = {} if document is None else document["clients"]
     return {name: _unknown(entries.get(name)) for name in clients}
 
@@ -147,7 +147,7 @@ def _unknown(entry: Mapping[str, Any] | None) -> str | None:
 
 
 def summary(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The calibration as it is stored with data: without its single transfers."""
+    """The calibration as stored with data: without its transfers."""
     if document is None:
         return None
     clients = {

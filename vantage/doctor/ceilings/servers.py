@@ -1,4 +1,4 @@
-"""The servers that clients are calibrated against: the lab's, one file, no logs, at the far end of the pair."""
+"""The servers for the calibration of clients: the lab's, with one file and without logs, in the other namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vantage.doctor.ceilings.path import SERVER_ADDRESS
 HOST = "ceiling.upshift.test"
 PORT = 8443
 FILE_BYTES = 64_000_000
-"""Clients keep a body of this size in memory and hash it after the last byte, as they do with most bodies."""
+"""Body size [bytes]; as with most bodies, clients keep it in memory and hash it after the last byte."""
 
 _READY_S = 20.0
 
@@ -28,10 +28,10 @@ class Server:
     """How to start one server program for a calibration."""
 
     kind: str
-    """Its kind in the lab (`vantage.lab.servers`), which knows whether it is installed, and its version."""
+    """Its kind in the lab (`vantage.lab.servers`), with the check whether it is installed, and its version."""
     transport: Transport
     command: Callable[[Path], tuple[str, ...]]
-    """Command line, given the folder of `prepare`."""
+    """Command line, from the folder of `prepare`."""
     environment: Callable[[Path], Mapping[str, str]] = field(default=lambda _: {})
 
 
@@ -92,7 +92,7 @@ def _caddy(folder: Path) -> tuple[str, ...]:
 
 
 def caddy_configuration(folder: Path) -> dict[str, Any]:
-    """Caddy's JSON: one file server with HTTP/1.1, nothing else."""
+    """Caddy's JSON: one file server with HTTP/1.1."""
     files = {"handler": "file_server", "root": str(folder / "content")}
     server = {
         "listen": [f"{SERVER_ADDRESS}:{PORT}"],
@@ -125,11 +125,11 @@ SERVERS = (
     Server(kind="caddy", transport=Transport.TCP, command=_caddy, environment=_caddy_home),
     Server(kind="quiche", transport=Transport.QUIC, command=_h3serve),
 )
-"""Of those of a transport that are installed, the fastest is what its clients are measured against."""
+"""Clients are measured against the fastest installed one of their transport."""
 
 
 def wait_until_ready(server: process.Child, transport: Transport, log: Path) -> None:
-    """Returns when the server has its port, by the tables of its network namespace (proc(5)). Raises PlaceError."""
+    """Returns when the server has bound its port, by its network namespace's tables (proc(5)). Raises PlaceError."""
     deadline = time.monotonic() + _READY_S
     table = Path(f"/proc/{server.pid}/net/{'tcp' if transport is Transport.TCP else 'udp'}")
     bound = f":{PORT:04X} 00000000:0000 "

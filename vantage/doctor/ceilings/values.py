@@ -1,4 +1,4 @@
-"""One client's ceiling out of its transfers at rising rates. Pure; rates in Mbit/s (10^6 bit/s) of body bytes."""
+"""One client's ceiling from its transfers at rising rates. Pure; rates in Mbit/s (10^6 bit/s) of body bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Limit(StrEnum):
 
     CLIENT = "client"
     SERVER = "server"
-    """The client can do more: its ceiling is a lower bound."""
+    """The server: the client's ceiling is a lower bound."""
     NEITHER = "neither"
     """Neither used `BUSY_SHARE` of a core: the kernel, or other programs on these CPUs."""
 
@@ -28,14 +28,14 @@ class Transfer:
     server: str
     """Name of the server program."""
     offered_mbit_s: float | None = None
-    """Rate that the path lets through (Ethernet frames); None for no limit."""
+    """Rate limit of the path (Ethernet frames); None: no limit."""
     mbit_s: float | None = None
     """Body bytes over the time from the first to the last of them."""
     seconds: float | None = None
-    """That time."""
+    """This time [s]."""
     body_bytes: int = 0
     client_cpu_s: float | None = None
-    """Of the transfer, without hashing: the answer's `transfer_cpu_s`."""
+    """CPU time of the transfer, without hashing: the client's `transfer_cpu_s`."""
     server_cpu_s: float | None = None
     socket_drops: int | None = None
     """Datagrams that the kernel dropped because the client read its socket too late; None for TCP."""
@@ -82,7 +82,7 @@ def read_answer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What one client can do on this host."""
+    """The ceiling of one client on this host."""
 
     client: str
     transport: str
@@ -90,18 +90,18 @@ class Ceiling:
     versions: Mapping[str, str | None]
     """Packages of the client -> version."""
     transfers: Sequence[Transfer] = ()
-    """In the order in which they were made: one per server without a limit, then at rising rates."""
+    """In the order of measurement: one per server without a limit, then at rising rates."""
     fault: str | None = None
-    """Why the client could not be tried at all."""
+    """Why the client could not be tested."""
 
     @property
     def fastest(self) -> Transfer | None:
-        """The transfer with the highest rate, None where none had one."""
+        """The transfer with the highest rate, None without a rate."""
         return max((t for t in self.transfers if t.mbit_s is not None), key=lambda t: t.mbit_s or 0.0, default=None)
 
     @property
     def limit(self) -> Limit | None:
-        """Which end limited the fastest transfer; None where there is none, or the CPU time is not known."""
+        """Which end limited the fastest transfer; None without one, or if the CPU time is unknown."""
         best = self.fastest
         if best is None or best.client_core_share is None or best.server_core_share is None:
             return None
@@ -111,15 +111,15 @@ class Ceiling:
 
     @property
     def first_drops_mbit_s(self) -> float | None:
-        """Lowest rate at which the client's socket dropped datagrams, None where it never did.
+        """Lowest rate at which the client's socket dropped datagrams, None if it did not.
 
-        The offered rate: what arrived was less. Without a limit only the rate that was reached is known.
+        The offered rate, of which less arrived. Without a limit only the achieved rate is known.
         """
         rates = (t.offered_mbit_s or t.mbit_s for t in self.transfers if t.socket_drops)
         return min((rate for rate in rates if rate is not None), default=None)
 
     def document(self) -> dict[str, Any]:
-        """As it is stored (schema 1 of `ceilings.json`)."""
+        """The stored form (schema 1 of `ceilings.json`)."""
         best = self.fastest
         return {
             "transport": self.transport,
@@ -142,7 +142,7 @@ class Ceiling:
 
 
 def rate_text(mbit_s: float) -> str:
-    """A rate for people: `1.53 Gbit/s`, `197 Mbit/s`, `4.2 Mbit/s`."""
+    """A rate as text: `1.53 Gbit/s`, `197 Mbit/s`, `4.2 Mbit/s`."""
     if mbit_s >= 1000:
         return f"{mbit_s / 1000:.2f} Gbit/s"
     return f"{mbit_s:.0f} Mbit/s" if mbit_s >= 10 else f"{mbit_s:.1f} Mbit/s"
