@@ -221,7 +221,7 @@ def fetch(
     caida: Annotated[str | None, typer.Option(help="Another mirror of CAIDA's folder as-organizations.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Names and fetches the newest RouteViews RIB (about 100 MB) and CAIDA AS2Org file (about 4 MB).
+    """Finds and fetches the newest RouteViews RIB (about 100 MB) and CAIDA AS2Org file (about 4 MB).
 
     This contacts archive.routeviews.org and publicdata.caida.org. An interrupted fetch resumes where it stopped.
     """

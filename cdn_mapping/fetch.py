@@ -1,4 +1,4 @@
-"""Names and fetches the newest RouteViews RIB and CAIDA AS2Org file. Runs only at a user's request.
+"""Finds and fetches the newest RouteViews RIB and CAIDA AS2Org file. Runs only at a user's request.
 
 Sources: https://archive.routeviews.org/bgpdata/YYYY.MM/RIBS/rib.YYYYMMDD.HHMM.bz2 (every two hours; collectors other
 than route-views2 have their own folders), https://publicdata.caida.org/datasets/as-organizations/ (monthly).

@@ -46,7 +46,7 @@ def kpis(
         Path | None, typer.Option("-o", "--out", metavar="FILE.parquet", help="Write a Parquet table (zstd).")
     ] = None,
     rules: Annotated[
-        RulesName, typer.Option("--rules", help="Wireshark whose per-packet verdicts `ws_class` equals.")
+        RulesName, typer.Option("--rules", help="Wireshark version whose per-packet verdicts `ws_class` follows.")
     ] = RulesName.V4_0,
     series: Annotated[
         bool,

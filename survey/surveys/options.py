@@ -22,12 +22,12 @@ class Settings:
     port: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, max=65535, help="TCP port; may be repeated: the next is tried where the handshake fails. [443, 80]"
+            min=1, max=65535, help="TCP port; may be repeated: the next is tried if the handshake fails. [443, 80]"
         ),
     ] = None
     again_after: Annotated[
         float,
-        typer.Option(min=0, help="Repeat the handshake after this time where no option was negotiated [s]; 0: never."),
+        typer.Option(min=0, help="Repeat the handshake after this time if no option was negotiated [s]; 0: never."),
     ] = 3.0
     probers: Annotated[int, typer.Option(min=1, max=64, help="Processes that make handshakes.")] = 1
 
