@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cells import cells
 from tests.lab.campaigns import Silent
 from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
@@ -36,6 +37,9 @@ UPSHIFT = str(Path(sys.executable).with_name("upshift"))
 ROUND_TRIPS_MS = (1, 2, 5, 10, 20, 50, 100, 200)
 SERVERS = [server(f"ms{ms}", f"www.ms{ms}.example", path=f"rtt_ms = {ms}, rate_mbit = 100") for ms in ROUND_TRIPS_MS]
 PATHS = topology("clock", *SERVERS)
+ECHOES = cells(
+    "quick", every=[True, False], quick=[True], ids=lambda quick: "15 echoes a path" if quick else "41 echoes a path"
+)
 
 
 @pytest.fixture
@@ -74,14 +78,14 @@ def busy_loops(count: int) -> Iterator[None]:
         yield
 
 
-def round_trips(lab: Lab) -> list[Check]:
-    with closing(Calibration(lab, own=False, quick=False)) as calibration:
+def round_trips(lab: Lab, *, quick: bool) -> list[Check]:
+    with closing(Calibration(lab, own=False, quick=quick)) as calibration:
         found = [calibration.round_trip("V", server) for server in lab.topology.server]
     print("; ".join(f"{check.programmed} {check.measured}" for check in found))
     return found
 
 
-def require_right_round_trips(lab: Lab) -> None:
+def require_right_round_trips(lab: Lab, *, quick: bool) -> None:
     def wrong(found: Sequence[Check]) -> list[str]:
         return [f"{check.programmed} came out as {check.measured}" for check in found if not check.good]
 
@@ -90,7 +94,7 @@ def require_right_round_trips(lab: Lab) -> None:
         return "; ".join(map(str, reasons)) if all(reasons) else None
 
     assert calibrate.RTT_TOLERANCE_MS == 0.1
-    found = measured(lambda: round_trips(lab), wrong, excuse=excuse)
+    found = measured(lambda: round_trips(lab, quick=quick), wrong, excuse=excuse)
     assert [check.programmed for check in found] == [f"{ms:.2f} ms" for ms in ROUND_TRIPS_MS]
 
 
@@ -111,23 +115,26 @@ def words_of(entry: Path) -> list[str]:
 
 
 @pytest.mark.measures
-def test_round_trips_are_right_to_a_tenth_of_a_millisecond(paths: Path) -> None:
+@ECHOES
+def test_round_trips_are_right_to_a_tenth_of_a_millisecond(paths: Path, quick: bool) -> None:
     with open_lab(paths) as lab:
         assert lab.cpus_awake().method is (Method.CPU_DMA_LATENCY if has_device() else Method.SPINNERS)
-        require_right_round_trips(lab)
+        require_right_round_trips(lab, quick=quick)
 
 
 @pytest.mark.measures
-def test_they_are_right_beside_busy_loops(paths: Path) -> None:
+@ECHOES
+def test_they_are_right_beside_busy_loops(paths: Path, quick: bool) -> None:
     with open_lab(paths) as lab, busy_loops(2):
-        require_right_round_trips(lab)
+        require_right_round_trips(lab, quick=quick)
 
 
 @pytest.mark.measures
-def test_they_are_right_where_idle_priority_threads_keep_the_cpus_awake(paths: Path) -> None:
+@ECHOES
+def test_they_are_right_where_idle_priority_threads_keep_the_cpus_awake(paths: Path, quick: bool) -> None:
     with hidden_lab(paths) as lab:
         assert lab.cpus_awake().method is Method.SPINNERS
-        require_right_round_trips(lab)
+        require_right_round_trips(lab, quick=quick)
 
 
 def test_spinning_threads_let_everything_else_go_first_and_end_with_the_emulator(mini: Path) -> None:
