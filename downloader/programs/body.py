@@ -6,69 +6,66 @@ import hashlib
 import queue
 import threading
 
-KEPT_BYTES = 64 << 20
-"""A body up to this size is kept and hashed after the download; a longer one by a second thread meanwhile."""
-
 BLOCK_BYTES = 1 << 20
-"""Block size of the second thread. `hashlib` releases the interpreter lock while it hashes, so that the downloading
-thread waits for it only between blocks."""
+"""What is hashed at a time. `hashlib` releases the interpreter lock while it hashes, so that the downloading thread
+waits for it only between blocks."""
+
+KEPT_BLOCKS = 64
+"""A body of fewer bytes (64 MiB) is kept and hashed after the download; a longer one by a second thread meanwhile."""
 
 QUEUED_BLOCKS = 16
-"""Most blocks queued for the second thread. With the kept ones, this bounds the memory."""
-
-_Block = list[bytes]
+"""Blocks that are free when the second thread starts. With the kept ones, this bounds the memory."""
 
 
 class Body:
     """Takes a body in as it arrives; its SHA-256 afterwards. rust/clientkit/src/body.rs does the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int | None) -> None:
+        """`most_bytes`: what the body may have at most.
+
+        All memory is written once, so that the kernel provides it now: before the clock starts. A page fault for every
+        4 KiB of the body costs as much as hashing it.
+        """
+        blocks = KEPT_BLOCKS + QUEUED_BLOCKS
+        if most_bytes is not None:
+            blocks = min(blocks, most_bytes // BLOCK_BYTES + 1)
+        self._free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
+        for _ in range(blocks):
+            self._free.put(memoryview(bytearray(b"\1") * BLOCK_BYTES))
+        self._block, self._used, self._filled = self._free.get(), 0, 0
         self._digest = hashlib.sha256()
-        self._block: _Block = []
-        self._block_bytes = 0
-        self._kept: list[_Block] = []
-        self._kept_bytes = 0
-        self._queue: queue.Queue[_Block | None] = queue.Queue(QUEUED_BLOCKS)
         self._thread: threading.Thread | None = None
 
     def add(self, data: bytes) -> None:
-        """Takes in bytes. Waits if the second thread is far behind."""
-        self._block.append(data)
-        self._block_bytes += len(data)
-        if self._block_bytes >= BLOCK_BYTES:
-            self._put(self._block)
-            self._block, self._block_bytes = [], 0
+        """Takes in bytes. Waits where the second thread is far behind."""
+        while (end := self._used + len(data)) > BLOCK_BYTES:
+            room = BLOCK_BYTES - self._used
+            self._block[self._used :] = data[:room]
+            data = data[room:]
+            self._next_block()
+        self._block[self._used : end] = data
+        self._used = end
 
     def sha256(self) -> str:
-        """The hash, in hexadecimal. Call it once, after the timing has ended."""
+        """The hash, in hexadecimal. Call it once, after all measuring."""
+        self._full.put(None)
         if self._thread is None:
-            self._hash_kept()
+            self._work()
         else:
-            self._queue.put(None)
             self._thread.join()
-        self._hash(self._block)
+        self._digest.update(self._block[: self._used])
         return self._digest.hexdigest()
 
-    def _put(self, block: _Block) -> None:
-        if self._thread is not None:
-            return self._queue.put(block)
-        self._kept.append(block)
-        self._kept_bytes += self._block_bytes
-        if self._kept_bytes >= KEPT_BYTES:
+    def _next_block(self) -> None:
+        self._full.put(self._block)
+        self._filled += 1
+        if self._filled == KEPT_BLOCKS:
             self._thread = threading.Thread(target=self._work, name="hash", daemon=True)
             self._thread.start()
-        return None
+        self._block, self._used = self._free.get(), 0
 
     def _work(self) -> None:
-        self._hash_kept()
-        while (block := self._queue.get()) is not None:
-            self._hash(block)
-
-    def _hash_kept(self) -> None:
-        self._kept.reverse()
-        while self._kept:
-            self._hash(self._kept.pop())  # its memory is free again before the next one is hashed
-
-    def _hash(self, block: _Block) -> None:
-        # Joined, as hashlib keeps the interpreter lock for pieces under 2 KiB, as those of QUIC.
-        self._digest.update(b"".join(block))
+        while (block := self._full.get()) is not None:
+            self._digest.update(block)
+            self._free.put(block)

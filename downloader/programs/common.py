@@ -125,7 +125,7 @@ class Document:
         """`handshake`: the field with the time of the complete handshake, TLS included."""
         self.options = options
         self._handshake = handshake
-        self._body = Body()
+        self._body = Body(options.max_bytes)
         self.is_over = False
         """Whether the outcome is set."""
         self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)

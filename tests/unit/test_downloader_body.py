@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from downloader.programs import processor
-from downloader.programs.body import BLOCK_BYTES, KEPT_BYTES, QUEUED_BLOCKS, Body
+from downloader.programs.body import BLOCK_BYTES, KEPT_BLOCKS, QUEUED_BLOCKS, Body
 from downloader.programs.processor import Usage, parse_run_delay
 
+KEPT = KEPT_BLOCKS * BLOCK_BYTES
 NOISE = random.Random(1).randbytes(3 * BLOCK_BYTES)
 
 
@@ -28,50 +29,55 @@ def pieces(size: int, most: int) -> Iterator[bytes]:
         yield piece
 
 
+@pytest.mark.parametrize("is_limited", [True, False])
 @pytest.mark.parametrize("most", [1200, 65_536, 2 * BLOCK_BYTES])
-@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 7])
-def test_a_body_that_is_kept(size: int, most: int) -> None:
-    body, expected = Body(), hashlib.sha256()
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 7])
+def test_a_body_that_is_kept(size: int, most: int, is_limited: bool) -> None:
+    body, expected = Body(size if is_limited else None), hashlib.sha256()
     for piece in pieces(size, most):
         body.add(piece)
         expected.update(piece)
     assert body._thread is None and body.sha256() == expected.hexdigest()
 
 
-@pytest.mark.parametrize("size", [KEPT_BYTES + 2 * BLOCK_BYTES, 2 * KEPT_BYTES + 7])
-def test_a_body_that_is_hashed_beside(size: int) -> None:
-    body, expected = Body(), hashlib.sha256()
+@pytest.mark.parametrize(("size", "is_beside"), [(KEPT, False), (KEPT + 1, True), (2 * KEPT + 7, True)])
+def test_a_large_body_is_hashed_beside(size: int, is_beside: bool) -> None:
+    body, expected = Body(None), hashlib.sha256()
     for piece in pieces(size, 262_144):
         body.add(piece)
         expected.update(piece)
-    assert body._thread is not None and body.sha256() == expected.hexdigest()
+    assert (body._thread is not None) == is_beside and body.sha256() == expected.hexdigest()
 
 
-@pytest.mark.parametrize("size", [KEPT_BYTES - BLOCK_BYTES, 2 * KEPT_BYTES])
+@pytest.mark.parametrize("size", [KEPT // 4, 2 * KEPT])
 def test_whoever_downloads_pays_for_no_hash(size: int) -> None:
-    block, body = bytes(16_384), Body()
+    """What a body costs the thread that takes it in is a copy."""
+    block, body = bytes(16_384), Body(None)
     before = Usage.now()
     for _ in range(size // len(block)):
         body.add(block)
     paid = Usage.now().cpu_since(before)
-    assert body.sha256() == hashlib.sha256(bytes(size)).hexdigest()
+    whole = b"\1" * size
     before = Usage.now()
-    hashlib.sha256(bytes(size))
-    assert paid < Usage.now().cpu_since(before) / 4
+    hashlib.sha256(whole)
+    assert paid < Usage.now().cpu_since(before) / 2
+    assert body.sha256() == hashlib.sha256(bytes(size)).hexdigest()
 
 
-def test_memory_is_bounded() -> None:
+def test_memory_is_bounded_and_there_before_the_clock_starts() -> None:
+    block = bytes(range(256)) * (BLOCK_BYTES // 256)
     tracemalloc.start()
     try:
-        body = Body()
-        for number in range(3 * KEPT_BYTES // BLOCK_BYTES):
-            body.add(bytes([number % 256]) * BLOCK_BYTES)
+        body = Body(None)
+        at_first = tracemalloc.get_traced_memory()[0]
+        for _ in range(3 * KEPT_BLOCKS):
+            body.add(block)
         assert body.sha256()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # The second thread joins a block, so that there are two of it, and one more is under way on either side.
-    assert peak < KEPT_BYTES + (QUEUED_BLOCKS + 4) * BLOCK_BYTES
+    assert at_first == pytest.approx((KEPT_BLOCKS + QUEUED_BLOCKS) * BLOCK_BYTES, rel=0.01)
+    assert peak < at_first + 100_000
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ impl Response {
             first_byte_at: None,
             last_byte_at: None,
             max_bytes,
-            body: Body::default(),
+            body: Body::new(max_bytes),
         }
     }
 
