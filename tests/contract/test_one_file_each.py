@@ -247,7 +247,7 @@ def test_the_new_client_has_a_ceiling(copy: Path) -> None:
 def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
     run_campaign(copy)
     rows = downloads_by_configuration(copy)
-    assert set(rows) == {"warmup", "RACK-off", "BL", "BL2", "narrow", "new"}
+    assert set(rows) == {"warmup", "warmup-quic", "RACK-off", "BL", "BL2", "narrow", "new"}
     assert all(row.outcome == "ok" for row in rows.values()), [row.failure_detail for row in rows.values()]
     assert json.loads(rows["RACK-off"].levels)["rack"] == "off" and json.loads(rows["BL"].levels)["rack"] == "on"
     assert rows["narrow"].client == "quiche-narrow" and rows["narrow"].transport == "quic"
@@ -261,6 +261,6 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
     assert kpis.schema.field("bytes_per_packet").metadata[b"unit"] == b"B"
     assert 14 in kpis.column("window_scale_client").to_pylist()  # the new client's level, which no other asked for
     values = kpis.column("bytes_per_packet").to_pylist()
-    assert len(values) == 6 and all(100 < value < 1501 for value in values), values
+    assert len(values) == 7 and all(100 < value < 1501 for value in values), values
     pages = report_pages(copy)
     assert "RACK-off" in pages and "narrow" in pages

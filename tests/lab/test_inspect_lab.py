@@ -17,7 +17,7 @@ from upshift.files import store
 pytestmark = pytest.mark.lab
 
 TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet")
-PLANNED = 2 * 2 * 3  # iterations, targets, configurations
+PLANNED = 2 * 2 * 4  # iterations, targets, two configurations and a warm-up per transport
 
 
 @pytest.fixture

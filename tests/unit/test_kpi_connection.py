@@ -73,6 +73,30 @@ def test_a_directory_without_captures_is_one_sentence(tmp_path: Path) -> None:
         find_captures(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "segments"), [("zeek_206_example_a.pcap", 87), ("http2_follow_multistream.pcapng", 36)]
+)
+def test_segments_with_sack_blocks_are_counted(shared_data: Path, name: str, segments: int) -> None:
+    """As many as `tcpdump -nn -r FILE | grep -c 'sack [0-9]'` finds; these files have no D-SACK."""
+    sides = [
+        side
+        for found in scan_capture(shared_data / "captures" / name).connections
+        for side in (found.client, found.server)
+    ]
+    assert sum(side.sack_segments for side in sides) == segments
+    assert sum(side.dsack_blocks for side in sides) == 0
+
+
+def test_data_packets_with_an_ecn_field_are_counted(shared_data: Path) -> None:
+    """In the lab's capture all data was ECT (RFC 3168), except what was sent again; pure ACKs were not."""
+    for connection in scan_capture(shared_data / "captures" / "lab_app.rcv.pcap.zst").connections:
+        server = connection.server
+        assert server.ecn_data_packets == server.ect0_packets + server.ect1_packets + server.ce_packets
+        assert server.data_packets - 5 < server.ecn_data_packets <= server.data_packets < server.packets
+        share = kpi_values(connection)["ect_share"]
+        assert isinstance(share, float) and share > 0.99
+
+
 def test_published_definitions(shared_data: Path) -> None:
     connection = scan_capture(shared_data / "captures" / "ndpi_rtsp_sll.pcap").connections[0]
     values: dict[str, Value] = kpi_values(connection)
