@@ -30,7 +30,7 @@ def found(bench: Bench) -> Measured:
 
 
 def test_every_download_balances(found: Measured) -> None:
-    assert len(found.downloads) == 3 * (1 + len(CONFIGURATIONS))
+    assert len(found.downloads) == 3 * (2 + len(CONFIGURATIONS))
     for download in found.downloads:
         assert download.outcome == Outcome.OK, download
         assert download.lab_sent is not None and download.lab_received is not None and download.lab_dropped is not None
