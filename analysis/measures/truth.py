@@ -51,8 +51,8 @@ TCP = Stack(round_trips=3, packet_overhead=52, record_bytes=16_384, record_overh
 """IPv4 (20) + TCP (20) + timestamps option (12). TLS records: header 5, inner content type 1, AEAD tag 16 (RFC 8446
 section 5.2)."""
 
-QUIC = Stack(round_trips=2, packet_overhead=28 + 39 + 9, record_bytes=0, record_overhead=0)
-"""IPv4 (20) + UDP (8); short header with a connection ID of 20 and a packet number of 2 bytes, AEAD tag 16 (RFC 9000
+QUIC = Stack(round_trips=2, packet_overhead=28 + 27 + 9, record_bytes=0, record_overhead=0)
+"""IPv4 (20) + UDP (8); short header with a connection ID of 8 and a packet number of 2 bytes, AEAD tag 16 (RFC 9000
 section 17.3, RFC 9001 section 5.3); header of a STREAM frame about 9. One round trip is the handshake."""
 
 _MODELLED_FACTORS = frozenset({"ecn", "sack", "window_scaling", "timestamps"})

@@ -206,9 +206,10 @@ def state_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def open_bench(topology: str, folder: Path) -> Iterator[Bench]:
-    """A topology of tests/lab/topologies, up."""
-    with state_folder(), open_lab(TOPOLOGIES / f"{topology}.toml") as lab:
+def open_bench(topology: str | Path, folder: Path) -> Iterator[Bench]:
+    """A topology file, or one of tests/lab/topologies by name, up."""
+    path = topology if isinstance(topology, Path) else TOPOLOGIES / f"{topology}.toml"
+    with state_folder(), open_lab(path) as lab:
         yield Bench(lab=lab, folder=folder)
 
 
