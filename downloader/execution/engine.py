@@ -17,9 +17,10 @@ from downloader.campaign.plan import PlannedRun
 from downloader.campaign.trust import trusted
 from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, Resolution, StoppedError
-from downloader.execution.capture import Capture, Captured
+from downloader.execution.capture import Capture
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
+from downloader.execution.tcpdump import Captured
 from upshift.domain import Disturbance, Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
 from upshift.files.target_rules import host_and_port

@@ -12,7 +12,7 @@ from downloader import clients
 from downloader.campaign.apply import complete_levels
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
-from downloader.execution.capture import Captured
+from downloader.execution.tcpdump import Captured
 from downloader.pages import html_in_place_of
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from upshift.system.place import Verdict
@@ -81,6 +81,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         client_version=result.client_version,
         tls_version=result.tls_version,
         tls_cipher=result.tls_cipher,
+        tls_group=result.tls_group,
         alpn=result.alpn,
         transport_detail=None if detail is None else json.dumps(detail, sort_keys=True),
         response_headers=json.dumps(dict(result.response_headers), sort_keys=True) if result.http_status else None,

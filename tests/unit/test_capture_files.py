@@ -1,0 +1,67 @@
+"""Two files of tcpdump become one, in order of time."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from analysis.captures.scan import scan_capture
+from downloader.execution.capture import insert
+from upshift.errors import PlaceError
+
+MAGIC = 0xA1B2C3D4
+
+
+def write(path: Path, packets: list[tuple[int, int, bytes]], *, link: int = 1, snap: int = 160) -> None:
+    data = struct.pack("=IHHiIII", MAGIC, 2, 4, 0, 0, snap, link)
+    for seconds, microseconds, content in packets:
+        kept = content[:snap]
+        data += struct.pack("=IIII", seconds, microseconds, len(kept), len(content)) + kept
+    path.write_bytes(data)
+
+
+def read(path: Path) -> tuple[int, list[tuple[int, int, bytes]]]:
+    data, found, at = path.read_bytes(), [], 24
+    while at < len(data):
+        seconds, microseconds, size, _ = struct.unpack_from("=IIII", data, at)
+        found.append((seconds, microseconds, data[at + 16 : at + 16 + size]))
+        at += 16 + size
+    return struct.unpack_from("=I", data, 16)[0], found
+
+
+@pytest.mark.parametrize(
+    ("headers", "whole", "order"),
+    [
+        ([(1, 5), (2, 0), (2, 7)], [(1, 0), (2, 3)], "wHHwH"),
+        ([(1, 5), (2, 0)], [(1, 5), (9, 0), (9, 0)], "wHHww"),
+        ([], [(1, 0)], "w"),
+        ([(1, 0), (3, 0)], [], "HH"),
+    ],
+)
+def test_packets_are_in_order_of_time(
+    tmp_path: Path, headers: list[tuple[int, int]], whole: list[tuple[int, int]], order: str
+) -> None:
+    into, few = tmp_path / ".a.part.pcap", tmp_path / ".a.long.part.pcap"
+    write(into, [(*time, b"H" * 1000) for time in headers])
+    write(few, [(*time, b"w" * 1200) for time in whole], snap=65_535)
+    insert(into, few)
+    snap, found = read(into)
+    assert "".join(content[:1].decode() for _, _, content in found) == order
+    assert [time for *time, _ in found] == sorted(list(time) for time in headers + whole)
+    assert {len(content) for _, _, content in found if content[:1] == b"w"} <= {1200}
+    assert {len(content) for _, _, content in found if content[:1] == b"H"} <= {160}
+    assert snap == 65_535
+    assert [path.name for path in tmp_path.iterdir() if path != few] == [into.name]
+    assert not scan_capture(into).warnings
+
+
+def test_captures_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    into, few = tmp_path / "a.pcap", tmp_path / "b.pcap"
+    write(into, [(1, 0, b"x")])
+    write(few, [(1, 0, b"y")], link=113)
+    before = into.read_bytes()
+    with pytest.raises(PlaceError, match="captures of different kinds"):
+        insert(into, few)
+    assert into.read_bytes() == before
