@@ -102,6 +102,7 @@ class ClientResult:
     run_delay_s: float | None = None
     tls_version: str | None = None
     tls_cipher: str | None = None
+    tls_group: str | None = None
     alpn: str | None = None
     tcp: Mapping[str, Any] | None = None
     quic: Mapping[str, Any] | None = None

@@ -459,6 +459,9 @@ class Download:
     """TLS version, as negotiated."""
     tls_cipher: str | None
     """The negotiated TLS cipher suite."""
+    tls_group: str | None
+    """The negotiated group of the key exchange; None if the client's TLS library does not report it (Python's before
+    3.14)."""
     alpn: str | None
     """The protocol selected by ALPN (RFC 7301)."""
     transport_detail: str | None
@@ -490,6 +493,9 @@ class Download:
     """One of `HostDisturbance` if the host falsified this download's time; else None."""
     host_disturbance_detail: str | None = None
     """Description of the disturbance with its numbers, as text."""
+    slow_handshake: bool | None = None
+    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`upshift.compose.inspect.handshakes`);
+    None if it did not complete, or the round-trip time is unknown."""
     treatment_ok: bool | None = None
     """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
     treatment_reason: str | None = None

@@ -203,13 +203,20 @@ class Connection:
     quic_spin_rtt_mean_ns: float | None
     quic_spin_rtt_p50_ns: float | None
 
+    client_hello_bytes: int | None
+    """Payload that the client sent before the server's first answer (TCP's handshake apart), without retransmissions of
+    TCP; None without an answer."""
+    client_hello_packets: int | None
+    """Segments or datagrams of it."""
     response_request_ns: int | None
     """Last data of the client before the server's largest answer."""
     response_first_ns: int | None
-    """First data packet of the answer with the most bytes; TCP only."""
+    """First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes or
+    more after the client's first 1-RTT packet."""
     response_last_ns: int | None
+    """Its last one; QUIC datagrams of fewer than 100 bytes carry acknowledgements, and do not count."""
     response_bytes: int
-    """Its payload without retransmissions; includes TLS records and HTTP headers."""
+    """Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers."""
     response_first_bytes: int
     """Payload of its first packet."""
 

@@ -77,6 +77,10 @@ class ConfigurationRow:
     """Downloads, ok or censored, that were faster than 70 % of their client's ceiling."""
     ceiling_unknown: int
     """Downloads, ok or censored, of which nothing tells how near their client's ceiling they were."""
+    handshakes: int
+    """Downloads whose handshake completed on a path with a known round-trip time."""
+    slow_handshakes: int
+    """Those of them whose handshake took longer than its round trips (`Download.slow_handshake`)."""
     void: int
     """Attempts in void measurement runs, which were repeated."""
     causes: Mapping[str, int]
@@ -143,6 +147,8 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 cpu_bound=sum(cpu_bound(d) for d in members),
                 near_ceiling=near[name],
                 ceiling_unknown=unknown[name],
+                handshakes=sum(d.slow_handshake is not None for d in members),
+                slow_handshakes=sum(d.slow_handshake is True for d in members),
                 void=voids[name],
                 causes=causes(members),
                 reasons=reasons(members),

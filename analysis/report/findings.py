@@ -142,6 +142,18 @@ def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
     return text
 
 
+def handshake_sentence(states: Sequence[ConfigurationRow]) -> str | None:
+    """How many handshakes took longer than their round trips, and whose; None if no handshake could be judged."""
+    judged, slow = sum(row.handshakes for row in states), sum(row.slow_handshakes for row in states)
+    if not judged:
+        return None
+    whose = ", ".join(f"{r.configuration} {r.slow_handshakes} of {r.handshakes}" for r in states if r.slow_handshakes)
+    return (
+        f"Handshakes: {slow} of {judged} took longer than 1.3 times their round trips + 15 ms (QUIC 1, TCP with TLS "
+        f"1.3 2, with TLS 1.2 3){f': {whose}' if whose else ''}."
+    )
+
+
 def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
     """How well measured times on clean paths match the model; None without such paths."""
     asserted = [row for row in rows if row.within is not None]

@@ -37,6 +37,8 @@ CONFIGURATIONS_CSV = (
     "cpu_bound",
     "near_ceiling",
     "ceiling_unknown",
+    "handshakes",
+    "slow_handshakes",
     "void",
     "void_share",
 )

@@ -98,7 +98,8 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     known = _truth(dataset, options)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
     downloads = [record.download for record in dataset.records]
-    sentences = [*findings.noise_sentences(main), findings.outcome_sentence(states), findings.truth_sentence(known)]
+    sentences: list[str | None] = [*findings.noise_sentences(main), findings.outcome_sentence(states)]
+    sentences += [findings.handshake_sentence(states), findings.truth_sentence(known)]
     limits = client_limits(dataset.records)
     sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
     sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]

@@ -358,6 +358,7 @@ def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data:
         if values["connect_s"] is not None:
             values["tls_version"] = "TLSv1.3"  # RFC 9001, section 4.2: no older version
             suite = state.quic.tls.key_schedule
+            values["tls_group"] = state.quic.group
             values["tls_cipher"] = f"TLS_{suite.cipher_suite.name}" if suite is not None else None
         with contextlib.suppress(OSError, struct.error):
             memory = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)

@@ -36,6 +36,7 @@ keeps the same ones (rust/clientkit/src/response.rs)."""
 _UNKNOWN_AT_FIRST = (
     *("http_status", "http_version", "content_length", "content_type", "body_sha256", "alpn", "tcp", "quic"),
     *("dns_s", "connect_s", "tls_s", "headers_s", "first_byte_s", "last_byte_s", "tls_version", "tls_cipher"),
+    "tls_group",
     *("local_ip", "local_port", "socket_drops"),
 )
 

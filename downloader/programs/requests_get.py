@@ -117,6 +117,8 @@ class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library
         sock, values = self.sock, self.document.values
         values["tls_version"], values["alpn"] = sock.version(), sock.selected_alpn_protocol()
         values["tls_cipher"] = (sock.cipher() or (None,))[0]
+        if (group := getattr(sock, "group", None)) is not None:  # Python 3.14 has it
+            values["tls_group"] = group()
         # http.client closes the socket with the response. Another reference keeps it open until we have checked for
         # bytes after the body.
         self.kept = sock

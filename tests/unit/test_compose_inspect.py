@@ -13,7 +13,7 @@ import pytest
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
 from downloader.campaign.apply import complete_levels
-from upshift.compose.inspect import clocks, matching, proof, rows
+from upshift.compose.inspect import clocks, handshakes, matching, proof, rows
 from upshift.domain import Download, HostDisturbance, TreatmentReason
 from upshift.files import store
 
@@ -287,7 +287,75 @@ def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:
     assert list(row) == schema.names and row["engine"] == rows.ENGINE
 
 
-def test_quic_goodput_comes_from_the_body() -> None:
-    quic = connection(protocol="quic", syn_ns=None)
-    row = rows.kpi_row(download(transport="quic", body_bytes=1_000_000), quic)
-    assert row["goodput"] == pytest.approx(8 / (1.1 - 1e-6), rel=1e-6)
+@pytest.mark.parametrize("transport", ["tcp", "quic"])
+def test_goodput_and_delivery_rate_are_of_the_body_and_end_with_the_data(transport: str) -> None:
+    start_ns = int(START * 1e9)
+    found = connection(
+        protocol=transport,
+        first_ns=start_ns,
+        last_ns=start_ns + 2_000_000_000,
+        response_first_ns=start_ns + 200_000_000,
+        response_last_ns=start_ns + 1_000_000_000,
+        response_bytes=1_020_000,
+        response_first_bytes=10_200,
+        server=side(ip_bytes=1_100_000, last_data_ns=start_ns + 1_000_000_000),
+    )
+    row = rows.kpi_row(download(transport=transport, body_bytes=1_000_000), found)
+    assert row["goodput"] == pytest.approx(8)
+    assert row["delivery_rate"] == pytest.approx(0.99 * 8 / 0.8)
+    assert (row["mean_throughput"], row["throughput_published"]) == (pytest.approx(8.8), pytest.approx(4.4))
+    assert KPIS["goodput"].compute(found) is KPIS["delivery_rate"].compute(found) is None, "a capture alone has no body"
+
+
+def test_throughput_of_quic_ends_before_the_last_acknowledgements() -> None:
+    start_ns = int(START * 1e9)
+    found = connection(
+        protocol="quic",
+        first_ns=start_ns,
+        response_last_ns=start_ns + 1_000_000_000,
+        server=side(ip_bytes=1_000_000, last_data_ns=start_ns + 1_100_000_000),
+    )
+    assert KPIS["mean_throughput"].compute(found) == pytest.approx(8)
+
+
+def test_a_client_hello_that_the_host_had_not_cut_counts_as_cut() -> None:
+    found = connection(client_hello_bytes=1_600, client_hello_packets=1, timestamps_accepted=True)
+    assert KPIS["client_hello_datagrams"].compute(found) == 2
+    assert KPIS["client_hello_datagrams"].compute(dataclasses.replace(found, client_hello_bytes=1_448)) == 1
+    assert KPIS["client_hello_datagrams"].compute(dataclasses.replace(found, protocol="quic")) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "slow"),
+    [
+        ({"transport": "quic", "connect_s": 0.144, "tls_version": "TLSv1.3"}, False),
+        ({"transport": "quic", "connect_s": 0.146, "tls_version": "TLSv1.3"}, True),
+        ({"tls_s": 0.274, "tls_version": "TLSv1.3"}, False),
+        ({"tls_s": 0.276, "tls_version": "TLSv1.3"}, True),
+        ({"tls_s": 0.404, "tls_version": "TLSv1.2"}, False),
+        ({"tls_s": 0.406, "tls_version": "TLSv1.2"}, True),
+        ({"tls_s": None, "tls_version": None}, None),
+        ({"transport": "quic", "connect_s": None, "tls_version": None}, None),
+    ],
+)
+def test_a_handshake_is_slow_beyond_its_round_trips(changes: dict[str, Any], slow: bool | None) -> None:
+    assert handshakes.is_slow(download(**changes), 0.1) is slow
+    assert handshakes.is_slow(download(**changes), None) is None
+
+
+def test_the_round_trip_time_of_a_slow_handshake_is_that_of_the_run() -> None:
+    """A server that answers a QUIC ClientHello late makes its own handshake's round trip look long."""
+    start_ns = int(START * 1e9)
+    tcp = connection(syn_ack_answers_first_syn=True)  # SYN to SYN-ACK: 10 ms
+    quic = connection(
+        protocol="quic",
+        syn_ns=None,
+        client_port=40001,
+        quic_client_initial_ns=start_ns,
+        quic_last_client_initial_ns=start_ns,
+        quic_server_initial_ns=start_ns + 40_000_000,
+    )
+    late = download(transport="quic", local_port=40001, connect_s=0.041, tls_version="TLSv1.3")
+    in_time = download(tls_s=0.022, tls_version="TLSv1.3")
+    first, second = rows.inspect_run([in_time, late], [tcp, quic])
+    assert (first.download.slow_handshake, second.download.slow_handshake) == (False, True)

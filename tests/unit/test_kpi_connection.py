@@ -98,9 +98,13 @@ def test_data_packets_with_an_ecn_field_are_counted(shared_data: Path) -> None:
 
 
 def test_published_definitions(shared_data: Path) -> None:
-    connection = scan_capture(shared_data / "captures" / "ndpi_rtsp_sll.pcap").connections[0]
+    connections = scan_capture(shared_data / "captures" / "ndpi_rtsp_sll.pcap").connections
+    connection = next(found for found in connections if found.server.data_packets)
     values: dict[str, Value] = kpi_values(connection)
-    assert values["mean_throughput"] == connection.server.ip_bytes * 8 / connection.duration_s / 1e6
+    assert values["throughput_published"] == connection.server.ip_bytes * 8 / connection.duration_s / 1e6
+    assert connection.server.last_data_ns is not None and connection.server.last_data_ns <= connection.last_ns
+    until_last_data_s = (connection.server.last_data_ns - connection.first_ns) / 1e9
+    assert values["mean_throughput"] == connection.server.ip_bytes * 8 / until_last_data_s / 1e6
     marked = (
         connection.server.ws_retransmission
         + connection.server.ws_fast_retransmission

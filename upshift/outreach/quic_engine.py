@@ -31,6 +31,11 @@ class RememberingConnection(QuicConnection):
         super()._initialize(peer_cid)
         self.tls._supported_groups = [Group.X25519]
 
+    @property
+    def group(self) -> str:
+        """The group of the key exchange: the one that is offered, as aioquic follows no HelloRetryRequest."""
+        return str(self.tls._supported_groups[0].name)
+
     def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
         self.peer_parameters = data
         super()._parse_transport_parameters(data, from_session_ticket)

@@ -1,4 +1,6 @@
-"""Options offered and accepted in the handshake; for ECN see `ecn`."""
+"""Options offered and accepted in the handshake, and the size of the ClientHello; for ECN see `ecn`."""
+
+import math
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
@@ -11,6 +13,25 @@ _SCALE = "RFC 7323, section 2.2"
 def syn_packets(connection: Connection) -> int | None:
     """SYNs that the client sent; more than one means a retransmission."""
     return connection.client.syn_packets
+
+
+@kpi(unit="B", source="RFC 8446, section 4.1.2; RFC 9001, section 4.3")
+def client_hello_bytes(connection: Connection) -> int | None:
+    """Payload of TCP or UDP that the client sent before the server's first answer, after TCP's handshake: its
+    ClientHello with the records, frames and padding around it. TCP: without retransmissions."""
+    return connection.client_hello_bytes
+
+
+@kpi(unit="packets", source="RFC 8446, section 4.1.2; RFC 9001, section 4.3")
+def client_hello_datagrams(connection: Connection) -> int | None:
+    """Datagrams, or TCP segments, that the client sent before the server's first answer. Packets that the host merged
+    before they were captured (TSO) are counted by their size.
+    """
+    size, packets, mss = connection.client_hello_bytes, connection.client_hello_packets, connection.server.mss
+    if size is None or packets is None or connection.protocol == "quic" or not mss:
+        return packets
+    options = 12 if connection.timestamps_accepted else 0  # RFC 7323, appendix A
+    return max(packets, math.ceil(size / (mss - options)))
 
 
 @kpi(source="RFC 2018, section 2")

@@ -30,7 +30,7 @@ def retransmitted_bytes(connection: Connection) -> int | None:
     return connection.server.retransmitted_bytes
 
 
-@kpi(unit="1", source="ANRW'23, section 3 (share of data)", tcp_only=True)
+@kpi(unit="1", source="ANRW'23, section 5.2 (share of data)", tcp_only=True)
 def retransmission_rate(connection: Connection) -> float | None:
     """Payload bytes that the server retransmitted, by `true_class`, over all its payload bytes; TCP only."""
     server = connection.server

@@ -24,13 +24,15 @@ def handshake(connection: Connection) -> float | None:
 
 @kpi(unit="s", source=_CAPTURE)
 def time_to_first_byte(connection: Connection) -> float | None:
-    """First SYN to the first data packet of the server's largest answer; TCP only, as QUIC hides where an answer
-    begins.
+    """First SYN, or first Initial of QUIC, to the first data packet of the server's largest answer. QUIC hides where an
+    answer begins: it is the server's first 1-RTT datagram of 1,000 bytes or more after the client's first 1-RTT packet.
     """
-    return seconds_between(connection.syn_ns, connection.response_first_ns)
+    start_ns = connection.quic_client_initial_ns if connection.protocol == "quic" else connection.syn_ns
+    return seconds_between(start_ns, connection.response_first_ns)
 
 
 @kpi(unit="s", source=_CAPTURE)
 def transfer(connection: Connection) -> float | None:
-    """First to last data packet of the server's largest answer; TCP only."""
+    """First to last data packet of the server's largest answer; for QUIC see `time_to_first_byte`. QUIC datagrams of
+    fewer than 100 bytes carry acknowledgements, and do not count."""
     return seconds_between(connection.response_first_ns, connection.response_last_ns)

@@ -60,6 +60,8 @@ pub struct Record<F> {
     pub run_delay_s: Option<f64>,
     pub tls_version: Option<&'static str>,
     pub tls_cipher: Option<&'static str>,
+    /// Of the key exchange, as the TLS library names it.
+    pub tls_group: Option<&'static str>,
     pub alpn: Option<String>,
     /// Always null: no TCP here.
     pub tcp: Option<()>,
@@ -103,6 +105,7 @@ impl<F> Record<F> {
             run_delay_s: None,
             tls_version: None,
             tls_cipher: None,
+            tls_group: None,
             alpn: None,
             tcp: None,
             quic: None,
@@ -147,7 +150,7 @@ mod tests {
     use crate::reach::Reach;
     use crate::url::Url;
 
-    const KEYS: [&str; 34] = [
+    const KEYS: [&str; 35] = [
         "schema",
         "client",
         "client_version",
@@ -178,6 +181,7 @@ mod tests {
         "run_delay_s",
         "tls_version",
         "tls_cipher",
+        "tls_group",
         "alpn",
         "tcp",
         "quic",

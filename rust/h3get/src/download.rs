@@ -364,7 +364,7 @@ impl<'a> Download<'a> {
         record.transfer_cpu_s = transfer.cpu.map(seconds);
         record.run_delay_s = transfer.run_delay.map(seconds);
         record.tls_version = established.then_some("TLSv1.3"); // QUIC v1 knows no other
-        record.tls_cipher = quic::tls_facts(&mut self.connection).0;
+        (record.tls_cipher, record.tls_group) = quic::tls_facts(&mut self.connection);
         record.alpn = (!alpn.is_empty()).then(|| one_line(&String::from_utf8_lossy(&alpn)));
         record.socket_drops = self.socket.counts_drops.then_some(self.socket.drops);
         record.absorb(self.response, "3", self.complete);

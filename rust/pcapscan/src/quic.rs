@@ -1,5 +1,6 @@
 //! QUIC as an observer sees it: long headers, then only the spin bit (RFC 8999, RFC 9000 sections 17.2 to 17.4).
 
+use crate::connection::Response;
 use crate::rtt::Summary;
 
 /// Kinds of packets that an observer can tell apart.
@@ -64,6 +65,12 @@ pub struct LongHeader {
     /// Offset of the next coalesced packet, if the header has a length.
     pub next: Option<usize>,
 }
+
+/// A server's 1-RTT datagrams of at least so many bytes carry a body: its packets are full but for the last one, and a
+/// full one has at least 1,200 (RFC 9000, section 14). Settings, tickets and acknowledgements are smaller.
+const BODY_BYTES: u32 = 1000;
+/// Datagrams below this carry acknowledgements and no part of a body.
+const DATA_BYTES: u32 = 100;
 
 /// RFC 9369.
 const VERSION_2: u32 = 0x6b33_43cf;
@@ -212,6 +219,9 @@ pub struct State {
     pub short_ns: [Option<i64>; 2],
     /// Spin bits of the client's and of the server's packets.
     pub spin: [Spin; 2],
+    /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet, to its last
+    /// one that is more than an acknowledgement. All answers of a connection count as one.
+    pub answer: Response,
 }
 
 impl State {
@@ -228,8 +238,12 @@ impl State {
             && self.short_ns.iter().any(Option::is_some)
     }
 
-    /// Takes a datagram; `role` is 0 for the client's. Returns a spin-bit sample, ns.
-    pub fn datagram(&mut self, role: usize, bytes: &[u8], now_ns: i64) -> Option<i64> {
+    /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. Returns a spin-bit
+    /// sample, ns.
+    pub fn datagram(&mut self, role: usize, bytes: &[u8], len: u32, now_ns: i64) -> Option<i64> {
+        if role == 1 && bytes.first().is_some_and(|first| first & 0xc0 == 0x40) {
+            self.note_answer(len, now_ns);
+        }
         let mut at = 0;
         // A datagram holds few coalesced packets; each step moves on.
         for _ in 0..8 {
@@ -246,6 +260,25 @@ impl State {
             at = at.checked_add(header.next?)?;
         }
         None
+    }
+
+    fn note_answer(&mut self, len: u32, now_ns: i64) {
+        if self.answer.bytes == 0 {
+            let Some(request_ns) = self.short_ns[0].filter(|_| len >= BODY_BYTES) else {
+                return;
+            };
+            self.answer = Response {
+                first_ns: now_ns,
+                last_ns: now_ns,
+                bytes: 0,
+                first_bytes: u64::from(len),
+                request_ns,
+            };
+        }
+        if len >= DATA_BYTES {
+            self.answer.last_ns = now_ns;
+            self.answer.bytes += u64::from(len);
+        }
     }
 
     fn long(&mut self, role: usize, header: &LongHeader, now_ns: i64) {
@@ -301,7 +334,7 @@ mod tests {
         );
         assert_eq!(header.source.hex(), "0203");
         let mut state = State::default();
-        state.datagram(0, &bytes, 7);
+        state.datagram(0, &bytes, u32::try_from(bytes.len()).unwrap(), 7);
         assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), Some(7)));
     }
 
@@ -310,8 +343,28 @@ mod tests {
         let bytes = initial(&[1; 8], &[2, 3], &[0, 0x80, 0, 0, 4, 1, 2, 3, 4]);
         for length in 0..bytes.len() {
             let _ = long_header(&bytes[..length]);
-            State::default().datagram(0, &bytes[..length], 1);
+            State::default().datagram(0, &bytes[..length], 1200, 1);
         }
+    }
+
+    #[test]
+    fn an_answer_begins_with_a_body_after_the_request_and_ends_before_acknowledgements() {
+        let mut state = State::default();
+        let short = [0x41; 30];
+        state.datagram(1, &short, 1300, 1); // before the request: no answer to it
+        state.datagram(0, &short, 90, 2);
+        state.datagram(1, &short, 300, 3); // settings
+        assert_eq!(state.answer.bytes, 0);
+        state.datagram(1, &short, 1200, 4);
+        state.datagram(1, &short, 35, 5);
+        state.datagram(1, &short, 700, 6);
+        state.datagram(1, &short, 35, 7);
+        let answer = state.answer;
+        assert_eq!(
+            (answer.request_ns, answer.first_ns, answer.last_ns),
+            (2, 4, 6)
+        );
+        assert_eq!((answer.bytes, answer.first_bytes), (1900, 1200));
     }
 
     #[test]

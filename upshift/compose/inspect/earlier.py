@@ -21,7 +21,7 @@ DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 
 INSPECTED = (
     *("treatment_ok", "treatment_reason", "treatment_detail"),
-    *("host_disturbance", "host_disturbance_detail", "engine"),
+    *("host_disturbance", "host_disturbance_detail", "slow_handshake", "engine"),
 )
 """Columns of `downloads` that inspection fills in."""
 

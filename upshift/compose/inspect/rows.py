@@ -14,6 +14,7 @@ from analysis.captures.connection import Connection
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
 from upshift.compose.inspect.clocks import offset_s
+from upshift.compose.inspect.handshakes import is_slow, smallest_rtt_s
 from upshift.compose.inspect.identity import with_identity
 from upshift.compose.inspect.matching import match
 from upshift.compose.inspect.proof import disturbance, judge_treatment
@@ -48,7 +49,7 @@ def inspect_run(
     """
     downloads = with_identity(downloads)
     matched = match(downloads, connections)
-    clock_s = offset_s(downloads, matched)
+    clock_s, rtt_s = offset_s(downloads, matched), smallest_rtt_s(matched)
     found = []
     for download, connection in zip(downloads, matched, strict=True):
         treatment = judge_treatment(download, connection, lost=lost, clock_s=clock_s)
@@ -57,6 +58,7 @@ def inspect_run(
             treatment_ok=treatment.ok,
             treatment_reason=treatment.reason,
             treatment_detail=treatment.detail,
+            slow_handshake=is_slow(download, rtt_s),
             engine=ENGINE,
         )
         if disturbed := disturbance(download, connection, clock_s=clock_s):
@@ -69,14 +71,15 @@ def inspect_run(
 def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
     """A row of `kpis`: the download's key, the engine, then every KPI."""
     row: dict[str, Value] = {name: getattr(download, name) for name in store.DOWNLOAD_KEY}
-    if download.transport == Transport.QUIC:
-        connection = with_account(connection, download)
+    connection = with_account(connection, download)
     return row | {"engine": ENGINE} | {name: kpi.compute(connection) for name, kpi in KPIS.items()}
 
 
 def with_account(connection: Connection, download: Download) -> Connection:
-    """A QUIC connection with data that only the client has: the body (retransmissions are invisible in a capture), its
-    sent and lost packets, and how often the server reported that it was blocked by flow control."""
+    """A connection with data that only the client has: the body, which is encrypted; of QUIC its lost packets, and how
+    often the server reported that it was blocked by flow control."""
+    if download.transport != Transport.QUIC:
+        return replace(connection, body_bytes=download.body_bytes)
     told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
     blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
     return replace(

@@ -7,7 +7,7 @@ mod times;
 
 pub use handshake::Handshake;
 pub use key::Key;
-pub use response::Response;
+pub use response::{Hello, Response};
 
 use crate::ip::Datagram;
 use crate::plain::Plain;
@@ -73,6 +73,8 @@ pub struct Connection {
     best_response: Response,
     response: Response,
     last_client_data_ns: Option<i64>,
+    /// What the client sent first.
+    pub hello: Hello,
     /// Series, on request.
     pub series: Option<Box<Series>>,
     /// Whether a later connection has the same endpoints.
@@ -102,6 +104,7 @@ impl Connection {
             best_response: Response::default(),
             response: Response::default(),
             last_client_data_ns: None,
+            hello: Hello::default(),
             series: with_series.then(Box::default),
             is_replaced: false,
         }
@@ -292,10 +295,13 @@ impl Connection {
         let len = datagram.length.saturating_sub(8);
         self.sides[direction].count(datagram.ip_bytes, len, datagram.ecn, now_ns);
         let role = usize::from(direction != self.client);
+        if role == 0 && self.sides[direction ^ 1].packets == 0 {
+            self.hello.add(len);
+        }
         let sample = self
             .quic
             .as_mut()
-            .and_then(|state| state.datagram(role, payload, now_ns));
+            .and_then(|state| state.datagram(role, payload, len, now_ns));
         if let Some(series) = &mut self.series {
             note_series(series, direction, datagram.ip_bytes, now_ns, sample);
         }

@@ -17,11 +17,29 @@ pub struct Response {
     pub request_ns: i64,
 }
 
+/// What a client sent before the server's first answer, TCP's handshake apart: its `ClientHello`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hello {
+    /// New payload, B.
+    pub bytes: u64,
+    /// Packets with new payload.
+    pub packets: u64,
+}
+
+impl Hello {
+    pub(super) fn add(&mut self, new_bytes: u32) {
+        self.bytes += u64::from(new_bytes);
+        self.packets += u64::from(new_bytes > 0);
+    }
+}
+
 impl Connection {
-    /// The server's answer with the most bytes.
+    /// The server's answer with the most bytes; of QUIC the one that [`crate::quic::State`] found.
     #[must_use]
     pub fn answer(&self) -> Response {
-        if self.response.bytes >= self.best_response.bytes {
+        if let Some(state) = &self.quic {
+            state.answer
+        } else if self.response.bytes >= self.best_response.bytes {
             self.response
         } else {
             self.best_response
@@ -32,6 +50,9 @@ impl Connection {
     #[inline]
     pub(super) fn note_response(&mut self, direction: usize, new_bytes: u32, now_ns: i64) {
         if direction == self.client {
+            if self.response.first_ns == 0 {
+                self.hello.add(new_bytes);
+            }
             self.last_client_data_ns = Some(now_ns);
             return;
         }

@@ -17,6 +17,13 @@ pub fn visit(connection: &Connection, cut: bool, out: &mut impl Fields) {
     identity(connection, cut, out);
     handshake(connection, client, server, out);
     quic(connection, out);
+    let is_answered = client.packets > 0 && server.data_packets > 0;
+    let hello = Some(connection.hello).filter(|hello| is_answered && hello.packets > 0);
+    out.field("client_hello_bytes", hello.map(|hello| hello.bytes).into());
+    out.field(
+        "client_hello_packets",
+        hello.map(|hello| hello.packets).into(),
+    );
     let response = connection.answer();
     let seen = response.bytes > 0;
     out.field(
