@@ -63,6 +63,7 @@ FILES = {
     "superseded.parquet": "downloads of measurement runs that were void or interrupted, and repeated",
     "campaign.json": "the configurations and comparisons of a campaign",
     "environment.json": "the campaign, the hash of its plan, and the host, software and settings of each vantage point",
+    "ceilings.json": "in the state folder: what `upshift doctor --calibrate` measured on this host",
     "lab.json": "a campaign in the lab: what is programmed on every path",
     "vantage/NAME/journal.sqlite": "the journal: every download as recorded",
     "vantage/NAME/captures/*.pcap": "the packets of one measurement run each, recorded by tcpdump",

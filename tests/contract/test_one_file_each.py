@@ -238,7 +238,7 @@ def test_the_host_is_asked_for_what_the_client_needs(copy: Path) -> None:
 
 @pytest.mark.lab
 def test_the_new_client_has_a_ceiling(copy: Path) -> None:
-    doctor = upshift(copy, "doctor", "--calibrate", "--seconds", "0.2", "--quick", "--json", state=str(copy / "state"))
+    doctor = upshift(copy, "doctor", "--calibrate", "--seconds", "0.1", "--quick", "--json", state=str(copy / "state"))
     ceilings = json.loads(doctor.stdout)["ceilings"]["clients"]
     assert ceilings["plain"]["fault"] is None and ceilings["plain"]["ceiling_mbit_s"] > 10
 

@@ -47,10 +47,17 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_each_client_has_a_ceiling_here(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A state folder with a calibration of this host, and what the command printed."""
+    state = tmp_path_factory.mktemp("state")
+    return state, run_doctor(state, "--calibrate", "--seconds", "0.3", "--quick", "--json")
+
+
+def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     facts = host_facts.gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
     assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
-    done = run_doctor(tmp_path, "--calibrate", "--seconds", "0.4", "--quick", "--json")
+    _, done = calibrated
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["ceilings"]["clients"].keys() == clients.ALL.keys()
@@ -68,17 +75,18 @@ def test_each_client_has_a_ceiling_here(tmp_path: Path) -> None:
         # The bucket holds: body bytes are less than the frames that are let through, but for its first burst.
         assert all(transfer["mbit_s"] < 1.1 * transfer["offered_mbit_s"] for transfer in limited), name
     [finding] = [entry for entry in document["findings"] if entry["name"] == "client ceilings"]
-    assert finding["status"] == "ok"
+    assert finding["status"] == ("warn" if document["ceilings"]["busy_share"] > doctor.BUSY_LIMIT else "ok")
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert lines[-1]["task"] == "calibrate" and lines[-1]["done"] == lines[-1]["total"]
     assert not list(Path(tempfile.gettempdir()).glob("upshift-ceilings-*/*.json")), "files are left"
 
 
-def test_the_calibration_is_kept_and_goes_stale(tmp_path: Path) -> None:
+def test_the_calibration_is_kept_and_goes_stale(
+    calibrated: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     """Another kernel, here written into the file: the doctor says so, and how to mend it."""
-    assert run_doctor(tmp_path, "--calibrate", "--seconds", "0.1", "--quick").returncode == 0
     path = tmp_path / "ceilings.json"
-    document = json.loads(path.read_text())
+    document = json.loads((calibrated[0] / "ceilings.json").read_text())
     document["circumstances"]["kernel"] = "4.4.0"
     path.write_text(json.dumps(document))
     said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)

@@ -14,16 +14,13 @@ import typer
 from downloader import clients
 from upshift.domain import Transport
 from upshift.progress import show
-from vantage.doctor.checks import Finding, Status, examine, lab_can_run
+from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, examine, lab_can_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 CALIBRATION_S = 1.0
 """How long each transfer of a calibration takes at most [s]."""
-
-BUSY_LIMIT = 0.2
-"""Share of CPU time that others may use before ceilings come out too low."""
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
 
@@ -65,7 +62,13 @@ def doctor(
         _calibrate(seconds, as_json=as_json)
     ceilings = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
     unknown = record.unknown(ceilings, clients.ALL)
-    facts = host_facts.gather(out, clients.ALL.values(), ceilings=unknown, sample_s=0.3 if quick else 1.0)
+    facts = host_facts.gather(
+        out,
+        clients.ALL.values(),
+        ceilings=unknown,
+        busy_share=(ceilings or {}).get("busy_share", 0.0),
+        sample_s=0.3 if quick else 1.0,
+    )
     findings = examine(facts)
     able = lab_can_run(findings)
     if as_json:

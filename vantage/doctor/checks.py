@@ -21,6 +21,9 @@ NEEDED_FREE_BYTES = 1_000_000_000
 STEAL_LIMIT = 0.02
 """Share of CPU time that other guests may take before measurements suffer."""
 
+BUSY_LIMIT = 0.2
+"""Share of CPU time that other programs may use before ceilings come out too low."""
+
 LATE_WAKEUP_US = 100.0
 """Median above which the lab's round trips cannot be right to 0.1 ms."""
 
@@ -94,6 +97,8 @@ class Facts:
     """Client -> why it cannot run, or None if it can."""
     ceilings: Mapping[str, str | None]
     """Client -> why its ceiling is not known, or None if it is."""
+    busy_share: float
+    """Share of CPU time that other programs used before the ceilings were measured, 0 to 1."""
     available_congestion_controls: tuple[str, ...]
     allowed_congestion_controls: tuple[str, ...]
     default_congestion_control: str | None
@@ -226,6 +231,11 @@ def check_servers(facts: Facts) -> list[Finding]:
 def check_ceilings(facts: Facts) -> list[Finding]:
     """Whether it is known how fast each client can be here."""
     faults = {name: fault for name, fault in facts.ceilings.items() if fault is not None}
+    remedy = "run: upshift doctor --calibrate"
+    if not faults and facts.busy_share > BUSY_LIMIT:
+        says = f"too low: other programs used {facts.busy_share:.0%} of the CPU time when they were measured"
+        remedy = f"stop other programs, then {remedy}"
+        return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False)]
     if not faults:
         says = f"the highest rates of {', '.join(facts.ceilings)} are known"
         return [Finding(name="client ceilings", status=Status.OK, says=says, lab=False)]
@@ -234,7 +244,6 @@ def check_ceilings(facts: Facts) -> list[Finding]:
         reasons.setdefault(fault, []).append(client)
     said = "; ".join(f"{', '.join(names)} ({fault})" for fault, names in reasons.items())
     says = f"not known whether a client limits a download: {said}"
-    remedy = "run: upshift doctor --calibrate"
     return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False)]
 
 

@@ -41,7 +41,12 @@ def private_namespace() -> tuple[str, ...]:
 
 
 def gather(
-    out: Path, clients: Iterable[Program], *, ceilings: Mapping[str, str | None], sample_s: float = 1.0
+    out: Path,
+    clients: Iterable[Program],
+    *,
+    ceilings: Mapping[str, str | None],
+    busy_share: float = 0.0,
+    sample_s: float = 1.0,
 ) -> Facts:
     """All facts.
 
@@ -51,6 +56,7 @@ def gather(
         out: where a campaign's results are to go.
         clients: the download programs to look for.
         ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
+        busy_share: of the CPU time, by other programs, when the ceilings were measured.
     """
     before = host_environment.cpu_times()
     names = (*PACKAGES, *OUR_BINARIES)
@@ -89,6 +95,7 @@ def gather(
         servers=servers,
         clients={client.name: client.missing() for client in clients},
         ceilings=ceilings,
+        busy_share=busy_share,
         available_congestion_controls=_words("net.ipv4.tcp_available_congestion_control"),
         allowed_congestion_controls=_words("net.ipv4.tcp_allowed_congestion_control"),
         default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),
