@@ -16,9 +16,9 @@ from twisted.internet.interfaces import IHostnameResolver, IHostResolution
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 _extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
-"""Uses the public suffix list shipped with the package: fetching a newer one would be traffic that nobody asked for.
+"""Uses the public suffix list shipped with the package: fetching a newer one would be unrequested traffic.
 
-Private suffixes count (`user.github.io` is a domain of its own), as different people own the names below them.
+Private suffixes count (`user.github.io` is a registered domain), as the names below them have different owners.
 """
 
 

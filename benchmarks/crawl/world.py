@@ -5,7 +5,7 @@
 Every host `N.bench.example` has robots.txt, a page with five files, and four small ones; the fifth is large, and with
 `--unsized` it has no Content-Length. Hosts are spread over 127.0.1.1 - 127.0.1.50.
 
-With `--one-file` the page is short and names the large file only, and every host has an address of its own in
+With `--one-file` the page is short and names the large file only, and every host has its own address in
 127.0.0.0/8: one socket serves them all, bound to the loopback interface.
 """
 

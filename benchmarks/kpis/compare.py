@@ -91,7 +91,7 @@ def measure(command: list[str]) -> tuple[float, float]:
 
 
 def dpkt_python() -> list[str]:
-    """A Python that has dpkt, which is no dependency of ours; empty if there is none."""
+    """A Python that has dpkt, which is not one of our dependencies; empty if there is none."""
     for command in ([sys.executable], ["uv", "run", "--quiet", "--no-project", "--with", "dpkt", "python"]):
         if shutil.which(command[0]):
             probe = subprocess.run([*command, "-c", "import dpkt"], capture_output=True, check=False)

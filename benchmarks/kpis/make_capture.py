@@ -2,9 +2,9 @@
 
     sudo python benchmarks/kpis/make_capture.py /tmp/big.pcap --flows 8 --megabytes 330 --drop 0.0005 --ce 0.0002
 
-Packets stay inside 198.18.0.0/15 in namespaces that have no route out; they are gone when this ends. The capture is
-taken at the client (`-s 128`, offloads off, so that packets are as the wire has them); `--sender FILE` takes another at
-the server, which is the truth about retransmissions. Needs root, ip, ethtool, nft and tcpdump.
+Packets stay inside 198.18.0.0/15 in namespaces without a route out, which are removed at the end. The capture
+is taken at the client (`-s 128`, offloads off, so that packets are as on the wire); `--sender FILE` takes another at
+the server, which has the true retransmissions. Needs root, ip, ethtool, nft and tcpdump.
 """
 
 from __future__ import annotations

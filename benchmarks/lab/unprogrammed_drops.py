@@ -1,4 +1,4 @@
-"""Does the path emulator lose packets that nobody programmed? Ten million packets over one path of a lab of its own.
+"""Does the path emulator lose packets that it was not programmed to drop? Ten million packets over one path of a lab.
 
     python benchmarks/lab/unprogrammed_drops.py [--packets N] [--rate-mbit R]
 

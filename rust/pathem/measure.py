@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure a pathem binary between two namespaces of its own: RTT error, throughput, lateness.
+"""Measure a pathem binary between two namespaces: RTT error, throughput, lateness.
 
 Usage: measure.py PATHEM [--seconds S] (as root; needs ip). Traffic stays between the two namespaces, inside
 198.18.0.0/15. Prints one JSON document; times in ms, rates in Mbit/s of IP packets.

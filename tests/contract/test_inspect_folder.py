@@ -99,7 +99,7 @@ def test_three_of_four_captures_are_removed(campaign: Path) -> None:
     assert contents(campaign) == before
     assert done.exit_code == 1
     for path in gone:
-        assert f"{path}: the capture is gone" in done.stderr
+        assert f"{path}: the capture is missing" in done.stderr
     assert "3 captures or journals are missing or damaged; 15 downloads keep" in str(done.exception)
     assert "treatment of 16 proven" in done.stdout and "KPIs of 16; 15 of them stay" in done.stdout
 
@@ -228,8 +228,8 @@ def test_a_journal_that_is_gone(tmp_path: Path) -> None:
         found = inspected(folder)
         assert contents(folder) == before
     assert [(lost.path, lost.why) for lost in found.lost] == [
-        ("vantage/B", "the journal is gone"),
-        ("vantage/C", "the journal is gone"),
+        ("vantage/B", "the journal is missing"),
+        ("vantage/C", "the journal is missing"),
     ]
     assert (found.downloads, found.kept) == (30, 20)
 
@@ -347,7 +347,7 @@ def test_json_has_one_result_per_folder(tmp_path: Path) -> None:
     assert done.exit_code == 1
     one, two = map(json.loads, done.stdout.splitlines())
     assert (one["folder"], one["proven"], one["lost"]) == (str(folders[0]), 8, [])
-    assert two["lost"] == [{"path": "vantage/MUC/captures/1-00000.pcap", "why": "the capture is gone"}]
+    assert two["lost"] == [{"path": "vantage/MUC/captures/1-00000.pcap", "why": "the capture is missing"}]
     assert '"task": "captures"' in done.stderr
 
 

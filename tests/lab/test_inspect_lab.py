@@ -56,7 +56,7 @@ def test_a_finished_campaign(world: Any) -> None:
     for command in (("run", "c.toml", "--out", "out"), ("inspect", "out")):
         again = world.upshift(*command)
         assert again.returncode == 1 and "Traceback" not in again.stderr, again.stderr
-        assert all(f"{path.name}: the capture is gone" in again.stderr for path in gone)
+        assert all(f"{path.name}: the capture is missing" in again.stderr for path in gone)
         assert contents(out) == before
     captures(out)[0].write_bytes(b"")
     assert world.upshift("inspect", "out").returncode == 1

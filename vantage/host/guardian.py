@@ -196,7 +196,7 @@ def remove_partial_files(state: Path, ident: str = "*") -> None:
 
 
 def undo_step(step: Step) -> None:
-    """Undoes one step. Something that is already gone is not an error."""
+    """Undoes one step. Something that no longer exists is not an error."""
     match step.kind:
         case "sysctl":
             with suppress(FileNotFoundError):  # the interface that had it no longer exists

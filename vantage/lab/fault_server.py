@@ -7,7 +7,7 @@ is reached); challenge (a bot check), block (a CDN's refusal) or html_page (with
 
 The other kinds are an edge with a cache whose header fields are those of a CDN: the first download of a file is a miss,
 later ones are hits with an Age that grows. Every third answer differs: swapped (other bytes), resized (fewer bytes),
-other_edge, other_age (of a copy that another machine has), other_etag; always_miss is no hit at all.
+other_edge, other_age (of a copy that another machine has), other_etag; always_miss is never a hit.
 
 The start page (`/`) is served correctly, so that crawlers can visit.
 """

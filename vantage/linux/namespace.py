@@ -1,7 +1,7 @@
 """Kernel settings of one network namespace: read, change, restore, describe.
 
 `apply_settings` is handed a function that runs programs in a place (`upshift.system.place.Place.run`), so the same code
-serves a lab node and anything else that has a network namespace of its own. Each step is one program start for
+serves a lab node and anything else with its own network namespace. Each step is one program start for
 all settings.
 """
 

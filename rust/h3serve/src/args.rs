@@ -18,7 +18,7 @@ Serves HTTP/3 with quiche. Prints `listening ADDRESS:PORT` when ready.
   --cc NAME              congestion control; default cubic
   --initial-window N     initial congestion window [packets]; default 10
   --settings FILE.json   read for each new connection: congestion_control, initial_window_packets, hystart
-For tests and benchmarks, in place of --hosts: any path of any host gets the same answer.
+For tests and benchmarks, instead of --hosts: any path of any host gets the same answer.
   --bytes N              body of each answer [bytes], zeros; default 0
   --status CODE          status of each answer; default 200
   --alpn NAME            the only ALPN protocol accepted; default h3";

@@ -40,7 +40,7 @@ pub struct CertificateFiles {
 pub struct Host {
     /// Folder of its files.
     pub root: Option<PathBuf>,
-    /// In place of files: an HTTP/1.1 server to ask, as a reverse proxy.
+    /// Instead of files: an HTTP/1.1 server to forward to, as a reverse proxy.
     pub upstream: Option<SocketAddr>,
     /// Path -> a fixed answer; checked before the files.
     pub answers: HashMap<String, Fixed>,

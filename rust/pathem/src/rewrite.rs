@@ -88,7 +88,7 @@ fn change_syn(rule: Rule, packet: &mut [u8]) {
     correct_checksum(&before, header);
 }
 
-/// NOPs in place of an option.
+/// NOPs instead of an option.
 fn blank(header: &mut [u8], unwanted: u8) {
     for (kind, at) in options(header) {
         if kind == unwanted {

@@ -158,7 +158,7 @@ class _Tables:
             gone.add(row.download.vantage)
             self._kept += 1
             yield row
-        self._lost += [Lost(path=f"vantage/{name}", why="the journal is gone") for name in sorted(gone)]
+        self._lost += [Lost(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
 
     def _superseded(self) -> Iterator[Superseded]:
         for journal in self._journals.values():

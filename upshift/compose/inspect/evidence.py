@@ -39,7 +39,7 @@ def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
         return Evidence(rows=inspect_run(downloads, ()))
     path = folder / name
     if not path.exists():
-        return _lost(downloads, "the capture is gone")
+        return _lost(downloads, "the capture is missing")
     ports = {download.local_port for download in downloads}
     connections, is_empty = [], True
     try:
