@@ -85,7 +85,7 @@ def explain(mapped: Mapped) -> dict[str, object]:
 
 
 def sentences(mapped: Mapped) -> list[str]:
-    """The same for people, one fact a line."""
+    """The same as text, one fact per line."""
     origin = mapped.origin
     if origin is None:
         return [f"{mapped.address}: no matching prefix in the table", f"provider      {mapped.rule.provider}"]

@@ -23,7 +23,7 @@ class NotAskedError(Exception):
 
     Attributes:
         failure: blocked, address_refused, dns_error, no_such_domain or no_address.
-        detail: for people.
+        detail: as text.
     """
 
     def __init__(self, failure: str, detail: str) -> None:

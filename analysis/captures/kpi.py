@@ -66,7 +66,7 @@ def milliseconds(duration_ns: float | None) -> float | None:
 
 
 def seconds_between(start_ns: int | None, end_ns: int | None) -> float | None:
-    """The time between two instants in s, None where one is missing."""
+    """The time between two instants in s, None if one is missing."""
     return None if start_ns is None or end_ns is None else (end_ns - start_ns) / 1e9
 
 

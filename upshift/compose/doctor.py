@@ -112,7 +112,7 @@ def _calibrate(seconds: float, *, as_json: bool) -> None:
 def _print(
     findings: Sequence[Finding], ceilings: Mapping[str, Any] | None, undone: Sequence[str], *, able: bool
 ) -> None:
-    """Tables for people; without colours if the output is not a terminal."""
+    """Prints tables; without colours if the output is not a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

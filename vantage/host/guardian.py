@@ -111,7 +111,7 @@ def plan_path(state: Path, ident: str) -> Path:
 
 
 def write_plan(state: Path, plan: Plan) -> None:
-    """Writes the plan to disk, whole or not at all."""
+    """Writes the plan to disk atomically."""
     path = plan_path(state, plan.ident)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store.write_json(path, {"schema": 1, **asdict(plan)})

@@ -52,7 +52,7 @@ class CpusAwake:
     """Why no better method is used; None for the device."""
 
     def sentence(self) -> str:
-        """For a person."""
+        """As text."""
         how = {
             Method.CPU_DMA_LATENCY: "CPUs are kept awake by /dev/cpu_dma_latency",
             Method.SPINNERS: "CPUs are kept awake by idle-priority threads",
@@ -134,7 +134,7 @@ class Wakeups:
     p99_us: float
 
     def sentence(self) -> str:
-        """For a person."""
+        """As text."""
         return f"{self.p50_us:.0f} us (99th percentile {self.p99_us:.0f} us)"
 
 

@@ -1,4 +1,4 @@
-"""Watches one path of the lab during a measurement run: the emulator's lateness, and what became of the packets."""
+"""Watches one path of the lab during a measurement run: the emulator's lateness, and the fate of the packets."""
 
 from __future__ import annotations
 
