@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -185,3 +186,11 @@ def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
         "ceiling are flagged."
     )
     console.print(Text(said))
+    failed = Counter(
+        (client, transfer["fault"])
+        for client, entry in calibration["clients"].items()
+        for transfer in entry["transfers"]
+        if transfer["fault"] is not None and entry["fault"] is None
+    )
+    for (client, fault), count in failed.items():
+        console.print(Text(f"{client}: {count} of its transfers failed: {fault}", style="yellow"))
