@@ -112,17 +112,12 @@ def test_the_account_of_the_servers_end_is_what_tcpdump_sees_there(bench: Bench,
         assert told["ce_set"] == download.lab_marked
 
 
-def test_clean_runs_are_not_accused(bench: Bench, repeats: Repeats) -> None:
+@cells("batch", every=range(4), quick=[0])
+def test_clean_runs_are_not_accused(bench: Bench, repeats: Repeats, batch: int) -> None:
     """On an empty path and on one with marks: 200 runs in `make soak`."""
-    runs = 0
-    for server in ("plain", "marks") * repeats(quick=1, soak=10):
-        measured = bench.measure(
-            f"clean-{server}",
-            CONFIGURATIONS,
-            domain=f"{server}.proof.example",
-            times=repeats(quick=1, soak=10),
-        )
+    times = repeats(quick=1, soak=25)
+    for server in ("plain", "marks"):
+        measured = bench.measure(f"clean-{server}", CONFIGURATIONS, domain=f"{server}.proof.example", times=times)
         accused = [d for d in measured.downloads if not d.treatment_ok]
         assert not accused, [(d.configuration, d.treatment_reason, d.treatment_detail) for d in accused]
-        runs += len(measured.downloads) // len(ALL)
-    assert runs == repeats(quick=2, soak=200)
+        assert len(measured.downloads) == times * len(ALL)

@@ -104,7 +104,7 @@ def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     for row in rows:
         assert row.capture is not None and (out / row.capture).is_file()
         assert row.capture.startswith(f"vantage/{row.vantage}/captures/")
-    for name in ("table1", "configurations", "table2"):
+    for name in ("table1", "configurations", "table2", "dose"):
         with (out / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as handle:
             assert list(csv.DictReader(handle)), name
         assert (out / "tables" / f"{name}.md").read_text(encoding="utf-8").startswith("|"), name
@@ -141,6 +141,15 @@ def test_the_tables_are_printed(demo: Demo) -> None:
     for row in ("BL2 vs BL", "ECN vs BL", "SACK vs BL", "WS vs BL", "ALL vs BL", "ALL vs WS", "quiche vs ALL"):
         assert row in printed
     assert str(demo.out / "report" / "index.html") in printed.replace("\n", "")
+
+
+def test_ecn_has_its_effect_where_packets_were_marked(demo: Demo) -> None:
+    with (demo.out / "tables" / "dose.csv").open(encoding="utf-8", newline="") as handle:
+        rows = {row["acted"]: row for row in csv.DictReader(handle) if row["comparison"] == "ECN vs BL"}
+    marking = [path for path in demo.paths.values() if path.ecn_threshold_bytes is not None]
+    assert 0 < int(rows["yes"]["n"]) <= len(marking) and int(rows["unknown"]["n"]) == 0
+    assert int(rows["yes"]["n"]) + int(rows["no"]["n"]) <= RUNS
+    assert float(rows["yes"]["median"]) > 1.2 and abs(float(rows["no"]["median"]) - 1) < 0.02
 
 
 def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
