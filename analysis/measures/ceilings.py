@@ -24,6 +24,8 @@ class Ceiling:
     """Highest rate of body bytes [Mbit/s]; None if unknown."""
     fault: str | None = None
     """Why it is unknown."""
+    too_low: bool = False
+    """Other programs used the CPUs while it was measured."""
 
 
 NOT_CALIBRATED = Ceiling(mbit_s=None, fault="not calibrated")
@@ -31,9 +33,8 @@ NOT_CALIBRATED = Ceiling(mbit_s=None, fault="not calibrated")
 
 def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str) -> Ceiling:
     """The ceiling of a client, from `environment.json`; unknown if anything is missing there."""
-    entry: Any = environment
-    for name in ("vantage_points", vantage, "client_ceilings", "clients", client):
-        entry = entry.get(name) if isinstance(entry, Mapping) else None
+    calibration = _within(environment, "vantage_points", vantage, "client_ceilings")
+    entry = _within(calibration, "clients", client)
     if not isinstance(entry, Mapping):
         return NOT_CALIBRATED
     rate, stale = entry.get("ceiling_mbit_s"), entry.get("stale")
@@ -42,7 +43,14 @@ def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str)
         return Ceiling(mbit_s=None, fault=f"stale: {', '.join(map(str, changes))}")
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0:
         return Ceiling(mbit_s=None, fault=str(entry.get("fault") or NOT_CALIBRATED.fault))
-    return Ceiling(mbit_s=float(rate))
+    return Ceiling(mbit_s=float(rate), too_low=_within(calibration, "too_low") is True)
+
+
+def _within(document: Any, *names: str) -> Any:
+    """A value inside nested JSON objects, None if one of them is missing."""
+    for name in names:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
 
 
 def delivery_rate(download: Download) -> float | None:

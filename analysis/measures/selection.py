@@ -52,6 +52,8 @@ class ClientLimits:
     """Downloads with a rate: ok or censored, with a body."""
     near: Mapping[str, int]
     """Client -> downloads above `CEILING_SHARE` of its ceiling; only clients that have some."""
+    doubtful: int
+    """Those of them whose ceiling was measured while other programs used the CPUs, so that it is too low."""
     unknown: int
     """Downloads for which it is unknown."""
     reasons: Mapping[str, Sequence[str]]
@@ -69,6 +71,7 @@ def client_limits(records: Iterable[Record]) -> ClientLimits:
     return ClientLimits(
         downloads=len(rated),
         near=dict(sorted(near.items())),
+        doubtful=sum(bool(record.near_ceiling) and record.ceiling.too_low for record in rated),
         unknown=len(unknown),
         reasons={reason: sorted(clients) for reason, clients in sorted(reasons.items())},
     )

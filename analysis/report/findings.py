@@ -182,6 +182,9 @@ def ceiling_sentence(found: ClientLimits, *, unlimited_only: bool) -> str:
         said += f" ({counts}); " + (
             "left out by --unlimited-only" if unlimited_only else "--unlimited-only leaves them out"
         )
+    if found.doubtful:
+        said += f"; for {found.doubtful} of them the ceiling is too low, as other programs used the CPUs when it was "
+        said += "measured"
     if not found.unknown:
         return f"{said}."
     why = "; ".join(f"{', '.join(clients)}: {reason}" for reason, clients in found.reasons.items())

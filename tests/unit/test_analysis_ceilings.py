@@ -98,10 +98,25 @@ def test_flagged_downloads_are_counted_and_left_out_on_demand(tmp_path: Path) ->
     assert said + "--unlimited-only leaves them out." in " ".join(done.stdout.split())
     done = CliRunner().invoke(app, ["tables", str(folder), "--unlimited-only", "--json"])
     told = json.loads(done.stdout)["client_ceilings"]
-    assert told == {"downloads": 24, "near": {"quiche": 12}, "unknown": 0, "reasons": {}, "unlimited_only": True}
+    assert told == {
+        "downloads": 24,
+        "near": {"quiche": 12},
+        "doubtful": 0,
+        "unknown": 0,
+        "reasons": {},
+        "unlimited_only": True,
+    }
     html = report.build(data, report.Options(selection=ONLY))
     assert (said + "left out by --unlimited-only.").replace("'", "&#39;") in html
     assert "above 70 % of its client&#39;s ceiling" in html and "near-ceiling" in html
+
+
+def test_a_ceiling_of_a_busy_host_is_said_to_be_too_low(tmp_path: Path) -> None:
+    busy = environment(requests=900, quiche=20)
+    busy["vantage_points"]["MUC"]["client_ceilings"]["too_low"] = True
+    out = CliRunner().invoke(app, ["tables", str(write_campaign(tmp_path / "c", downloads(), environment=busy))]).stdout
+    said = "for 12 of them the ceiling is too low, as other programs used the CPUs when it was measured."
+    assert said in " ".join(out.split())
 
 
 def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_what_is_stored_with_data_has_no_single_transfers(tmp_path: Path) -> Non
     kept = record.summary(record.present([REQUESTS], path=path, now=NOW))
     assert kept is not None and kept["clients"]["requests"]["stale"] == []
     assert kept["clients"]["requests"]["ceiling_mbit_s"] == 800.0
+    assert kept["too_low"] is False  # the host was idle
     assert "transfers" not in kept["clients"]["requests"] and kept["circumstances"]["kernel"] == "6.1.0"
     assert record.summary(None) is None
 

@@ -20,6 +20,7 @@ from upshift.files.config import read_json
 from upshift.files.store import write_json
 from upshift.system.place import Program
 from vantage.doctor.ceilings.values import Ceiling
+from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment
 
 SCHEMA = 1
@@ -94,6 +95,7 @@ def save(
         "measured_at": measured_at,
         "seconds": seconds,
         "busy_share": busy_share,
+        "too_low": busy_share > BUSY_LIMIT,
         "circumstances": asdict(now),
         "clients": {ceiling.client: ceiling.document() for ceiling in ceilings},
     }
