@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from downloader.cache_headers import MAX_AGE_S, read_cache_headers
 from downloader.programs.common import KEPT_HEADERS
+from tests.conftest import REPOSITORY
 from upshift.domain import CacheState
 
 HIT, MISS, UNKNOWN = CacheState.HIT, CacheState.MISS, CacheState.UNKNOWN
@@ -140,3 +143,9 @@ def test_any_text_gives_words_of_the_vocabulary(headers: dict[str, str]) -> None
 def test_a_field_that_nobody_reads_tells_nothing(text: str) -> None:
     answer = read_cache_headers({"server": text})
     assert (answer.state, answer.edge, answer.age_s, answer.etag) == (UNKNOWN, None, None, None)
+
+
+def test_clients_in_rust_keep_the_same_fields() -> None:
+    source = (REPOSITORY / "rust/clientkit/src/response.rs").read_text(encoding="utf-8")
+    listed = re.search(r"const KEPT_HEADERS: \[&str; \d+\] = \[(.*?)\];", source, re.S)
+    assert listed is not None and set(re.findall(r'"([^"]+)"', listed[1])) == KEPT_HEADERS
