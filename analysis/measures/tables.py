@@ -13,15 +13,13 @@ from enum import StrEnum
 
 from analysis.measures import speedup
 from analysis.measures.dataset import Dataset, Record
+from analysis.measures.processor import cpu_bound, starved
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from analysis.measures.speedup import Metric, Sample, SpeedupRow
 from upshift.domain import Download, Failure, Outcome, Provider, Transport, VoidReason
 from upshift.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
-
-CPU_LIMIT = 0.7
-"""Share of a core above which the client itself may limit a download."""
 
 
 class Grouping(StrEnum):
@@ -72,7 +70,11 @@ class ConfigurationRow:
     unproven: int
     """Downloads, ok or censored, whose treatment could not be determined. Left out of speed-ups by default."""
     cpu_bound: int
-    """Ok downloads whose client used more than `CPU_LIMIT` of a core."""
+    """Ok downloads whose client used more than 70 % of a core from the first packet to the last byte."""
+    starved: int
+    """Ok downloads whose client waited for a CPU for more than 25 % of that time."""
+    cpu_unknown: int
+    """Ok downloads for which one of the two is unknown."""
     near_ceiling: int
     """Downloads, ok or censored, that were faster than 70 % of their client's ceiling."""
     ceiling_unknown: int
@@ -144,7 +146,11 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 disturbed=sum(d.host_disturbance is not None for d in members),
                 mismatched=sum(d.void_reason is not None or d.treatment_ok is False for d in members),
                 unproven=sum(d.accepted is None for d in measured),
-                cpu_bound=sum(cpu_bound(d) for d in members),
+                cpu_bound=sum(cpu_bound(d) is True for d in members),
+                starved=sum(starved(d) is True for d in members),
+                cpu_unknown=sum(
+                    d.outcome == Outcome.OK and (cpu_bound(d) is None or starved(d) is None) for d in members
+                ),
                 near_ceiling=near[name],
                 ceiling_unknown=unknown[name],
                 handshakes=sum(d.slow_handshake is not None for d in members),
@@ -246,13 +252,6 @@ def _slowness(record: Record) -> tuple[float, float] | str:
     if not throughput or throughput < 0:
         return "without a mean throughput"
     return 1 / throughput, 1 / throughput
-
-
-def cpu_bound(download: Download) -> bool:
-    """Whether the client used more than `CPU_LIMIT` of a core while it downloaded."""
-    if download.outcome != Outcome.OK or not download.last_byte_s or download.client_cpu_s is None:
-        return False
-    return download.client_cpu_s / download.last_byte_s > CPU_LIMIT
 
 
 def causes(downloads: Iterable[Download]) -> dict[str, int]:

@@ -133,12 +133,14 @@ def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
     planned = sum(row.planned for row in states)
     ok, failed = sum(row.ok for row in states), sum(row.failed for row in states)
     censored, void = sum(row.censored for row in states), sum(row.void for row in states)
-    bound = sum(row.cpu_bound for row in states)
+    bound, starved = sum(row.cpu_bound for row in states), sum(row.starved for row in states)
     text = f"{ok} of {planned} planned downloads ({100 * ok / max(planned, 1):.1f} %) ended well"
     text += f"; {failed} failed, {censored} hit their budget (censored)"
     text += f". {void} more were in void measurement runs, which were repeated."
     if bound:
         text += f" In {bound} the client used more than 70 % of a core, so it may have been the limit itself."
+    if starved:
+        text += f" In {starved} the client waited for a CPU for more than 25 % of the transfer: the host was too busy."
     return text
 
 

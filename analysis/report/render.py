@@ -35,6 +35,8 @@ CONFIGURATIONS_CSV = (
     "mismatched",
     "unproven",
     "cpu_bound",
+    "starved",
+    "cpu_unknown",
     "near_ceiling",
     "ceiling_unknown",
     "handshakes",
@@ -127,14 +129,21 @@ def table1_long(rows: Sequence[Table1Row]) -> Cells:
 
 def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     """Heading and rows of the table of configurations."""
-    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven", "CPU-bound"]
-    cells = [[*heading, "near ceiling", "void %", "why"]]
+    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven"]
+    cells = [[*heading, "CPU-bound", "starved", "near ceiling", "void %", "why"]]
     for row in rows:
         why = ", ".join(f"{cause} {count}" for cause, count in row.causes.items())
         ends = (row.ok, row.planned, row.failed, row.censored)
-        numbers = (*ends, row.disturbed, row.mismatched, row.unproven, row.cpu_bound)
-        near = "?" if row.ceiling_unknown and not row.near_ceiling else str(row.near_ceiling)
-        cells.append([row.configuration, *map(str, numbers), near, f"{100 * row.void_share:.1f}", why])
+        numbers = (*ends, row.disturbed, row.mismatched, row.unproven)
+        limits = [
+            "?" if unknown and not count else str(count)
+            for count, unknown in (
+                (row.cpu_bound, row.cpu_unknown),
+                (row.starved, row.cpu_unknown),
+                (row.near_ceiling, row.ceiling_unknown),
+            )
+        ]
+        cells.append([row.configuration, *map(str, numbers), *limits, f"{100 * row.void_share:.1f}", why])
     return cells
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dataset import Record
+from analysis.measures.processor import run_delay_share, starved
 from analysis.measures.tables import THROUGHPUT_KPI, causes
 from analysis.report import figures
 from upshift.domain import Download, Outcome
@@ -222,6 +223,8 @@ def _why(record: Record) -> str:
         parts.append(f"disturbed by the host ({d.host_disturbance}): left out of speed-ups")
     elif d.treatment_ok is False:
         parts.append("treatment not accepted: left out of speed-ups")
+    if starved(d):
+        parts.append(f"waited for a CPU for {run_delay_share(d) or 0:.0%} of the transfer")
     if record.near_ceiling:
         parts.append("above 70 % of its client's ceiling")
     return "; ".join(part for part in parts if part)

@@ -76,7 +76,9 @@ def make_download(**changes: Any) -> Download:
         "first_byte_s": 0.06,
         "last_byte_s": 1.0,
         "budget_s": 10.0,
-        "client_cpu_s": 0.05,
+        "client_cpu_s": 0.06,
+        "transfer_cpu_s": 0.05,
+        "run_delay_s": 0.01,
         "treatment_ok": True,
     }
     values |= changes

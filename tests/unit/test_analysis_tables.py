@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import api, cli
-from analysis.measures import dataset, tables
+from analysis.measures import dataset, processor, tables
 from analysis.measures.selection import Selection
 from analysis.measures.speedup import BIN_NAMES, Metric
 from analysis.measures.tables import Grouping
@@ -98,7 +98,7 @@ def test_table1_counts_by_place_and_cause(tmp_path: Path) -> None:
 
 def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     downloads = [
-        make_download(client_cpu_s=0.8),
+        make_download(transfer_cpu_s=0.8),
         make_download(configuration="ECN", treatment_ok=False, treatment_reason="bleached", treatment_detail="no ECT"),
         make_download(configuration="SACK", void_reason="emulator_late", void_detail="late", treatment_ok=True),
         make_download(configuration="quiche", treatment_ok=None),
@@ -111,11 +111,40 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     assert list(rows) == ["BL", "ECN", "SACK", "WS", "quiche"]
     assert (rows["WS"].disturbed, rows["WS"].mismatched, rows["WS"].proven, rows["BL"].disturbed) == (1, 0, 0, 0)
     assert (rows["BL"].void, rows["BL"].void_share, rows["BL"].cpu_bound) == (3, 0.75, 1)
+    assert (rows["BL"].starved, rows["BL"].cpu_unknown) == (0, 0)
     assert (rows["ECN"].mismatched, rows["SACK"].mismatched, rows["quiche"].unproven) == (1, 1, 1)
     assert [dict(row.reasons) for row in rows.values()] == [{}, {"bleached": 1}, {}, {}, {}]
     assert "not accepted for 2 (ECN: bleached 1)." in findings.treatment_sentence(list(rows.values()), unproven=False)
     assert "bleached: no ECT" in report.build(data, report.Options())
     assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
+
+
+def test_a_client_that_waited_for_a_cpu_is_flagged_and_unknown_is_not_zero(tmp_path: Path) -> None:
+    downloads = [
+        make_download(configuration="aioquic", transfer_cpu_s=0.12, run_delay_s=0.6),
+        make_download(configuration="quiche", transfer_cpu_s=0.8, run_delay_s=None),
+        make_download(configuration="BL", transfer_cpu_s=None, run_delay_s=None),
+        make_download(configuration="WS", outcome="failed", failure="tls_error", transfer_cpu_s=None, run_delay_s=None),
+    ]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    rows = tables.configurations(data)
+    counts = {row.configuration: (row.cpu_bound, row.starved, row.cpu_unknown) for row in rows}
+    assert counts == {"BL": (0, 0, 1), "WS": (0, 0, 0), "aioquic": (0, 1, 0), "quiche": (1, 0, 1)}
+    heading, *cells = render.configuration_cells(rows)
+    shown = {line[0]: (line[heading.index("CPU-bound")], line[heading.index("starved")]) for line in cells}
+    assert shown == {"BL": ("?", "?"), "WS": ("0", "0"), "aioquic": ("0", "1"), "quiche": ("1", "?")}
+    assert "In 1 the client waited for a CPU for more than 25 % of the transfer" in findings.outcome_sentence(rows)
+    assert "waited for a CPU for 60% of the transfer" in report.build(data, report.Options())
+
+
+@pytest.mark.parametrize(
+    ("run_delay_s", "last_byte_s", "flag"),
+    [(0.25, 1.0, False), (0.26, 1.0, True), (0.005, 0.006, False), (0.0051, 0.006, True), (None, 1.0, None)],
+)
+def test_a_wait_counts_from_a_quarter_of_the_transfer_and_five_milliseconds(
+    run_delay_s: float | None, last_byte_s: float, flag: bool | None
+) -> None:
+    assert processor.starved(make_download(run_delay_s=run_delay_s, last_byte_s=last_byte_s)) is flag
 
 
 def test_folders_of_version_1_told_voids_by_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
