@@ -307,10 +307,11 @@ def test_goodput_and_delivery_rate_are_of_the_body_and_end_with_the_data(transpo
     assert KPIS["goodput"].compute(found) is KPIS["delivery_rate"].compute(found) is None, "a capture alone has no body"
 
 
-def test_throughput_of_quic_ends_before_the_last_acknowledgements() -> None:
+@pytest.mark.parametrize("transport", ["tcp", "quic"])
+def test_throughput_ends_before_close_notify_and_the_last_acknowledgements(transport: str) -> None:
     start_ns = int(START * 1e9)
     found = connection(
-        protocol="quic",
+        protocol=transport,
         first_ns=start_ns,
         response_last_ns=start_ns + 1_000_000_000,
         server=side(ip_bytes=1_000_000, last_data_ns=start_ns + 1_100_000_000),

@@ -102,8 +102,8 @@ def test_published_definitions(shared_data: Path) -> None:
     connection = next(found for found in connections if found.server.data_packets)
     values: dict[str, Value] = kpi_values(connection)
     assert values["throughput_published"] == connection.server.ip_bytes * 8 / connection.duration_s / 1e6
-    assert connection.server.last_data_ns is not None and connection.server.last_data_ns <= connection.last_ns
-    until_last_data_s = (connection.server.last_data_ns - connection.first_ns) / 1e9
+    assert connection.response_last_ns is not None and connection.response_last_ns <= connection.last_ns
+    until_last_data_s = (connection.response_last_ns - connection.first_ns) / 1e9
     assert values["mean_throughput"] == connection.server.ip_bytes * 8 / until_last_data_s / 1e6
     marked = (
         connection.server.ws_retransmission

@@ -5,17 +5,18 @@ from analysis.captures.kpi import kpi, megabits_per_second, seconds_between
 
 
 def _until_last_data_s(connection: Connection) -> float | None:
-    """First packet of the connection to the last packet of the server with data [s]."""
-    last_ns = connection.server.last_data_ns
-    if connection.protocol == "quic" and connection.response_last_ns is not None:
-        last_ns = connection.response_last_ns  # later ones are acknowledgements
-    return seconds_between(connection.first_ns, last_ns)
+    """First packet of the connection to the last data packet of the server's largest answer [s].
+
+    Later data belongs to the end of the connection: TLS's close_notify, acknowledgements of QUIC.
+    """
+    answer_ns, last_ns = connection.response_last_ns, connection.server.last_data_ns
+    return seconds_between(connection.first_ns, last_ns if answer_ns is None else answer_ns)
 
 
 @kpi(unit="Mbit/s", source="ANRW'23, section 5.1; ends with the data, not with the connection")
 def mean_throughput(connection: Connection) -> float | None:
     """IP bytes from the server, over the time from the first packet of the connection to the last data packet of the
-    server. Excludes the time to close the connection, which takes TCP a round trip longer than QUIC.
+    answer. Excludes the time to close the connection, which takes TCP a round trip longer than QUIC.
     """
     return megabits_per_second(connection.server.ip_bytes, _until_last_data_s(connection))
 
