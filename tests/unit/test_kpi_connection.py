@@ -13,6 +13,7 @@ from analysis.captures.connection import Connection, Side  # noqa: E402
 from analysis.captures.kpi import Value  # noqa: E402
 from analysis.captures.kpis import ALL  # noqa: E402
 from analysis.captures.scan import find_captures, kpi_values, scan_capture, schema  # noqa: E402
+from tests.unit.pcap_writer import ACK, SYN, Segment, ipv4, pcap  # noqa: E402
 from upshift.errors import UsageError  # noqa: E402
 
 
@@ -118,3 +119,25 @@ def test_the_documentation_lists_every_kpi() -> None:
 
     text = kpi_table.PAGE.read_text(encoding="utf-8")
     assert kpi_table.page(text) == text, "run: python -m analysis.captures.kpi_table"
+
+
+@pytest.mark.parametrize(("length", "counts"), [(24, False), (31, False), (25, True), (1400, True)])
+def test_a_late_close_notify_ends_no_answer(tmp_path: Path, length: int, counts: bool) -> None:
+    """The server sends it when it gets to it; a client that has the body does not wait for it."""
+    sizes = [(True, 300, 2), (False, 1400, 12), (False, 1400, 13), (False, length, 23)]
+    seq = {True: 1, False: 1}
+    segments = [
+        Segment(time_ns=10**9, from_client=True, seq=0, ack=0, flags=SYN),
+        Segment(time_ns=10**9 + 10**6, from_client=False, seq=0, ack=1, flags=SYN | ACK),
+    ]
+    for from_client, size, ms in sizes:
+        ack = seq[not from_client]
+        at = 10**9 + ms * 10**6
+        segments.append(Segment(time_ns=at, from_client=from_client, seq=seq[from_client], ack=ack, length=size))
+        seq[from_client] += size
+    frames = [(segment.time_ns, ipv4(segment)) for segment in segments]
+    path = tmp_path / "closed.pcap"
+    path.write_bytes(pcap(frames))
+    (connection,) = scan_capture(path).connections
+    assert connection.response_bytes == 2800 + length
+    assert connection.response_last_ns == 10**9 + (23 if counts else 13) * 10**6

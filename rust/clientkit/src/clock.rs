@@ -18,11 +18,13 @@ impl Clock {
     #[must_use]
     pub fn start() -> Self {
         let usage = Usage::now();
+        // First the clock that measures: an interruption between the two makes the client look late, which is noticed.
+        let start = Instant::now();
         Self {
             started_at: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |time| time.as_secs_f64()),
-            start: Instant::now(),
+            start,
             usage,
         }
     }

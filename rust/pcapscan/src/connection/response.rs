@@ -7,7 +7,7 @@ use super::Connection;
 pub struct Response {
     /// First data packet, ns.
     pub first_ns: i64,
-    /// Last data packet, ns.
+    /// Last data packet, ns; a TLS `close_notify` does not count.
     pub last_ns: i64,
     /// New payload, B.
     pub bytes: u64,
@@ -25,6 +25,10 @@ pub struct Hello {
     /// Packets with new payload.
     pub packets: u64,
 }
+
+/// Sizes of a `close_notify` alert that has a segment of its own: TLS 1.3, and TLS 1.2 with an AEAD of 8 explicit nonce
+/// bytes (RFC 8446, sections 5.2 and 6.1; RFC 5288, section 3). A server sends it when it gets to it: it ends no answer.
+const CLOSE_NOTIFY_BYTES: [u32; 2] = [24, 31];
 
 impl Hello {
     pub(super) fn add(&mut self, new_bytes: u32) {
@@ -59,7 +63,9 @@ impl Connection {
         if self.last_client_data_ns.is_some() || self.response.first_ns == 0 {
             self.begin_response(new_bytes, now_ns);
         }
-        self.response.last_ns = now_ns;
+        if !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
+            self.response.last_ns = now_ns;
+        }
         self.response.bytes += u64::from(new_bytes);
     }
 
