@@ -1,0 +1,85 @@
+"""A client that other programs keep from the CPUs is flagged by its run-queue delay; on a quiet host none is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from analysis.measures.processor import cpu_bound, run_delay_share, starved
+from tests.lab.campaigns import Silent
+from tests.lab.noise import Noise, host_noise, measured
+from tests.topologies import server, topology
+from upshift.compose.run import run_file
+from upshift.domain import Download, Outcome
+from upshift.files import store
+from vantage.lab.lab import Lab, open_lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.measures]
+
+TOPOLOGY = topology("starved", server("s", "www.s.example", size="4 MB", path="rtt_ms = 20, rate_mbit = 40"))
+CAMPAIGN = """name = "c"
+lab = "LAB"
+targets = "lab"
+max_attempts = 1
+budget = 30
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("starved") / "starved.toml"
+    found.write_text(TOPOLOGY)
+    return found
+
+
+@pytest.fixture(scope="module")
+def lab(lab_host: Path, path: Path) -> Iterator[Lab]:
+    with open_lab(path) as found:
+        yield found
+
+
+def run(path: Path, out: Path, *clients: str) -> tuple[list[Download], Noise]:
+    """Two downloads by each client, and the warm-ups."""
+    campaign = out.with_suffix(".toml")
+    configurations = "".join(
+        f'[[configurations]]\nname = "{client}{number}"\nclient = "{client}"\n'
+        for client in clients
+        for number in (1, 2)
+    )
+    campaign.write_text(CAMPAIGN.replace("LAB", str(path)) + configurations)
+    with host_noise() as noise:
+        run_file(campaign, out, progress=Silent())
+    rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
+    for row in rows:
+        assert row.outcome == Outcome.OK, row.failure_detail
+        share = run_delay_share(row)
+        print(
+            f"{row.configuration}: {row.last_byte_s:.3f} s, run-queue delay {share:.0%}, CPU {row.transfer_cpu_s:.3f} s"
+        )
+    return rows, noise[0]
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_quiet_host_starves_no_client(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    measured(
+        lambda: run(path, tmp_path_factory.mktemp("quiet") / "out", "aioquic", "quiche", "requests"),
+        lambda found: [f"{row.configuration} starved: {run_delay_share(row):.0%}" for row in found[0] if starved(row)],
+        excuse=lambda found: found[1].excuse,
+    )
+
+
+def test_a_starved_client_is_flagged_though_it_uses_little_cpu(lab: Lab, path: Path, tmp_path: Path) -> None:
+    """Two programs per CPU that never rest, with the priority of the lab and its clients."""
+    with ExitStack() as stack:
+        place = stack.enter_context(closing(lab.place("V")))
+        for _ in range(2 * len(os.sched_getaffinity(0))):
+            loop = place.start(["sh", "-c", "while :; do :; done"])
+            stack.callback(loop.stop)
+        rows, _ = run(path, tmp_path / "out", "aioquic")
+    starving = [row for row in rows if row.client == "aioquic"]
+    assert len(starving) >= 2 and all(starved(row) for row in starving)
+    assert not any(cpu_bound(row) for row in starving), "CPU time alone would not tell"
