@@ -9,6 +9,7 @@ use clientkit::{
 use nix::errno::Errno;
 use quiche::h3::{self, NameValue};
 
+use crate::acks::Acks;
 use crate::client::Quiche;
 use crate::quic::{self, QuicFacts, SetupError};
 use crate::socket::{RECEIVE_SIZE, Socket};
@@ -53,6 +54,7 @@ struct Download<'a> {
     /// The request is on its way.
     asked: bool,
     response: Response,
+    acks: Acks,
     clock: Clock,
     /// Handshake completed, since the start.
     connected_at: Option<Duration>,
@@ -80,6 +82,7 @@ impl<'a> Download<'a> {
             http: None,
             asked: false,
             response: Response::new(request.max_bytes),
+            acks: Acks::default(),
             clock: Clock::start(),
             connected_at: None,
             receive_calls: 0,
@@ -122,21 +125,30 @@ impl<'a> Download<'a> {
 
     /// Sends what is due, waits for the network or a timer, takes in what came, and looks at what that means.
     fn round(&mut self) -> Result<Option<Verdict>, Errno> {
-        self.flush()?;
+        let wait = self.acks.wait(self.clock.elapsed());
+        if wait.is_none() {
+            self.flush()?;
+            self.acks.sent();
+        }
         let left = self.request.budget.saturating_sub(self.clock.elapsed());
-        if self.receive()? == 0 {
+        let mut datagrams = self.receive()?;
+        if datagrams == 0 {
             let timer = self.connection.timeout().unwrap_or(left);
-            self.socket.wait_readable(timer.min(left))?;
-            self.receive()?;
+            self.socket
+                .wait_readable(timer.min(left).min(wait.unwrap_or(left)))?;
+            datagrams = self.receive()?;
         }
         if self.connection.timeout() == Some(Duration::ZERO) {
             self.connection.on_timeout();
+            self.flush()?; // what a timer causes does not wait for another packet
         }
         let now = self.clock.elapsed();
         // A response that came before its connection was closed counts, hence this order.
         if let Some(verdict) = self.progress(now).or_else(|| self.ended()) {
             return Ok(Some(verdict));
         }
+        let in_order = self.response.last_stream_byte_at() == Some(now);
+        self.acks.received(datagrams, in_order, now);
         let spent = now >= self.request.budget;
         Ok(spent.then(|| {
             let established = self.connection.is_established();

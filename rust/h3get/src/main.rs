@@ -2,6 +2,7 @@
 //!
 //! What it shares with other clients is in the crate `clientkit`. See `docs/design/h3get.md`.
 
+mod acks;
 mod client;
 mod download;
 mod quic;
