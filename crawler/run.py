@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import upshift
 from crawler.ledger import Filled, Ledger
@@ -184,7 +186,8 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
         on_done=on_done,
     )
     _allow_many_files()
-    process.start(install_signal_handlers=False)
+    with _interruptible(faults):
+        process.start(install_signal_handlers=False)
     if faults:
         raise faults[0]
     total, after = ledger.counts()
@@ -194,6 +197,25 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
             where=str(options.ledger),
             remedy="run the same command again to resume",
         )
+
+
+@contextlib.contextmanager
+def _interruptible(faults: list[BaseException]) -> Iterator[None]:
+    """Ctrl-C ends the reactor and is added to `faults`.
+
+    Python's own KeyboardInterrupt is lost if it is raised within a callback: a Twisted Deferred catches it.
+    """
+    from twisted.internet import reactor
+
+    def end() -> None:
+        faults.insert(0, KeyboardInterrupt())
+        cast(Any, reactor).crash()
+
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: reactor.callFromThread(end))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _allow_many_files() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("upshift_native")
 
-FEW, MANY = 34_000, 68_000
+FEW, MANY = 68_000, 136_000
 """Both more than twice what the engine holds at once, and what a row group of the table holds."""
 
 MOST_GROWTH_BYTES = 1_000

@@ -192,7 +192,7 @@ def test_all_clients_trust_the_bundle_of_the_campaign(world: World, tmp_path: Pa
     plan = from_document({**BASE, "ca_file": "other.pem"}, tmp_path / "test.toml")
     run(world, plan, world.targets("a.example"), tmp_path / "out")
     rows = recorded(tmp_path / "out")
-    assert [row.failure for row in rows] == [Failure.TLS_CERTIFICATE] * 5, [row.failure_detail for row in rows]
+    assert [row.failure for row in rows] == [Failure.TLS_CERTIFICATE] * 6, [row.failure_detail for row in rows]
     assert all(row.setup_s for row in rows)
 
 
