@@ -244,6 +244,27 @@ def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
         assert row.download.host_disturbance is None
 
 
+def quic(**changes: Any) -> Download:
+    return download(transport="quic", transport_detail='{"version": "0x00000001"}', alpn="h3", **changes)
+
+
+@pytest.mark.parametrize("clock_s", [0.0, HOUR])
+def test_quic_is_held_against_its_capture_too(clock_s: float) -> None:
+    """The server may send for a round trip after the client has everything."""
+
+    def judged(answer_s: float, **of_server: Any) -> Download:
+        ns = {"response_last_ns": int((START + answer_s) * 1e9), "first_ns": int(START * 1e9)}
+        seen = connection(protocol="quic", syn_ns=None, syn_ack_ns=None, server=side(**of_server), **ns)
+        (row,) = rows.inspect_run([quic(started_at=START + clock_s, connect_s=0.04)], [seen])
+        return row.download
+
+    assert judged(0.999).treatment_ok is True
+    assert judged(1.04).treatment_ok is True, "retransmitted before the server knew"
+    assert judged(1.08).treatment_reason == TreatmentReason.ACCOUNTS_DIFFER
+    assert judged(0.999, payload_bytes=999).treatment_reason == TreatmentReason.ACCOUNTS_DIFFER
+    assert judged(0.9).host_disturbance is None, "a QUIC client that is late acknowledges late"
+
+
 SKEWS_S = [0.0003, 0.003, 0.012]
 """How long before its SYN a client takes its start time."""
 

@@ -3,7 +3,7 @@
 Both are the host's clock unless something is wrong. Two events appear in both, in a known order: a client
 takes its start time before its SYN is sent, and learns of the SYN-ACK after it arrived. So the offset lies between
 the latest `SYN-ACK - connected` and the earliest `SYN - started` of the run, and it does not matter how long before the
-SYN a client takes its start time, or how late it learns of the SYN-ACK.
+SYN a client takes its start time, or how late it learns of the SYN-ACK. Of QUIC the first Initial is known for both.
 """
 
 from __future__ import annotations
@@ -24,13 +24,24 @@ def offset_s(downloads: Sequence[Download], connections: Sequence[Connection | N
     Args:
         connections: of the downloads, in their order.
     """
-    least, most = [], []
+    least, most, by_syn_ack = [], [], []
     for download, connection in zip(downloads, connections, strict=True):
-        if connection is None or connection.syn_ns is None:
+        first_ns = None if connection is None else _first_ns(connection)
+        if connection is None or first_ns is None:
             continue
-        most.append(connection.syn_ns / 1e9 - download.started_at)
-        if connection.syn_ack_ns is not None and download.connect_s is not None:
-            least.append(connection.syn_ack_ns / 1e9 - download.started_at - download.connect_s)
+        most.append(first_ns / 1e9 - download.started_at)
+        if download.connect_s is None:
+            continue
+        if connection.protocol == "quic":
+            least.append(most[-1] - download.connect_s)
+        elif connection.syn_ack_ns is not None:
+            by_syn_ack.append(connection.syn_ack_ns / 1e9 - download.started_at - download.connect_s)
+    least += by_syn_ack
     if not least or (max(least) <= SLACK_S and min(most) >= -SLACK_S):
         return 0.0
-    return statistics.median(least)
+    return statistics.median(by_syn_ack) if by_syn_ack else min(most)
+
+
+def _first_ns(connection: Connection) -> int | None:
+    """The SYN, or the first packet of QUIC."""
+    return connection.first_ns if connection.protocol == "quic" else connection.syn_ns

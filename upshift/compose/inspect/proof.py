@@ -66,14 +66,15 @@ def judge_treatment(
 ) -> Treatment:
     """Whether the packets had the requested options, and why not.
 
-    For QUIC the client's data is used, as transport parameters are encrypted in the capture.
+    For QUIC the client's data is used, as transport parameters are encrypted in the capture, which must agree on the
+    time and the amount of data.
 
     Args:
         lost: why the capture is incomplete, if it is.
         clock_s: by how much the capture's clock is ahead of the client's.
     """
     if download.transport == Transport.QUIC:
-        return _judge_quic(download)
+        return _judge_quic(download, connection, clock_s)
     if connection is None:
         if download.capture is None:
             return _unproven("no capture")
@@ -144,13 +145,17 @@ def handshake_at_server(told: Mapping[str, Any]) -> Handshake | None:
     )
 
 
-def _judge_quic(download: Download) -> Treatment:
+def _judge_quic(download: Download, connection: Connection | None, clock_s: float) -> Treatment:
     if download.transport_detail is None or download.connect_s is None:
         return _unproven("the client reported no connection")
     version = json.loads(download.transport_detail).get("version")
     if version != QUIC_V1 or download.alpn != "h3":
         said = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was requested"
         return Treatment(False, TreatmentReason.QUIC_VERSION, said)
+    if connection is not None and download.outcome == Outcome.OK:
+        differ = story(download, connection, clock_s=clock_s)
+        if differ is not None:
+            return Treatment(False, TreatmentReason.ACCOUNTS_DIFFER, differ)
     return Treatment(True)
 
 
@@ -158,13 +163,16 @@ def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -
     """How client and capture contradict each other; None if they agree.
 
     The last data byte reaches the kernel, and the capture, before the client can have read it: a client that is earlier
-    by more than the tolerance is wrong. One that is later was delayed (see `disturbance`).
+    by more than the tolerance is wrong. One that is later was delayed (see `disturbance`). A QUIC server may send for a
+    round trip after the client has everything: data whose acknowledgements were on their way.
     """
     if not _has_all(download, connection):
         return None
     if connection.response_last_ns is None:
         return "client and capture differ: the client has a body, the capture has no data from the server"
-    late_s, slack_s = _late_s(download, connection, clock_s)
+    late_s, slack_s = _late_s(download, connection.response_last_ns, clock_s)
+    if download.transport == Transport.QUIC:
+        slack_s += download.connect_s or 0.0  # at least a round trip
     if late_s < -slack_s:
         return (
             f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
@@ -181,12 +189,16 @@ def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -
 def disturbance(
     download: Download, connection: Connection | None, *, clock_s: float = 0.0
 ) -> tuple[HostDisturbance, str] | None:
-    """How the host disturbed the download, and a description; None if it did not."""
+    """How the host disturbed the download, and a description; None if it did not.
+
+    Of TCP only: the kernel acknowledges for a client that is late, and the server goes on. A QUIC client that is late
+    acknowledges late, which is its own speed (see the flags for CPU and run-queue delay).
+    """
     if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
         return None
     if not _has_all(download, connection) or connection.response_last_ns is None:
         return None
-    late_s, slack_s = _late_s(download, connection, clock_s)
+    late_s, slack_s = _late_s(download, connection.response_last_ns, clock_s)
     if late_s <= slack_s:
         return None
     return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it arrived"
@@ -197,8 +209,8 @@ def _has_all(download: Download, connection: Connection) -> bool:
     return not connection.truncated and not download.capture_dropped and download.last_byte_s is not None
 
 
-def _late_s(download: Download, connection: Connection, clock_s: float) -> tuple[float, float]:
+def _late_s(download: Download, last_ns: int, clock_s: float) -> tuple[float, float]:
     """How much later the client has the last byte than the capture, and the tolerance [s]."""
-    seen_s = (connection.response_last_ns or 0) / 1e9 - download.started_at - clock_s
+    seen_s = last_ns / 1e9 - download.started_at - clock_s
     took_s = download.last_byte_s or 0.0
     return took_s - seen_s, max(STORY_SLACK_S, STORY_SLACK_SHARE * took_s)
