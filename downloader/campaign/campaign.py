@@ -28,7 +28,7 @@ class Order(StrEnum):
     """The order of configurations in a measurement run."""
 
     BALANCED = "balanced"
-    """Seeded, each configuration equally often in each position, TCP and QUIC alternating."""
+    """Seeded Williams squares: each configuration equally often in each position, and after each other one."""
     PUBLISHED = "published"
     """The paper's: always the same, with an uncached DNS look-up before each download."""
 
@@ -138,7 +138,9 @@ class Campaign:
         # Neither the file's path nor the comparisons affect what is downloaded.
         del plain["path"], plain["comparisons"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
-        if len(self.warmups) > 1:  # without QUIC a plan keeps the hash that it had when there was one warm-up
+        if self.order == Order.BALANCED:  # folders from before Williams squares have another order, so another hash
+            plain["sequences"] = "williams"
+        if len(self.warmups) > 1:  # older folders have a single warm-up
             plain["warmups"] = [warmup.name for warmup in self.warmups]
         for entry in plain["configurations"]:
             entry["levels"] = complete_levels(entry["levels"])

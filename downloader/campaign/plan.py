@@ -1,21 +1,18 @@
 """The plan: the order of targets and configurations, from a seed and without a clock.
 
-A vantage point's plan is a list of measurement runs. In a balanced plan the runs come in blocks of as many runs as
-there are configurations. Within a block each run is a different rotation of one circle of configurations, so each
-configuration has each position exactly once per block. The circle and the order of the rotations are drawn again for
-each block, so that predecessors vary. In the circle, the transport with fewer configurations is spread evenly among the
-other, so that they alternate as far as possible.
+A vantage point's plan is a list of measurement runs. Which of them gets which sequence of configurations is decided in
+`order.py`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from downloader import clients
 from downloader.campaign.campaign import Campaign, Order
-from upshift.domain import Configuration, Target, Transport
+from downloader.campaign.order import assign
+from upshift.domain import Target
 from upshift.errors import UsageError
 
 MOST_RUNS = 2_000_000
@@ -60,54 +57,32 @@ def make_plan(
             where=f"{campaign.path}: field iterations",
             remedy="lower it, or divide the targets among campaigns",
         )
-    orders = _orders(campaign, seed=f"{campaign.seed}/{vantage}")
     common = list(targets)
     random.Random(f"{campaign.seed}/targets").shuffle(common)
+    first = (index * len(common)) // vantage_points
+    visits = [
+        (iteration, common[(first + iteration - 1 + step) % len(common)])
+        for iteration in range(1, campaign.iterations + 1)
+        for step in range(len(common))
+    ]
     warmups = tuple(warmup.name for warmup in campaign.warmups)
-    runs: list[PlannedRun] = []
-    for iteration in range(1, campaign.iterations + 1):
-        start = (index * len(common)) // vantage_points + iteration - 1
-        for step in range(len(common)):
-            runs.append(
-                PlannedRun(
-                    number=len(runs),
-                    iteration=iteration,
-                    target=common[(start + step) % len(common)],
-                    configurations=(*warmups, *next(orders)),
-                    warmups=len(warmups),
-                )
-            )
-    return tuple(runs)
+    sequences = _sequences(campaign, [target for _, target in visits], vantage=vantage)
+    return tuple(
+        PlannedRun(
+            number=number,
+            iteration=iteration,
+            target=target,
+            configurations=(*warmups, *sequence),
+            warmups=len(warmups),
+        )
+        for number, ((iteration, target), sequence) in enumerate(zip(visits, sequences, strict=True))
+    )
 
 
-def _orders(campaign: Campaign, *, seed: str) -> Iterator[tuple[str, ...]]:
-    """Orders of the configurations, one per measurement run, endless."""
+def _sequences(campaign: Campaign, targets: Sequence[Target], *, vantage: str) -> list[tuple[str, ...]]:
+    """The configurations of each measurement run in their order; `targets` has the target of each run."""
+    names = tuple(configuration.name for configuration in campaign.configurations)
     if campaign.order == Order.PUBLISHED:
-        while True:
-            yield tuple(configuration.name for configuration in campaign.configurations)
-    yield from balanced_orders(campaign.configurations, random.Random(seed))
-
-
-def balanced_orders(configurations: Sequence[Configuration], generator: random.Random) -> Iterator[tuple[str, ...]]:
-    """Orders in which every configuration has every position once per block of `len(configurations)` orders."""
-    groups: dict[Transport, list[str]] = {Transport.TCP: [], Transport.QUIC: []}
-    for configuration in configurations:
-        groups[clients.ALL[configuration.client].transport].append(configuration.name)
-    fewer, more = sorted(groups.values(), key=len)
-    size = len(configurations)
-    while True:
-        generator.shuffle(fewer)
-        generator.shuffle(more)
-        circle = spread(fewer, more)
-        starts = list(range(size))
-        generator.shuffle(starts)
-        for start in starts:
-            yield tuple(circle[(start + position) % size] for position in range(size))
-
-
-def spread(fewer: Sequence[str], more: Sequence[str]) -> list[str]:
-    """A circle in which the smaller group is spread as evenly as possible among the larger one."""
-    size = len(fewer) + len(more)
-    places = {(number * size) // len(fewer) for number in range(len(fewer))}
-    first, second = iter(fewer), iter(more)
-    return [next(first) if place in places else next(second) for place in range(size)]
+        return [names] * len(targets)
+    runs = [(target.provider, (target.domain, target.url)) for target in targets]
+    return assign(names, runs, random.Random(f"{campaign.seed}/{vantage}"))

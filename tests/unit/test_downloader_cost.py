@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from downloader.campaign.order import assign
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.engine import Turns
 from downloader.execution.journal import Journal
@@ -43,6 +45,25 @@ def test_the_next_run_is_found_at_once(count: int) -> None:
     Watched.looks = 0
     assert list(Turns().each(runs, threading.Event())) == runs
     assert Watched.looks == 3 * count  # is it free, take it, give it back
+
+
+class Counted(random.Random):
+    """Counts its draws."""
+
+    draws = 0
+
+    def getrandbits(self, k: int, /) -> int:
+        self.draws += 1
+        return super().getrandbits(k)
+
+
+def test_a_run_s_sequence_costs_the_same_in_a_long_plan() -> None:
+    per_run = []
+    for count in (800, 80_000):
+        generator = Counted(1)
+        assign([f"c{number}" for number in range(8)], [("group", run // 2) for run in range(count)], generator)
+        per_run.append(generator.draws / count)
+    assert per_run[0] > 1 and per_run[1] < 1.05 * per_run[0]
 
 
 def test_runs_whose_target_is_in_use_wait() -> None:

@@ -1,19 +1,21 @@
-"""The plan: every download once, balanced positions, alternating transports, vantage points out of step."""
+"""The plan: every download once, its share of each sequence per provider, vantage points out of step."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import groupby, islice, pairwise
+from collections.abc import Sequence
+from itertools import pairwise, permutations
 from pathlib import Path
+from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downloader import clients
 from downloader.campaign.campaign import Campaign, from_document
-from downloader.campaign.plan import balanced_orders, make_plan, spread
-from upshift.domain import Configuration, Target, Transport
+from downloader.campaign.order import assign
+from downloader.campaign.plan import make_plan
+from upshift.domain import Configuration, Target
 from upshift.paper import CONFIGURATIONS as PAPER
 from upshift.paper import WARMUP, WARMUPS
 
@@ -24,11 +26,6 @@ def campaign(**changes: object) -> Campaign:
 
 def targets(count: int) -> list[Target]:
     return [Target(domain=f"d{n}.example", url=f"https://d{n}.example/") for n in range(count)]
-
-
-def configurations(tcp: int, quic: int) -> list[Configuration]:
-    found = [Configuration(name=f"t{n}", client="requests") for n in range(tcp)]
-    return found + [Configuration(name=f"q{n}", client="quiche") for n in range(quic)]
 
 
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(0, 99))
@@ -43,47 +40,59 @@ def test_every_download_once(count: int, iterations: int, vantage_points: int, s
     assert {tuple(run.positions) for run in plan} == {tuple(range(-1, len(PAPER) + 1))}
 
 
-@given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 99), st.integers(1, 40))
-def test_positions_are_balanced(tcp: int, quic: int, seed: int, runs: int) -> None:
-    chosen = configurations(tcp, quic)
-    if not chosen:
-        return
-    orders = list(islice(balanced_orders(chosen, random.Random(seed)), runs))
-    names = {c.name for c in chosen}
-    assert all(set(order) == names and len(order) == len(names) for order in orders)
-    for name in names:
-        counts = [sum(order[position] == name for order in orders) for position in range(len(names))]
-        assert max(counts) - min(counts) <= 1
+def positions(orders: Sequence[Sequence[str]]) -> Counter[tuple[str, int]]:
+    return Counter((name, place) for order in orders for place, name in enumerate(order))
 
 
-@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 99))
-def test_transports_alternate_as_far_as_numbers_allow(tcp: int, quic: int, seed: int) -> None:
-    chosen = configurations(tcp, quic)
-    if not (tcp and quic):
-        return
-    fewer, more = sorted((tcp, quic))
-    for order in islice(balanced_orders(chosen, random.Random(seed)), 20):
-        for kind, group in groupby(order, key=lambda name: name[0]):
-            length = len(list(group))
-            is_fewer = (kind == "t") == (tcp <= quic)
-            assert length <= (1 if is_fewer else -(-more // fewer)), order
+def neighbours(orders: Sequence[Sequence[str]]) -> Counter[tuple[str, str]]:
+    return Counter(pair for order in orders for pair in pairwise(order))
+
+
+def unequal(counts: Counter[Any], possible: int) -> int:
+    """The largest count less the smallest; what never occurs counts 0."""
+    return max(counts.values(), default=0) - (min(counts.values()) if len(counts) == possible else 0)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.booleans(), st.integers(0, 99))
+def test_runs_of_a_vantage_point_and_of_each_provider_are_balanced(
+    providers: int, per_provider: int, iterations: int, odd: bool, seed: int
+) -> None:
+    listed = [
+        Target(domain=f"d{n}.example", url=f"https://d{n}.example/", provider=f"p{n % providers}")
+        for n in range(providers * per_provider * 3)
+    ]
+    chosen = [{"name": c.name, "client": c.client} for c in PAPER[: 7 if odd else 8]]
+    plain = campaign(iterations=iterations, seed=seed, configurations=chosen)
+    plan = make_plan(plain, listed, vantage="MUC", index=0, vantage_points=1)
+    orders = [run.configurations[run.warmups :] for run in plan]
+    size = len(chosen)
+    for name, runs in [("all", orders)] + [
+        (one, [order for run, order in zip(plan, orders, strict=True) if run.target.provider == one])
+        for one in {target.provider for target in listed}
+    ]:
+        exact = name == "all" and len(runs) % (2 * size) != size
+        assert unequal(neighbours(runs), size * (size - 1)) <= (1 if exact or not odd else 2), name
+        assert unequal(positions(runs), size * size) <= (2 if odd else 1), name
+
+
+def test_iterations_of_a_target_cancel_drift_and_each_iteration_is_mixed() -> None:
+    plan = make_plan(campaign(iterations=2), targets(32), vantage="MUC", index=0, vantage_points=1)
+    for target in targets(32):
+        runs = [run for run in plan if run.target == target]
+        assert [run.iteration for run in runs] == [1, 2]
+        for name in (c.name for c in PAPER):
+            assert sum(run.positions[run.configurations.index(name)] for run in runs) == 9
+    first = {run.configurations for run in plan if run.iteration == 1}
+    assert len(first) > 16, "not always the first of a mirrored pair"
 
 
 def test_the_paper_s_plan() -> None:
     plan = make_plan(campaign(), targets(16), vantage="MUC", index=0, vantage_points=3)
-    for name in (c.name for c in PAPER):
-        positions = Counter(run.positions[run.configurations.index(name)] for run in plan)
-        assert positions == dict.fromkeys(range(1, 9), 2)
-    quic = {c.name for c in PAPER if clients.ALL[c.client].transport is Transport.QUIC}
-    for run in plan:
-        flags = [name in quic for name in run.configurations[run.warmups :]]
-        assert not any(a and b for a, b in pairwise(flags))
-
-
-def test_spread_is_even() -> None:
-    assert "".join(spread("QQ", "TTTTTT")) == "QTTTQTTT"
-    assert "".join(spread("", "TTT")) == "TTT"
-    assert "".join(spread("QQQ", "TTT")) == "QTQTQT"
+    orders = [run.configurations[run.warmups :] for run in plan]
+    names = [c.name for c in PAPER]
+    assert positions(orders) == {(name, place): 2 for name in names for place in range(8)}
+    assert neighbours(orders) == dict.fromkeys(permutations(names, 2), 2)
 
 
 @given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 20))
@@ -116,22 +125,25 @@ def test_published_is_always_the_same() -> None:
 TCP_ONLY = [{"name": name, "client": "requests"} for name in ("BL", "ECN", "WS")]
 """A campaign without QUIC."""
 
-PLAN_OF_ONE_WARMUP = [
-    ("d0.example", "warmup", "BL", "WS", "ECN"),
-    ("d3.example", "warmup", "WS", "ECN", "BL"),
-    ("d2.example", "warmup", "ECN", "BL", "WS"),
-    ("d1.example", "warmup", "ECN", "BL", "WS"),
+PLAN = [
+    ("d0.example", "warmup", "WS", "BL", "ECN"),
+    ("d3.example", "warmup", "ECN", "BL", "WS"),
+    ("d2.example", "warmup", "BL", "ECN", "WS"),
+    ("d1.example", "warmup", "WS", "ECN", "BL"),
 ]
-"""As planned before there was a warm-up over QUIC."""
+"""With seed 5, at vantage point A."""
 
 
-def test_without_quic_a_plan_is_what_it_was_before_quic_was_warmed_up() -> None:
+def test_a_plan_does_not_change_between_versions_without_its_hash() -> None:
+    """A folder is resumed with the plan that this version makes: if it differs, so must the hash."""
     plain = campaign(configurations=TCP_ONLY, seed=5)
     assert plain.warmups == (WARMUP,)
     plan = make_plan(plain, targets(4), vantage="A", index=0, vantage_points=1)
-    assert [(run.target.domain, *run.configurations) for run in plan] == PLAN_OF_ONE_WARMUP
+    assert [(run.target.domain, *run.configurations) for run in plan] == PLAN
     assert {tuple(run.positions) for run in plan} == {(0, 1, 2, 3)}
-    assert "warmups" not in plain.description(), "nor does its hash change"
+    assert "warmups" not in plain.description()
+    assert plain.description()["sequences"] == "williams"
+    assert "sequences" not in campaign(order="published").description(), "this order is what it was"
 
 
 def test_the_warm_up_of_quic_does_not_change_the_order_of_what_follows() -> None:
@@ -142,8 +154,9 @@ def test_the_warm_up_of_quic_does_not_change_the_order_of_what_follows() -> None
     ]
     mixed = campaign(configurations=quic, seed=5)
     assert mixed.warmups == (WARMUP, Configuration(name="warmup-quic", client="quiche"))
-    generator = balanced_orders(mixed.configurations, random.Random("5/A"))
+    runs = [("other", n) for n in range(9)]
     plan = make_plan(mixed, targets(9), vantage="A", index=0, vantage_points=1)
-    assert [run.configurations for run in plan] == [(*WARMUPS, *order) for order in islice(generator, 9)]
+    expected = assign([c.name for c in mixed.configurations], runs, random.Random("5/A"))
+    assert [run.configurations for run in plan] == [(*WARMUPS, *order) for order in expected]
     assert {tuple(run.positions) for run in plan} == {(-1, 0, 1, 2, 3, 4, 5)}
     assert mixed.description()["warmups"] == ["warmup", "warmup-quic"]
