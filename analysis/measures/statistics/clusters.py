@@ -1,0 +1,33 @@
+"""Medians within clusters, e.g. of all measurement runs of a domain. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
+    """The median of each cluster; of an even number of values, the mean of the middle two.
+
+    Args:
+        values: one per pair; infinite ones are allowed, if those of one cluster have the same sign.
+        clusters: code of the cluster of each pair.
+        count: number of clusters.
+    """
+    order = np.lexsort((values, clusters))
+    ordered = values[order]
+    sizes = np.bincount(clusters, minlength=count)
+    starts = np.cumsum(sizes) - sizes
+    medians: Floats = (ordered[starts + (sizes - 1) // 2] + ordered[starts + sizes // 2]) / 2
+    return medians
+
+
+def codes(keys: Sequence[object]) -> tuple[Ints, int]:
+    """Codes of hashable, sortable keys, in their order, and how many there are."""
+    names = {key: index for index, key in enumerate(sorted(set(keys)))}  # type: ignore[type-var]
+    return np.array([names[key] for key in keys], dtype=np.int64), len(names)

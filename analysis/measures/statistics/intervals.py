@@ -1,0 +1,100 @@
+"""Intervals (95 %) of shares and medians whose units are clusters (domains). Pure.
+
+Sources: for shares, E. B. Wilson, "Probable inference, the law of succession, and statistical inference", 1927, with
+the effective sample size and the t quantile of E. L. Korn and B. I. Graubard, 1998; for the median, its order
+statistics (H. A. David, "Order Statistics"), interpolated as by T. P. Hettmansperger and S. J. Sheather, 1986; for few
+large clusters, R. Ibragimov and U. K. Müller, "t-statistic based correlation and heterogeneity robust inference", 2010.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.measures.statistics.clusters import Floats, Ints
+
+CONFIDENCE = 0.95
+INTERPOLATED_FROM = 50
+"""From so many clusters on, the interval of the median is interpolated between order statistics."""
+
+
+def share_intervals(counts: npt.NDArray[np.number], sizes: Ints) -> tuple[Floats, Floats]:
+    """Wilson's intervals of shares, with effective n from the design effect of clusters, and a t quantile.
+
+    Args:
+        counts: how many pairs of each cluster are of each kind, clusters x kinds.
+        sizes: the number of pairs of each cluster, at least 1; two or more clusters.
+
+    Returns:
+        The lower and the upper ends, one per kind, from 0 to 1; they contain the share.
+    """
+    from scipy.special import stdtrit
+
+    clusters, n = len(sizes), float(sizes.sum())
+    share = counts.sum(axis=0) / n
+    residuals = counts - share * sizes[:, None]
+    variance = clusters / (clusters - 1) * np.square(residuals).sum(axis=0) / n**2
+    # A share of 0 or 1 tells nothing about the variance: then the runs of a domain count as one.
+    effective = np.full(len(share), n**2 / float(np.square(sizes, dtype=np.float64).sum()))
+    between = (share > 0) & (share < 1)
+    with np.errstate(divide="ignore"):
+        effective[between] = np.minimum(share[between] * (1 - share[between]) / variance[between], n)
+    t = float(stdtrit(clusters - 1, (1 + CONFIDENCE) / 2))
+    centre = (share + t**2 / (2 * effective)) / (1 + t**2 / effective)
+    half = t / (1 + t**2 / effective) * np.sqrt(share * (1 - share) / effective + t**2 / (4 * effective**2))
+    return np.clip(np.minimum(centre - half, share), 0, 1), np.clip(np.maximum(centre + half, share), 0, 1)
+
+
+def median_interval(low: Floats, high: Floats, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The interval of the median of independent values (medians of domains), from their order statistics.
+
+    Its coverage depends on the number of values, not on their distribution: below `INTERPOLATED_FROM` values it is at
+    least `confidence`; from there on the ends are interpolated, and it is between those of the two order statistics.
+
+    Args:
+        low: lower bounds of the values; where a value is known, `low == high`.
+        high: upper bounds.
+
+    Returns:
+        The lower and the upper end; infinite with too few values (for 95 %: below 6).
+    """
+    from scipy.special import bdtr
+
+    n = len(low)
+    positions = np.arange(n // 2 + 1)
+    coverages = 1 - 2 * bdtr(positions - 1, n, 0.5)
+    coverages[0] = 1.0
+    place = int(np.flatnonzero(coverages >= confidence)[-1])
+    if place == 0:
+        return -math.inf, math.inf
+    lows, highs = np.sort(low), np.sort(high)[::-1]
+    if n < INTERPOLATED_FROM or place + 1 >= len(coverages):
+        return float(lows[place - 1]), float(highs[place - 1])
+    excess = (coverages[place] - confidence) / (coverages[place] - coverages[place + 1])
+    inward = float((n - place) * excess / (place + (n - 2 * place) * excess))
+    return _between(lows[place - 1], lows[place], inward), _between(highs[place - 1], highs[place], inward)
+
+
+def _between(outer: float, inner: float, inward: float) -> float:
+    """The point at this part of the way from `outer` to `inner`; an infinite end stays as it is."""
+    return float(outer + (inner - outer) * inward) if math.isfinite(outer) and math.isfinite(inner) else float(outer)
+
+
+def few_clusters_interval(medians: Floats) -> tuple[float, float] | None:
+    """The t interval of the mean of what each large cluster (AS, vantage point) shows alone; None below three of them.
+
+    Valid for few and unequal clusters, whatever the dependence within them (Ibragimov and Müller 2010).
+
+    Args:
+        medians: one finite estimate per cluster.
+    """
+    from scipy.special import stdtrit
+
+    count = len(medians)
+    if count < 3 or not np.isfinite(medians).all():
+        return None
+    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * float(medians.std(ddof=1)) / math.sqrt(count)
+    mean = float(medians.mean())
+    return mean - half, mean + half

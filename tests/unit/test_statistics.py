@@ -1,0 +1,224 @@
+"""Tests and intervals against SciPy, and against the definitions written out slowly."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.measures.statistics import multiple
+from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
+from analysis.measures.statistics.failures import mcnemar
+from analysis.measures.statistics.intervals import few_clusters_interval, median_interval, share_intervals
+from analysis.measures.statistics.signed_rank import EXACT_CLUSTERS, cluster_scores, sign_test, signed_rank
+from analysis.measures.statistics.verdict import LEAST_MARGIN, Verdict, equivalence, verdict
+
+UNHURRIED = settings(deadline=None, max_examples=60)
+
+values = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0]))
+
+
+@st.composite
+def clustered(draw: st.DrawFn, *, most: int = 8) -> tuple[Floats, Ints]:
+    """Values of up to `most` clusters, each with one value at least."""
+    count = draw(st.integers(1, most))
+    found = [(draw(values), cluster) for cluster in [*range(count), *draw(st.lists(st.integers(0, count - 1)))]]
+    draw(st.randoms(use_true_random=False)).shuffle(found)
+    return np.array([v for v, _ in found]), np.array([c for _, c in found], dtype=np.int64)
+
+
+def known(sample: Floats, **more: Any) -> float:
+    return signed_rank(sample, sample, **more)
+
+
+@UNHURRIED
+@given(clustered())
+def test_medians_of_clusters(data: tuple[Floats, Ints]) -> None:
+    sample, clusters = data
+    count = int(clusters.max()) + 1
+    expected = [float(np.median(sample[clusters == one])) for one in range(count)]
+    assert cluster_medians(sample, clusters, count) == pytest.approx(expected)
+
+
+def test_codes_are_in_order_of_the_keys() -> None:
+    found, count = codes(["b", "a", "b", "c"])
+    assert (found.tolist(), count) == ([1, 0, 1, 2], 3)
+
+
+@UNHURRIED
+@given(clustered(most=5))
+def test_datta_and_satten_is_the_mean_over_draws_of_one_per_cluster(data: tuple[Floats, Ints]) -> None:
+    """The definition: Wilcoxon's statistic of every possible draw, zeros ranked (Pratt), and its mean."""
+    sample, clusters = data
+    members = [sample[clusters == one] for one in range(int(clusters.max()) + 1)]
+    if math.prod(map(len, members)) > 3000:
+        return
+    drawn = [
+        float((np.sign(draw) * stats.rankdata(np.abs(draw))).sum())
+        for draw in map(np.array, itertools.product(*members))
+    ]
+    scores = cluster_scores(sample, clusters)
+    assert scores.sum() == pytest.approx(np.mean(drawn), abs=1e-9)
+    flips = [abs(float(np.dot(signs, scores))) for signs in itertools.product((1, -1), repeat=len(scores))]
+    expected = np.mean([flip >= abs(float(scores.sum())) - 1e-9 for flip in flips])
+    assert known(sample, clusters=clusters) == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("n", [3, 9, EXACT_CLUSTERS, EXACT_CLUSTERS + 1, 80, 500])
+def test_one_value_per_cluster_is_wilcoxons_test(n: int) -> None:
+    for seed in range(10):
+        sample = np.random.default_rng(seed).normal(0.2, 1, n)
+        method = "exact" if n <= EXACT_CLUSTERS else "approx"
+        expected = stats.wilcoxon(sample, method=method).pvalue
+        assert known(sample) == pytest.approx(expected, rel=1e-9)
+        assert known(-sample) == pytest.approx(known(sample))
+        if n > 2 * EXACT_CLUSTERS:  # so many even without zeros
+            tied = np.round(sample, 1)
+            expected = stats.wilcoxon(tied, method="approx", zero_method="pratt").pvalue
+            assert known(tied) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_large_cluster_counts_no_more_than_a_small_one() -> None:
+    """One domain with 100 runs at +1 against nine with one run each at random: the test may not call that."""
+    sample = np.concatenate((np.full(100, 1.0), [0.3, -0.2, 0.5, -0.7, 0.9, -0.4, 0.1, -0.6, 0.8]))
+    clusters = np.concatenate((np.zeros(100, dtype=np.int64), np.arange(1, 10)))
+    assert known(sample) < 1e-10
+    assert known(sample, clusters=clusters) > 0.3
+
+
+def test_nothing_and_zeros_show_nothing() -> None:
+    for sample in (np.array([]), np.zeros(30)):
+        assert known(sample) == sign_test(sample, sample) == 1.0
+
+
+@UNHURRIED
+@given(st.lists(st.tuples(values, values), min_size=1, max_size=9))
+def test_bounds_give_the_largest_p_value_they_allow(bounds: list[tuple[float, float]]) -> None:
+    low = np.array([min(pair) for pair in bounds])
+    high = np.array([max(pair) for pair in bounds])
+    for part in (0.0, 0.3, 1.0):
+        sample = low + part * (high - low)
+        assert sign_test(low, high) >= sign_test(sample, sample) - 1e-12 or 0.0 in sample
+    if not np.array_equal(low, high):
+        assert signed_rank(low, high) >= max(known(low), known(high)) - 1e-12
+
+
+def test_a_bound_that_reaches_both_sides_is_not_evidence() -> None:
+    low, high = np.full(20, 0.1), np.full(20, 0.1)
+    assert signed_rank(low, high) < 0.001
+    low[:12], high[:12] = -np.inf, np.inf
+    assert signed_rank(low, high) == sign_test(low, high) == 1.0
+
+
+@pytest.mark.parametrize("plus,minus", [(0, 1), (3, 9), (10, 10), (180, 120)])
+def test_sign_test_is_the_binomial_test(plus: int, minus: int) -> None:
+    sample = np.array([0.1] * plus + [-0.3] * minus + [0.0] * 4)
+    assert sign_test(sample, sample) == pytest.approx(stats.binomtest(plus, plus + minus).pvalue)
+
+
+def test_mcnemar_is_exact_and_counts_domains_not_runs() -> None:
+    only_config, only_reference = np.array([1] * 8 + [0] * 3), np.array([0] * 8 + [1, 1, 0])
+    assert mcnemar(only_config, only_reference) == pytest.approx(stats.binomtest(8, 10).pvalue)
+    assert mcnemar(10 * only_config, 10 * only_reference) == mcnemar(only_config, only_reference)
+    assert mcnemar(np.array([100]), np.array([0])) == 1.0
+
+
+def test_a_share_of_single_runs_has_wilsons_interval() -> None:
+    counts = np.zeros((4000, 3))
+    counts[:1000, 0], counts[:30, 1] = 1, 1
+    low, high = share_intervals(counts, np.ones(4000, dtype=np.int64))
+    for kind, count in enumerate((1000, 30, 0)):
+        expected = stats.binomtest(count, 4000).proportion_ci(method="wilson")
+        assert (low[kind], high[kind]) == pytest.approx((expected.low, expected.high), abs=1e-4)
+
+
+def test_runs_of_one_domain_that_agree_count_as_one() -> None:
+    one = np.array([[1.0]] * 6 + [[0.0]] * 14)
+    few = share_intervals(one, np.ones(20, dtype=np.int64))
+    assert np.ravel(share_intervals(5 * one, np.full(20, 5))) == pytest.approx(np.ravel(few))
+    none = share_intervals(np.zeros((20, 1)), np.full(20, 5))
+    assert none[0][0] == 0.0 and 0.15 < none[1][0] < 0.25, "0 of 20 domains, not of 100 runs"
+
+
+def test_the_medians_interval_is_that_of_order_statistics() -> None:
+    for n in range(6, 50):
+        sample = np.random.default_rng(n).normal(size=n)
+        expected = stats.quantile_test(sample, q=0, p=0.5).confidence_interval(0.95)
+        assert median_interval(sample, sample) == pytest.approx((expected.low, expected.high))
+    assert median_interval(sample[:5], sample[:5]) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("n", [50, 51, 120, 1000])
+def test_a_bootstrap_of_domains_ends_at_the_same_order_statistics(n: int) -> None:
+    """Why there is none: the percentiles of its medians are these positions, give or take one."""
+    rng = np.random.default_rng(n)
+    ranks = np.arange(n, dtype=np.float64)
+    medians = np.median(rng.integers(0, n, (20_000, n), dtype=np.int16), axis=1)
+    expected = np.percentile(medians, (2.5, 97.5))
+    assert median_interval(ranks, ranks) == pytest.approx(tuple(expected), abs=1)
+
+
+def test_the_median_of_bounds_is_as_wide_as_they_allow() -> None:
+    sample = np.linspace(-1, 1, 60)
+    low, high = sample.copy(), sample.copy()
+    low[::10], high[::10] = -np.inf, np.inf
+    wide, narrow = median_interval(low, high), median_interval(sample, sample)
+    assert -1 < wide[0] < narrow[0] < narrow[1] < wide[1] < 1
+    low[:], high[:] = -np.inf, np.inf
+    assert median_interval(low, high) == (-math.inf, math.inf)
+
+
+def test_few_clusters_have_a_t_interval() -> None:
+    medians = np.array([0.1, 0.3, 0.2, 0.5])
+    expected = stats.t.interval(0.95, 3, medians.mean(), stats.sem(medians))
+    assert few_clusters_interval(medians) == pytest.approx(expected)
+    assert few_clusters_interval(medians[:2]) is None
+    assert few_clusters_interval(np.array([0.1, 0.2, np.inf])) is None
+
+
+@UNHURRIED
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_q_values_are_scipys(p_values: list[float]) -> None:
+    hochberg = stats.false_discovery_control(p_values, method="bh")
+    yekutieli = stats.false_discovery_control(p_values, method="by")
+    assert multiple.benjamini_hochberg(p_values) == pytest.approx(list(hochberg))
+    assert multiple.benjamini_yekutieli(p_values) == pytest.approx(list(yekutieli))
+
+
+def test_no_test_has_no_q_value() -> None:
+    assert multiple.benjamini_hochberg([]) == multiple.benjamini_yekutieli([]) == []
+
+
+@pytest.mark.parametrize(
+    ("q", "interval", "p_equivalence", "expected"),
+    [
+        (0.01, (0.03, 0.05), 1.0, Verdict.FASTER),
+        (0.01, (-0.05, -0.03), 1.0, Verdict.SLOWER),
+        (0.05, (0.03, 0.05), 1.0, Verdict.UNDECIDED),
+        (0.01, (0.01, 0.05), 1.0, Verdict.UNDECIDED),
+        (0.01, (-0.05, -0.01), 1.0, Verdict.UNDECIDED),
+        (0.01, (0.005, 0.01), 0.01, Verdict.EQUIVALENT),
+        (1.0, (-0.01, 0.01), 0.049, Verdict.EQUIVALENT),
+        (1.0, (-0.03, 0.01), 0.05, Verdict.UNDECIDED),
+        (0.01, None, 0.01, Verdict.UNDECIDED),
+    ],
+)
+def test_verdicts(q: float, interval: tuple[float, float] | None, p_equivalence: float, expected: Verdict) -> None:
+    assert verdict(q=q, interval=interval, p_equivalence=p_equivalence, margin=LEAST_MARGIN) is expected
+
+
+def test_equivalence_is_two_one_sided_sign_tests() -> None:
+    sample = np.concatenate((np.full(46, 0.001), np.full(4, 0.3)))
+    low = stats.binomtest(0, 50, alternative="less").pvalue
+    high = stats.binomtest(4, 50, alternative="less").pvalue
+    assert equivalence(sample, sample, LEAST_MARGIN) == pytest.approx(max(low, high))
+    ends = median_interval(sample, sample, confidence=0.90)
+    assert ends[0] > -LEAST_MARGIN and ends[1] < LEAST_MARGIN, "the 90 % interval says the same"
+    assert equivalence(np.full(50, -np.inf), np.full(50, 0.0), LEAST_MARGIN) == 1.0
+    assert equivalence(np.array([]), np.array([]), LEAST_MARGIN) == 1.0
