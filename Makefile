@@ -28,9 +28,11 @@ check: setup ## Quick checks: format, lint, types, imports, unit tests
 	@scripts/check
 
 test: setup ## All tests: check, Rust tests, contract tests, the lab (CI runs this)
+	@scripts/browser
 	@scripts/test
 
 soak: setup ## Every cell of every sweep, many kills (hours; resumes; FRESH=1 starts over)
+	@scripts/browser
 	@scripts/test --soak
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)

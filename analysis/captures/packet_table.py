@@ -62,6 +62,16 @@ def write_parquet(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int,
     return rows, reader.warnings()
 
 
+def read(capture: Path, *, rules: str = "4.0") -> pa.Table:
+    """One row per packet, in memory: for captures of measurement runs. Raises UsageError if it is not a capture."""
+    with readable(capture):
+        reader = upshift_native.PacketReader(capture, rules=rules)
+    batches = []
+    while (batch := reader.next_batch()) is not None:
+        batches.append(_table(batch))
+    return pa.concat_tables(batches) if batches else SCHEMA.empty_table()
+
+
 def _table(batch: dict[str, bytes]) -> pa.Table:
     def numbers(name: str, kind: pa.DataType) -> pa.Array:
         values = batch[name]

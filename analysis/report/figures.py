@@ -1,4 +1,4 @@
-"""Figures 1 to 3 of the paper: CDFs of mean throughput and RTT per vantage point, configuration and provider.
+"""Figures 1 to 3 of the paper: CDFs of mean throughput and handshake RTT per vantage point, configuration and provider.
 
 Drawn by matplotlib without a display. Reproducible: no date, a fixed salt for ids.
 """
@@ -64,10 +64,10 @@ def body_rate(record: Record) -> float | None:
     return d.body_bytes * 8 / d.last_byte_s / 1e6 if d.last_byte_s and d.body_bytes else None
 
 
-def rtt(record: Record) -> float | None:
-    """Mean RTT by timestamps, else the handshake's RTT (QUIC hides the others) [ms]."""
-    mean = record.number("rtt_mean")
-    return mean if mean is not None else record.number("handshake_rtt")
+def handshake_rtt(record: Record) -> float | None:
+    """Round-trip time of the handshake [ms]: the one that TCP and QUIC both show. Later ones, under load, are hidden by
+    QUIC, so they are never drawn on one axis."""
+    return record.number("handshake_rtt")
 
 
 def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
@@ -81,8 +81,8 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     else:
         rate = Quantity(label="body bits / download time [Mbit/s]", value=body_rate)
     panels: tuple[Quantity, ...] = (rate,)
-    if any(rtt(r) for r in good):
-        panels += (Quantity(label="RTT [ms] (TCP: mean; QUIC: handshake)", value=rtt),)
+    if any(handshake_rtt(r) for r in good):
+        panels += (Quantity(label="handshake RTT [ms]", value=handshake_rtt),)
     shapes: list[tuple[str, str, Callable[[Record], str], Callable[[str], Any]]] = [
         ("figure1-vantage", "per vantage point", lambda r: r.download.vantage, str),
         ("figure2-configuration", "per configuration", lambda r: r.download.configuration, dataset.design.rank),
@@ -94,7 +94,7 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
         for record in good:
             lines.setdefault(key(record), []).append(record)
         ordered = {group: lines[group] for group in sorted(lines, key=rank)}
-        what = "mean throughput and RTT" if len(panels) == 2 else panels[0].label.partition(" [")[0]
+        what = "mean throughput and handshake RTT" if len(panels) == 2 else panels[0].label.partition(" [")[0]
         figures.append(Figure(name=name, title=f"Figure {number}: CDF of {what} {words}", lines=ordered, panels=panels))
     return figures
 

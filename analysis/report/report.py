@@ -12,7 +12,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,33 @@ from markupsafe import Markup
 import upshift
 from analysis.measures import composition, dose, tables, truth
 from analysis.measures.comparisons import Design
-from analysis.measures.dataset import Dataset, Record, writing
+from analysis.measures.dataset import Dataset, writing
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metric, Share, SpeedupRow
 from analysis.measures.tables import Grouping
-from analysis.report import figures, findings, render, targets
-from upshift.domain import Download, Outcome, Role, Transport
+from analysis.report import (
+    figures,
+    findings,
+    forest,
+    head,
+    points,
+    problems,
+    render,
+    series,
+    servers,
+    targets,
+)
+from upshift.domain import Download, Role, Transport
 from upshift.files import store
 from upshift.scrub import plain
 
+SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
+"""Files of the page's script, in order."""
+_PAGE = "report.html.j2"
+_STYLE = "report.css"
+
 _SLOW_BINS = BIN_EDGES.index(1.0) + 1
 """Number of bins below 1, which come first."""
-
-_MAX_LISTED = 500
-"""Most rows of the lists of failed, censored, mismatched and void downloads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +73,7 @@ def write(dataset: Dataset, path: Path, options: Options | None = None) -> None:
 def build(dataset: Dataset, options: Options) -> str:
     """The report as HTML."""
     folder = resources.files("analysis.report") / "templates"
-    sources = {
-        name: (folder / name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css", "report.js")
-    }
+    sources = {name: (folder / name).read_text(encoding="utf-8") for name in (_PAGE, _STYLE, *SCRIPTS)}
     environment = jinja2.Environment(
         loader=jinja2.DictLoader(sources),
         autoescape=True,
@@ -79,11 +89,11 @@ def build(dataset: Dataset, options: Options) -> str:
         "heat": heat,
         "plain": plain,
     }
-    script = sources["report.js"]
+    script = "".join(sources[name] for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = _context(dataset, options)
-    context |= {"style": Markup(sources["report.css"]), "script": Markup(script), "script_hash": digest}  # noqa: S704
-    return environment.get_template("report.html.j2").render(**context)
+    context |= {"style": Markup(sources[_STYLE]), "script": Markup(script), "script_hash": digest}  # noqa: S704
+    return environment.get_template(_PAGE).render(**context)
 
 
 def heat(share: Share) -> str:
@@ -97,19 +107,35 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     states = tables.configurations(dataset)
     known = _truth(dataset, options)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
+    runs = [run.run for page in pages for run in page.runs]
+    drawn, undrawn = series.documents(dataset, runs)
+    found = findings.findings(main, doses)
+    plot = forest.forest(main, found)
+    pairs = points.points(
+        dataset.records, dataset.design.comparisons, metric=options.metric, selection=options.selection
+    )
+    told, runs_left_out = points.document(pairs, dataset.design.comparisons)
+    server_cells, servers_left_out = servers.cells(dataset)
     downloads = [record.download for record in dataset.records]
-    sentences: list[str | None] = [*findings.noise_sentences(main), findings.outcome_sentence(states)]
+    sentences: list[str | None] = [findings.outcome_sentence(states)]
     sentences += [findings.handshake_sentence(states), findings.truth_sentence(known)]
     limits = client_limits(dataset.records)
     sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
     sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]
     sentences += [findings.interval_note(main), *dataset.notes]
     return {
-        "title": _title(downloads),
-        "facts": _facts(dataset),
+        "title": head.title(downloads),
+        "asked": head.asked(dataset),
+        "facts": head.facts(dataset),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
-        "findings": findings.findings(main, doses),
+        "forest": plot,
+        "noise": findings.noise_sentences(main),
         "sentences": [sentence for sentence in sentences if sentence],
+        "data": _shown(told | {"axis": plot.ends, "series": list(drawn.values())}),
+        "max_points": f"{points.MAX_POINTS:,}",
+        "points_left_out": runs_left_out,
+        "parts": points.PARTS,
+        "part_cells": points.part_cells(pairs, dataset.design.comparisons),
         "bins": BIN_NAMES,
         "slow_bins": _SLOW_BINS,
         "metric": render.METRIC_WORDS[options.metric],
@@ -121,8 +147,11 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "configurations": dataset.design.cells(),
         "table1": render.table1_wide(tables.table1(dataset)),
         "states": render.configuration_cells(states),
-        "causes": _causes(states),
-        "lists": _lists(dataset),
+        "causes": problems.cause_table(states),
+        "excluded": problems.excluded_cells(main),
+        "lists": problems.lists(dataset),
+        "servers": server_cells,
+        "servers_left_out": servers_left_out,
         "truth": _truth_matrix(known, dataset.design),
         "conservation": _conservation(downloads),
         "figures": [
@@ -138,31 +167,22 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         ],
         "targets": pages,
         "targets_left_out": left_out,
+        "series": {run: index for index, run in enumerate(drawn)},
+        "series_left_out": undrawn,
+        "max_series": f"{series.MAX_DOWNLOADS:,}",
         "seed": options.seed,
         "resamples": RESAMPLES,
         "version": upshift.__version__,
     }
 
 
-def _title(downloads: Sequence[Download]) -> str:
-    names = sorted({d.campaign for d in downloads})
-    return f"Upshift: {', '.join(names[:3])}{' …' if names[3:] else ''}"
-
-
-def _facts(dataset: Dataset) -> list[tuple[str, str]]:
-    downloads = [record.download for record in dataset.records]
-    times = [d.started_at for d in downloads]
-    first, last = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in (min(times), max(times)))
-    labs = sorted({str(folder.lab.get("topology", "?")) for folder in dataset.folders if folder.lab})
-    vantages = sorted({d.vantage for d in downloads})
-    facts = [
-        ("Vantage points", ", ".join(vantages)),
-        ("Targets", str(len({d.domain for d in downloads}))),
-        ("Measurement runs", str(len({record.run for record in dataset.records}))),
-        ("Downloads", str(len(downloads))),
-        ("Measured", f"{first} to {last} UTC"),
-    ]
-    return [*facts, ("Lab topology", ", ".join(labs))] if labs else facts
+def _shown(value: Any) -> Any:
+    """The same data with control characters made visible in all strings."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {plain(str(key)): _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list[SpeedupRow]]]:
@@ -176,72 +196,6 @@ def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list
         for group in dict.fromkeys(row.group for row in rows):
             words = "Vantage point" if by is Grouping.VANTAGE else "Provider"
             yield f"{words} {group}", [row for row in rows if row.group == group]
-
-
-def _causes(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], list[tuple[str, list[int]]]]:
-    """Configurations with downloads that are not ok, and their number for each cause."""
-    names = [row.configuration for row in states if row.causes]
-    total: dict[str, int] = {}
-    for row in states:
-        for cause, count in row.causes.items():
-            total[cause] = total.get(cause, 0) + count
-    by_name = {row.configuration: row.causes for row in states}
-    ordered = sorted(total, key=lambda cause: (-total[cause], cause))
-    return names, [(cause, [by_name[name].get(cause, 0) for name in names]) for cause in ordered]
-
-
-def _lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]]:
-    """(title, explanation, rows, number of rows left out) of the downloads that need an explanation."""
-
-    def pick(records: Sequence[Record]) -> list[tuple[str, ...]]:
-        return [
-            (*_place(d), f"{d.failure or ''} {d.failure_detail or ''}".strip()) for d in (r.download for r in records)
-        ]
-
-    of = {o: [r for r in dataset.records if r.download.outcome == o] for o in (Outcome.FAILED, Outcome.CENSORED)}
-    mismatches: list[tuple[str, ...]] = [
-        (*_place(d), d.void_detail or ": ".join(filter(None, (d.treatment_reason, d.treatment_detail))))
-        for d in (record.download for record in dataset.records)
-        if d.void_reason is not None or d.treatment_ok is False
-    ]
-    disturbed: list[tuple[str, ...]] = [
-        (*_place(d), d.host_disturbance_detail or d.host_disturbance)
-        for d in (record.download for record in dataset.records)
-        if d.host_disturbance is not None
-    ]
-    elsewhere: list[tuple[str, ...]] = [
-        (*_place(d), d.identity_detail)
-        for d in (record.download for record in dataset.records)
-        if d.identity_detail is not None
-    ]
-    voids: list[tuple[str, ...]] = [
-        (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
-    ]
-    found: list[tuple[str, str, list[tuple[str, ...]]]] = [
-        ("Failed", "They have a cause and are left out of speed-ups.", pick(of[Outcome.FAILED])),
-        (
-            "Censored",
-            "They hit a budget: only a lower bound of their time is known, and used as one.",
-            pick(of[Outcome.CENSORED]),
-        ),
-        (
-            "Treatment not accepted",
-            "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
-            mismatches,
-        ),
-        ("Disturbed by the host", "The client waited for a processor: left out of speed-ups.", disturbed),
-        (
-            "Different object or server",
-            "Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
-            elsewhere,
-        ),
-        ("Void", "Their measurement run was disturbed or interrupted, and repeated completely.", voids),
-    ]
-    return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in found]
-
-
-def _place(d: Download) -> tuple[str, str, str, str]:
-    return d.vantage, str(d.iteration), d.domain, d.configuration
 
 
 def _truth(dataset: Dataset, options: Options) -> list[truth.TruthRow]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dataset import Record
 from analysis.measures.processor import run_delay_share, starved
 from analysis.measures.tables import THROUGHPUT_KPI, causes
 from analysis.report import figures
-from upshift.domain import Download, Outcome
+from upshift.domain import Download, Outcome, Transport
 
 MAX_DOWNLOADS = 20_000
 """Most downloads shown in detail: browsers cannot open a page of more than about 30 MB."""
@@ -40,7 +40,9 @@ class DownloadView:
     goodput: str
     time: str
     parts: tuple[Part, ...]
-    rtt: str
+    handshake_rtt: str
+    loaded_rtt: str
+    """Mean over the download; of TCP only, as QUIC hides it."""
     retransmitted: str
     negotiated: str
     why: str
@@ -52,7 +54,10 @@ class DownloadView:
 class RunView:
     """One measurement run of a target."""
 
+    run: Hashable
+    """`Record.run`."""
     title: str
+    vantage: str
     downloads: tuple[DownloadView, ...]
 
 
@@ -62,9 +67,9 @@ class TargetView:
 
     anchor: str
     domain: str
-    provider: str
     urls: tuple[str, ...]
-    vantages: str
+    vantages: tuple[str, ...]
+    providers: tuple[str, ...]
     ok: int
     planned: int
     size: str
@@ -107,9 +112,9 @@ def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
     return TargetView(
         anchor=anchor,
         domain=domain,
-        provider=", ".join(sorted({d.provider for d in downloads})),
         urls=tuple(sorted({d.url for d in downloads})),
-        vantages=", ".join(sorted({d.vantage for d in downloads})),
+        vantages=tuple(sorted({d.vantage for d in downloads})),
+        providers=tuple(sorted({d.provider for d in downloads})),
         ok=sum(d.outcome == Outcome.OK for d in downloads),
         planned=len(downloads),
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
@@ -127,14 +132,18 @@ def _run(records: Sequence[Record], longest: float) -> RunView:
     if first.attempts > 1:
         title += f", accepted at attempt {first.attempts}"
     ordered = sorted(records, key=lambda r: (r.download.position, r.download.configuration))
-    return RunView(title=title, downloads=tuple(_download(r, longest) for r in ordered))
+    return RunView(
+        run=records[0].run,
+        title=title,
+        vantage=first.vantage,
+        downloads=tuple(_download(r, longest) for r in ordered),
+    )
 
 
 def _download(record: Record, longest: float) -> DownloadView:
     d = record.download
     rate = record.number("goodput")
     body = figures.body_rate(record)
-    mean, least = figures.rtt(record), record.number("rtt_min")
     return DownloadView(
         position=d.position,
         configuration=d.configuration,
@@ -143,7 +152,8 @@ def _download(record: Record, longest: float) -> DownloadView:
         goodput=_number(rate if rate is not None else body, 2),
         time=_number(d.last_byte_s, 3),
         parts=time_line(d, longest),
-        rtt=_number(mean, 1) + (f" ({_number(least, 1)})" if least is not None else ""),
+        handshake_rtt=_number(figures.handshake_rtt(record), 1),
+        loaded_rtt=_number(record.number("rtt_mean") if d.transport == Transport.TCP else None, 1),
         retransmitted=_retransmitted(record),
         negotiated=_negotiated(record),
         why=_why(record),

@@ -1,5 +1,4 @@
-"use strict";
-// Sorting, filtering, and opening what a link or a printer needs. The page is whole without it.
+// Sorting, and opening what a link or a printer needs. Tables, forest plot and figures are whole without it.
 for (const heading of document.querySelectorAll("table.sortable thead tr:last-child th")) {
   heading.tabIndex = 0;
   heading.title = "sort";
@@ -24,16 +23,6 @@ for (const heading of document.querySelectorAll("table.sortable thead tr:last-ch
   heading.addEventListener("click", sort);
   heading.addEventListener("keydown", (event) => {
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(); }
-  });
-}
-const filter = document.getElementById("filter");
-if (filter) {
-  filter.hidden = false;
-  filter.addEventListener("input", () => {
-    const words = filter.value.toLowerCase();
-    for (const target of document.querySelectorAll("details.target")) {
-      target.hidden = !target.dataset.find.toLowerCase().includes(words);
-    }
   });
 }
 const openFragment = () => {

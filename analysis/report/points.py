@@ -1,0 +1,168 @@
+"""Each pair of downloads as a point for the page's drawings: its speed-up, whole and by part, and its path. Pure.
+
+The page draws and filters them itself, so they are written into it as JSON, in bounded number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from analysis.measures import speedup, tables, truth
+from analysis.measures.dataset import Record
+from analysis.measures.selection import Selection
+from analysis.measures.speedup import Metric, Sample
+from analysis.report import figures
+from upshift.domain import Comparison, Download, Outcome, Transport
+
+MAX_POINTS = 40_000
+"""Most points in a page (about 3 MB); of bigger campaigns, evenly spaced measurement runs are drawn."""
+
+PARTS = ("handshake", "first byte", "transfer")
+"""Connecting with TLS; from then to the first body byte; from there to the last."""
+
+LIMITER_KPI = "limiter"
+"""What limited a download: a KPI that older folders do not have."""
+
+_DIGITS = 4
+"""Significant digits in the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """What a measurement run tells about its path."""
+
+    rtt_ms: float | None
+    """Smallest round-trip time of its handshakes, TCP and QUIC alike."""
+    size_bytes: int | None
+    bdp: float | None
+    """Highest rate of its downloads times that RTT, over the largest window without scaling, 65,535 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One pair."""
+
+    comparison: Comparison
+    record: Record
+    """The download of `comparison.config`."""
+    low: float
+    """The speed-up is `low` if `low == high`, else strictly between (a censored download)."""
+    high: float
+    parts: tuple[float | None, ...]
+    """Speed-up of each of `PARTS`, None if one of the two is unknown or 0."""
+    path: Path
+
+
+def points(
+    records: Sequence[Record], comparisons: Sequence[Comparison], *, metric: Metric, selection: Selection
+) -> list[Point]:
+    """All pairs that enter Table 2, run by run, in the order of the records."""
+    runs: dict[Hashable, dict[str, tuple[Record, Sample]]] = {}
+    samples = tables.samples(records, metric=metric, selection=selection)
+    for record, sample in zip(records, samples, strict=True):
+        runs.setdefault(record.run, {})[record.download.configuration] = (record, sample)
+    return [point for members in runs.values() for point in _of_run(members, comparisons)]
+
+
+def _of_run(members: Mapping[str, tuple[Record, Sample]], comparisons: Sequence[Comparison]) -> Iterator[Point]:
+    path = path_of([record for record, _ in members.values()])
+    for comparison in comparisons:
+        if comparison.config not in members or comparison.vs not in members:
+            continue
+        (record, config), (reference, vs) = members[comparison.config], members[comparison.vs]
+        if config.excluded or vs.excluded:
+            continue
+        low, high = speedup.ratio(config, vs)
+        ratios = zip(parts(reference.download), parts(record.download), strict=True)
+        told = tuple(old / new if old and new else None for old, new in ratios)
+        yield Point(comparison=comparison, record=record, low=low, high=high, parts=told, path=path)
+
+
+def parts(download: Download) -> tuple[float | None, ...]:
+    """Duration of each of `PARTS` [s]; of a download that is not ok none is known."""
+    if download.outcome != Outcome.OK:
+        return (None, None, None)
+    shaken = download.connect_s if download.transport == Transport.QUIC else download.tls_s
+    ends = (0.0, shaken, download.first_byte_s, download.last_byte_s)
+    return tuple(None if a is None or b is None or b <= a else b - a for a, b in pairwise(ends))
+
+
+def path_of(records: Sequence[Record]) -> Path:
+    """What the downloads of one measurement run tell about the path."""
+    rtts = [rtt for record in records if (rtt := figures.handshake_rtt(record)) is not None and rtt > 0]
+    rates = [rate for record in records if (rate := _rate(record)) is not None]
+    sizes = [record.download.body_bytes for record in records if record.download.outcome == Outcome.OK]
+    rtt, rate = min(rtts, default=None), max(rates, default=None)
+    bdp = None if rtt is None or rate is None else rate * 1e6 / 8 * rtt / 1e3 / truth.UNSCALED_WINDOW
+    return Path(rtt_ms=rtt, size_bytes=max(sizes, default=None), bdp=bdp)
+
+
+def _rate(record: Record) -> float | None:
+    rate = record.number("delivery_rate")
+    return figures.body_rate(record) if rate is None else rate
+
+
+def document(found: Sequence[Point], comparisons: Sequence[Comparison]) -> tuple[dict[str, Any], int]:
+    """Points as JSON for the page: names once, then a row of numbers per point; and the number of runs left out."""
+    runs = list(dict.fromkeys(point.record.run for point in found))
+    step = max(1, math.ceil(len(found) / MAX_POINTS))
+    kept = set(runs[::step])
+    shown = [point for point in found if point.record.run in kept]
+    order = {comparison.name: index for index, comparison in enumerate(comparisons)}
+    names = {kind: sorted({of(p) for p in shown} - {""}, key=tables.provider_rank) for kind, of in _KINDS.items()}
+    places = {kind: {name: index for index, name in enumerate(values)} for kind, values in names.items()}
+    rows = []
+    for p in shown:
+        where = [places[kind].get(of(p)) for kind, of in _KINDS.items()]
+        numbers = (p.low, p.high, *p.parts, p.path.rtt_ms, p.path.size_bytes, p.path.bdp)
+        rows.append([order[p.comparison.name], *where, p.record.download.iteration, *map(_short, numbers)])
+    told = {
+        "comparisons": [{"name": c.name, "role": c.role.value} for c in comparisons],
+        "names": names,
+        "points": rows,
+    }
+    return told, len(runs) - len(kept)
+
+
+_KINDS: Mapping[str, Callable[[Point], str]] = {
+    "vantage": lambda point: point.record.download.vantage,
+    "provider": lambda point: point.record.download.provider,
+    "limiter": lambda point: limiter(point.record) or "",
+    "domain": lambda point: point.record.download.domain,
+}
+"""Names by which the page filters and colours."""
+
+
+def limiter(record: Record) -> str | None:
+    """What limited the download; None if it is not known."""
+    found = record.kpis.get(LIMITER_KPI)
+    return found if isinstance(found, str) else None
+
+
+def _short(value: float | None) -> float | None:
+    """Rounded; None if it is unknown or infinite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def part_cells(found: Sequence[Point], comparisons: Sequence[Comparison]) -> list[list[str]]:
+    """Heading and rows: the median speed-up of each part of the downloads."""
+    cells = [["comparison", "n", *PARTS]]
+    for comparison in comparisons:
+        members = [point for point in found if point.comparison == comparison]
+        if members:
+            medians = [_median([p.parts[index] for p in members]) for index in range(len(PARTS))]
+            cells.append([comparison.name, str(len(members)), *medians])
+    return cells
+
+
+def _median(values: Sequence[float | None]) -> str:
+    """The middle on a log scale; of an even number the geometric mean of the middle two."""
+    logs = [math.log(value) for value in values if value is not None]
+    return f"{math.exp(statistics.median(logs)):.2f}" if logs else "–"

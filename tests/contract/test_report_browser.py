@@ -1,0 +1,150 @@
+"""The report in headless Chromium without a network: what its script draws, filters and shows to whom."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis import api
+from tests.browser import Browser, Visit
+from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
+from tests.unit.analysis_factory import make_download, realistic, write_campaign
+
+VISIBLE_TARGETS = "[...document.querySelectorAll('details.target')].filter((one) => !one.hidden).length"
+KEPT = "document.getElementById('kept').textContent"
+
+
+SET = """((id, value, event) => {
+  const box = document.getElementById(id);
+  box.value = value;
+  box.dispatchEvent(new Event(event));
+  return box.value;
+})"""
+
+
+def choose(visit: Visit, name: str, value: str) -> None:
+    """Chooses an option, as a user does."""
+    assert visit.run(f"{SET}({json.dumps(name)}, {json.dumps(value)}, 'change')") == value
+
+
+def search(visit: Visit, words: str) -> int:
+    """Types into the search field; the number of targets that are left."""
+    visit.run(f"{SET}('filter', {json.dumps(words)}, 'input')")
+    return int(visit.run(VISIBLE_TARGETS))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    downloads, lab = realistic(domains=12)
+    downloads[10] = dataclasses.replace(downloads[10], outcome="failed", failure="connect_timeout", last_byte_s=None)
+    return api.make_all([write_campaign(tmp_path_factory.mktemp("campaign"), downloads, lab=lab)]).report
+
+
+@pytest.fixture
+def visit(browser: Browser, page: Path) -> Iterator[Visit]:
+    with browser.visit(page) as opened:
+        yield opened
+        assert opened.complaints == []
+        assert opened.requests == [page.as_uri()]
+
+
+def test_drawings_have_each_comparison_with_its_pairs(visit: Visit) -> None:
+    titles = visit.run("[...document.querySelectorAll('#cdfs figcaption')].map((one) => one.textContent)")
+    assert len(titles) == len(visit.run("data.comparisons")) == 12
+    assert any(title.startswith("WS vs BLn = 35, median 1.") for title in titles), titles
+    assert visit.run("document.querySelectorAll('#clouds svg path').length") >= 12
+    assert "of" in visit.run(KEPT) and "12 targets" in visit.run(KEPT)
+
+
+def test_filters_keep_what_was_chosen(visit: Visit) -> None:
+    everything = int(visit.run(KEPT).split()[0])
+    choose(visit, "by-provider", "akamai")
+    assert visit.run(VISIBLE_TARGETS) == 2
+    kept = int(visit.run(KEPT).split()[0])
+    assert 0 < kept < everything
+    assert "n = 6," in visit.run("document.querySelector('#cdfs figcaption').textContent")
+    assert visit.run("document.querySelector('[data-comparison] .kept').getAttribute('visibility')") == "visible"
+    choose(visit, "by-vantage", "SGP")
+    assert int(visit.run(KEPT).split()[0]) * 3 == kept
+    rows = "[...document.querySelectorAll('#servers tbody tr')].filter((one) => !one.hidden)"
+    assert visit.run(f"{rows}.map((one) => one.cells[0].textContent)") == ["SGP", "SGP"]
+    visit.run("document.getElementById('reset').click()")
+    assert visit.run(VISIBLE_TARGETS) == 12 and int(visit.run(KEPT).split()[0]) == everything
+
+
+def test_search_finds_targets_by_domain_and_cause(visit: Visit) -> None:
+    assert search(visit, "connect_timeout") == 1
+    assert search(visit, "site3.") == 1
+    assert search(visit, "") == 12
+
+
+def test_colours_parts_and_paths_can_be_chosen(visit: Visit) -> None:
+    choose(visit, "show-colour", "vantage")
+    assert visit.run("[...document.querySelector('.legend-groups').children].map((one) => one.textContent)") == [
+        *("MUC", "SFO", "SGP")
+    ]
+    before = visit.run("document.querySelector('#cdfs').innerHTML")
+    choose(visit, "show-part", "0")
+    assert visit.run("document.querySelector('#cdfs').innerHTML") != before
+    for against, label in (("rtt", "handshake RTT [ms]"), ("size", "size [MB]"), ("bdp", "BDP / 64 kB")):
+        choose(visit, "show-against", against)
+        assert label in visit.run("document.querySelector('#clouds svg').textContent")
+
+
+def test_the_pointer_gets_a_tip(visit: Visit) -> None:
+    visit.look(1400)
+    at = visit.run(
+        "(() => { const svg = document.querySelector('#cdfs svg'); svg.scrollIntoView();"
+        " const box = svg.getBoundingClientRect();"
+        " return [box.left + box.width * 0.53, box.top + box.height * 0.5] })()"
+    )
+    visit.call("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+    tip = visit.run("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent")
+    assert "iteration 1" in tip and "are not above it" in tip
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_nothing_is_wider_than_the_window(visit: Visit, width: int) -> None:
+    for dark in (False, True):
+        visit.look(width, dark=dark)
+        assert visit.run("document.documentElement.scrollWidth") <= width
+    visit.look(width, media="print")
+    assert visit.run("getComputedStyle(document.getElementById('filters')).display") == "none"
+
+
+def test_mark_up_in_names_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
+    made = api.make_all([hostile_campaign(tmp_path / "c")]).report
+    with browser.visit(made) as visit:
+        assert visit.complaints == [] and visit.requests == [made.as_uri()]
+        assert visit.run("document.querySelectorAll('img, iframe, object').length") == 0
+        assert visit.run("document.querySelectorAll('script').length") == 2
+        assert visit.run("document.querySelector('#targets summary b').textContent") == HOSTILE
+        visit.run("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+        assert visit.complaints == []
+
+
+def test_hostile_names_in_drawings_are_text(browser: Browser, tmp_path: Path) -> None:
+    downloads = [
+        make_download(domain=f"{HOSTILE}{index}", vantage=HOSTILE, provider=provider, configuration=name)
+        for index, provider in enumerate((HOSTILE, "akamai"))
+        for name in ("BL", "WS")
+    ]
+    made = api.make_all([write_campaign(tmp_path / "c", downloads)]).report
+    with browser.visit(made) as visit:
+        choose(visit, "show-colour", "provider")
+        assert HOSTILE in visit.run("document.querySelector('.legend-groups').textContent")
+        assert visit.run(VISIBLE_TARGETS) == 2
+        choose(visit, "by-provider", HOSTILE)
+        assert visit.run(VISIBLE_TARGETS) == 1
+        assert visit.complaints == [] and visit.requests == [made.as_uri()]
+        assert visit.run("document.querySelectorAll('img').length") == 0
