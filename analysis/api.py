@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import dataset, dose, tables
+from analysis.measures import dataset, dose, quirk, tables
+from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
+from analysis.measures.quirk import Quirk
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
-from analysis.report import figures, findings, render, report
+from analysis.report import figures, findings, published, render, report
 from upshift import terminal
 from upshift.domain import Role
 from upshift.files import store
@@ -45,6 +47,10 @@ class Tables:
     table2: tuple[SpeedupRow, ...]
     dose: tuple[DoseRow, ...]
     """For all groups together."""
+    quirks: tuple[Quirk, ...] = ()
+    """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
+    congestion: tuple[CongestionRow, ...] = ()
+    """Signs of loss and congestion, shown beside quirks only."""
 
     def groups(self) -> list[tuple[str, list[SpeedupRow]]]:
         """Rows of Table 2 per group; without grouping, one group with an empty name."""
@@ -70,6 +76,8 @@ class Tables:
             return render.csv_text(render.CONFIGURATIONS_CSV, render.configuration_rows(self.configurations))
         if name == "dose":
             return render.csv_text(render.DOSE_CSV, render.dose_rows(self.dose))
+        if name == "congestion":
+            return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
         header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
         return render.csv_text(header, render.table2_rows(self.table2, by=self.by.value if self.by else None))
 
@@ -81,12 +89,19 @@ class Tables:
             return render.markdown(render.configuration_cells(self.configurations))
         if name == "dose":
             return render.markdown(render.dose_cells(self.dose))
+        if name == "congestion":
+            return render.markdown(published.congestion_cells(self.congestion))
         parts = [
             (f"**{self.by.value}: {render.escape_markdown(group)}**\n\n" if self.by else "")
             + render.markdown(render.table2_cells(rows))
             for group, rows in self.groups()
         ]
         return "\n".join(parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Stems of the files that are written."""
+        return (*TABLES, "congestion") if self.quirks else TABLES
 
     def files(self, suffix: str, names: Sequence[str] = TABLES) -> str:
         """Tables as `csv` or `md`, separated by empty lines."""
@@ -116,13 +131,16 @@ class Tables:
             "dose": render.dose_rows(self.dose),
             "notes": list(self.data.notes),
         }
+        if self.quirks:
+            document["quirks"] = [one.name for one in self.quirks]
+            document["congestion"] = [dataclasses.asdict(row) for row in self.congestion]
         return {str(key): value for key, value in render.finite(document).items()}
 
     def write(self, folder: Path) -> list[Path]:
         """Writes each table as .csv and .md, atomically."""
         written = []
         with dataset.writing(folder):
-            for name in TABLES:
+            for name in self.names:
                 for suffix in ("csv", "md"):
                     path = folder / f"{name}.{suffix}"
                     store.write_text(path, self.files(suffix, [name]))
@@ -134,9 +152,14 @@ class Tables:
         to = terminal.console(stream)
         terminal.print_line(to, self.head())
         terminal.print_line(to, self.ceilings())
+        if self.quirks:
+            chosen = ", ".join(one.name for one in self.quirks)
+            terminal.print_line(to, f"Read as the published pipeline would, with its quirks {chosen}.")
         to.print()
         if "table1" in names:
             title = "Table 1: successful downloads per vantage point and provider (warm-ups left out)"
+            if published.split(self.quirks)[0]:
+                title = "Table 1: domains of the first iteration per vantage point and provider"
             forms = (render.table1_wide(self.table1), render.table1_long(self.table1))
             terminal.print_table(to, forms, title=title, words=_WORDS)
         if "configurations" in names:
@@ -145,6 +168,9 @@ class Tables:
             self._show_table2(to)
         if "dose" in names and self.dose:
             self._show_dose(to)
+        if "congestion" in names:
+            cells = published.congestion_cells(self.congestion)
+            terminal.print_table(to, (cells,), title=published.CONGESTION_TITLE, words=_WORDS)
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.records), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
@@ -193,22 +219,30 @@ def make_tables(
     by: Grouping | None = None,
     selection: Selection = DEFAULT,
     seed: int = DEFAULT_SEED,
+    quirks: Sequence[Quirk] = (),
 ) -> Tables:
     """Computes the tables; see `tables.table2` for the arguments.
+
+    Args:
+        quirks: read the data as the published pipeline would.
 
     Raises:
         UsageError: the metric needs KPIs that no folder has.
     """
+    of_table1, others = published.split(quirks)
+    read = quirk.apply(data, others)
     return Tables(
         data=data,
         metric=metric,
         by=by,
         selection=selection,
         seed=seed,
-        table1=tuple(tables.table1(data)),
+        table1=tuple(tables.table1(quirk.apply(data, of_table1))),
         configurations=tuple(tables.configurations(data)),
-        table2=tuple(tables.table2(data, metric=metric, by=by, selection=selection, seed=seed)),
-        dose=tuple(dose.dose_rows(data, metric=metric, selection=selection, seed=seed)),
+        table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, seed=seed)),
+        dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, seed=seed)),
+        quirks=tuple(quirks),
+        congestion=tuple(congestion(read)) if quirks else (),
     )
 
 

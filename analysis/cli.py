@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TextIO
 
 import typer
+
+from upshift.errors import UsageError
 
 
 class Format(StrEnum):
@@ -35,6 +38,12 @@ class GroupingName(StrEnum):
     VANTAGE = "vantage"
     PROVIDER = "provider"
     ITERATION = "iteration"
+
+
+class PaperName(StrEnum):
+    """See analysis.report.beside.Paper."""
+
+    ANRW23 = "anrw23"
 
 
 class Which(StrEnum):
@@ -93,7 +102,15 @@ def __getattr__(name: str) -> Any:
 
 def tables(
     folders: Folders,
-    metric: Metrics = MetricName.TIME,
+    metric: Annotated[
+        MetricName | None,
+        typer.Option(
+            "--metric",
+            show_default="time; throughput with quirks or --beside",
+            help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
+            "(retransmitted bytes count as speed).",
+        ),
+    ] = None,
     by: Annotated[
         GroupingName | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
     ] = None,
@@ -104,6 +121,23 @@ def tables(
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
     unlimited_only: UnlimitedOnly = False,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Read the data as the published pipeline would: by all its quirks.")
+    ] = False,
+    quirk: Annotated[
+        list[str] | None, typer.Option("--quirk", metavar="NAME", help="By this quirk; may be repeated.")
+    ] = None,
+    quirk_effects: Annotated[
+        bool,
+        typer.Option(
+            "--quirk-effects",
+            help="Print instead how far each quirk (of --quirk; else all) alone, and all together, move each cell of "
+            "Table 2, and retransmissions, ECE and CWR.",
+        ),
+    ] = False,
+    beside: Annotated[
+        PaperName | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
+    ] = None,
     seed: Seed = 1,
     out: Out = None,
     as_json: AsJson = False,
@@ -114,24 +148,41 @@ def tables(
     high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none, and below 10 pairs there
     are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
-    Written to DIR/tables/: table1, configurations, table2 and dose as .csv and .md.
+    Written to DIR/tables/: table1, configurations, table2 and dose as .csv and .md; what is made with quirks or beside
+    a paper to DIR/tables/published/.
     """
-    import sys
-
     from analysis import api
     from analysis.measures import dataset
     from analysis.measures.selection import Selection
     from analysis.measures.speedup import Metric
     from analysis.measures.tables import Grouping
+    from analysis.report import published
+    from analysis.report.beside import Paper
+    from analysis.report.beside import beside as lay_beside
 
+    asked = Metric(metric.value) if metric else None
+    special = quirk_effects or beside is not None
+    _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
+    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=asked)
+    if special and asked is None:
+        chosen_metric = Metric.THROUGHPUT
     data = dataset.load(folders)
-    grouping = Grouping(by.value) if by else None
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    made = api.make_tables(data, metric=Metric(metric.value), by=grouping, selection=selection, seed=seed)
     target = dataset.output_folder(folders, out) / "tables"
-    made.write(target)
+    if quirks or special:
+        target /= "published"
+    if quirk_effects:
+        moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection, seed=seed)
+        _output(moved, target, layout, as_json)
+        return
+    grouping = Grouping(by.value) if by else None
+    made = api.make_tables(data, metric=chosen_metric, by=grouping, selection=selection, seed=seed, quirks=quirks)
+    if beside is not None:
+        _output(lay_beside(Paper(beside.value), data, made.table2), target, layout, as_json)
+        return
     only = {Which.DOWNLOADS: ("table1",), Which.SPEEDUPS: ("table2",), Which.DOSE: ("dose",)}
-    names = only.get(which, api.TABLES)
+    names = only.get(which, made.names)
+    made.write(target)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
     elif layout is Format.TEXT:
@@ -141,6 +192,48 @@ def tables(
         typer.echo(made.head(), err=True)
         typer.echo(made.ceilings(), err=True)
         typer.echo(made.files("csv" if layout is Format.CSV else "md", names), nl=False)
+
+
+def tables_listing() -> dict[str, list[tuple[str, str]]]:
+    """The quirks of the published pipeline, for `upshift tables --help`."""
+    from analysis.measures.quirks import ALL
+
+    return {"Quirks": [(one.name, f"{one.help} Moves: {one.affects}. Source: {one.source}.") for one in ALL.values()]}
+
+
+def _refuse_contradictions(
+    *,
+    quirk_effects: bool,
+    beside: PaperName | None,
+    as_published: bool,
+    by: GroupingName | None,
+) -> None:
+    option = "--quirk-effects" if quirk_effects else "--beside"
+    if quirk_effects and (beside or as_published):
+        other = "--beside" if beside else "--as-published"
+        raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
+    if (quirk_effects or beside) and by:
+        raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
+
+
+class _Shown(Protocol):
+    """What is printed in any of the formats."""
+
+    def show(self, stream: TextIO) -> None: ...
+    def files(self, suffix: str) -> str: ...
+    def document(self) -> dict[str, Any]: ...
+    def write(self, folder: Path) -> None: ...
+
+
+def _output(made: _Shown, target: Path, layout: Format, as_json: bool) -> None:
+    made.write(target)
+    if as_json:
+        typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
+    elif layout is Format.TEXT:
+        made.show(sys.stdout)
+        typer.echo(f"Written to {target}/.", err=True)
+    else:
+        typer.echo(made.files("csv" if layout is Format.CSV else "md"), nl=False)
 
 
 def figures(

@@ -224,11 +224,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
     for row in rows:
-        writer.writerow([_csv_value(row[name]) for name in header])
+        writer.writerow([csv_value(row[name]) for name in header])
     return out.getvalue()
 
 
-def _csv_value(value: object) -> object:
+def csv_value(value: object) -> object:
+    """What a CSV file has for it: floats with six digits, unknown values empty."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else value

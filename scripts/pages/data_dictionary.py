@@ -16,8 +16,9 @@ from analysis.captures import packet_table
 from analysis.captures import scan as captures
 from analysis.captures.kpis import ALL as KPIS
 from analysis.measures import tables
+from analysis.measures.congestion import CongestionRow
 from analysis.measures.speedup import BIN_NAMES
-from analysis.report import render
+from analysis.report import published, render
 from scripts.pages.attributes import attributes
 from scripts.pages.markdown import table
 from survey import surveys
@@ -101,6 +102,7 @@ JSON: dict[str, type] = {
 CSV: dict[str, tuple[type, Sequence[str]]] = {
     "tables/table1.csv": (tables.Table1Row, render.TABLE1_CSV),
     "tables/configurations.csv": (tables.ConfigurationRow, render.CONFIGURATIONS_CSV),
+    "tables/published/congestion.csv": (CongestionRow, published.CONGESTION_CSV),
 }
 """Title -> the class of a row, and the columns that the file has."""
 
@@ -126,6 +128,8 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
+    effects = [Column(name, "", "", EFFECTS_MEANINGS[name]) for name in published.EFFECTS_CSV]
+    yield "tables/published/quirk_effects.csv", EFFECTS_HEAD, effects
     connections = of_schema(captures.schema(), CONNECTION_MEANINGS)
     identity = [column for column in connections if column.name not in KPIS]
     yield "connections", "Written by `upshift kpis FILE... -o`: these columns, then every KPI as above.", identity
@@ -270,6 +274,18 @@ DOSE_HEAD = (
 DOSE_MEANINGS = {
     "dose": "The sign that the option took effect.",
     "acted": "yes: it took effect in these runs; no: it could not; unknown: a KPI is missing.",
+}
+
+EFFECTS_HEAD = "One line per cell that a quirk of the published pipeline moves. Shares are from 0 to 1."
+
+EFFECTS_MEANINGS = {
+    "quirk": "Name of the quirk, or `all together`.",
+    "table": "`table2`, or `congestion`: signs of loss of each configuration.",
+    "row": "Name of the comparison, or of the configuration.",
+    "column": "Column of `table2.csv` or `congestion.csv`; only cells that the quirk moves are listed.",
+    "without": "The cell without quirks.",
+    "with": "The cell with this quirk.",
+    "moved": "with - without.",
 }
 
 TABLE2_MEANINGS = {

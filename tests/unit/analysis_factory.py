@@ -38,6 +38,8 @@ KPI_UNITS = {
     "retransmission_rate": "",
     "ce_packets": "packets",
     "flight_lower_max": "B",
+    "ip_bytes_from_server": "B",
+    "ip_bytes_from_client": "B",
 }
 
 

@@ -1,0 +1,24 @@
+"""Downloads that did not end in time are dropped, although what is known of them is that they were slow."""
+
+import dataclasses
+
+from analysis.measures.dataset import Record
+from analysis.measures.quirk import Affects, Quirk, Step, each
+from upshift.domain import Failure, Outcome
+
+
+def _change(record: Record) -> Record:
+    d = record.download
+    if d.outcome != Outcome.CENSORED or d.failure == Failure.BYTE_BUDGET:
+        return record
+    return dataclasses.replace(record, download=dataclasses.replace(d, outcome=Outcome.FAILED.value))
+
+
+DROPPED_TIMEOUTS = Quirk(
+    name="dropped-timeouts",
+    help="Downloads that hit their time budget are left out, as if they had failed.",
+    source="pcap_analysis/lib/quic_kpis.py: check_aioquic_success, check_quiche_success",
+    affects=Affects.PAIRS,
+    step=Step.CHOICE,
+    change=each(_change),
+)

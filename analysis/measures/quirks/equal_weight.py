@@ -1,0 +1,26 @@
+"""Every download has the same weight: runs of one domain count as independent.
+
+Shares are the same, as each pair counts once in them anyway. Intervals and tests take domains as clusters; here each
+measurement run is its own.
+"""
+
+import dataclasses
+
+from analysis.measures.dataset import Record
+from analysis.measures.quirk import Affects, Quirk, Step, each
+
+
+def _change(record: Record) -> Record:
+    d = record.download
+    cluster = " ".join((d.domain, str(record.folder), d.campaign, d.vantage, str(d.iteration), d.url))
+    return dataclasses.replace(record, download=dataclasses.replace(d, domain=cluster))
+
+
+EQUAL_WEIGHT = Quirk(
+    name="equal-weight",
+    help="Every pair of downloads counts as independent, also those of one domain.",
+    source="Table 2 of the paper: shares of all downloads, without intervals",
+    affects=Affects.INTERVALS,
+    step=Step.WEIGHT,
+    change=each(_change),
+)
