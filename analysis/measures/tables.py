@@ -234,14 +234,7 @@ def samples(
 
 
 def _time(record: Record) -> tuple[float, float] | str:
-    d = record.download
-    if d.outcome == Outcome.CENSORED:
-        # The byte budget ends a download at its last byte, the time budget at the budget, even if data stopped before.
-        seen = d.last_byte_s or 0.0
-        return (seen if d.failure == Failure.BYTE_BUDGET else max(seen, d.budget_s)), math.inf
-    if d.last_byte_s is None or not 0 < d.last_byte_s < math.inf:
-        return "without a time"
-    return d.last_byte_s, d.last_byte_s
+    return record.download.time_bounds_s or "without a time"
 
 
 def _slowness(record: Record) -> tuple[float, float] | str:
