@@ -18,7 +18,7 @@ Flags = npt.NDArray[np.int8]
 """Yes (1), no (0), or unknown (-1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Texts:
     """A column of texts."""
 

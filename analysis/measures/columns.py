@@ -16,7 +16,7 @@ from analysis.measures.arrays import Codes, Flags, Floats, Ints, Mask, Texts
 from analysis.measures.ceilings import Ceiling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Runs:
     """Measurement runs: downloads are compared only within one."""
 
@@ -31,7 +31,7 @@ class Runs:
         return len(self.folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Downloads:
     """All downloads, folder by folder in the order of the files. See `upshift.domain.Download` for the columns."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +97,7 @@ class Dataset:
     notes: tuple[str, ...]
     """Sentences about what is missing, to be printed."""
     given: tuple[Record, ...] | None = None
-    """The records instead of those of the folders, see `with_records`."""
+    """The records, if they are not those of the folders' files; see `of_records`."""
 
     def kpi(self, name: str) -> Floats:
         """A KPI of each download as a finite number, NaN if it is missing."""
@@ -149,14 +148,43 @@ class Dataset:
         )
 
     def with_records(self, records: Sequence[Record]) -> Dataset:
-        """The same folders with other downloads, e.g. changed ones, which are put in the order of their folders."""
-        reader = Reader()
-        records = sorted(records, key=lambda record: record.folder)
-        for index, folder in enumerate(self.folders):
-            members = [record.download for record in records if record.folder == index]
-            reader.add(folder.path, [_as_batch(members)], folder.environment)
-        downloads, kpi_rows = reader.finish()
-        return dataclasses.replace(self, downloads=downloads, kpi_rows=kpi_rows, given=tuple(records))
+        """The same folders with other downloads, e.g. changed ones."""
+        return of_records(
+            records,
+            folders=self.folders,
+            kpi_units=self.kpi_units,
+            superseded=self.superseded,
+            design=self.design,
+            notes=self.notes,
+        )
+
+
+def of_records(
+    records: Sequence[Record],
+    *,
+    folders: Sequence[Folder],
+    kpi_units: Mapping[str, str],
+    superseded: Sequence[Superseded],
+    design: Design,
+    notes: Sequence[str],
+) -> Dataset:
+    """A dataset of these records, in the order of their folders; see `Dataset` for the other arguments."""
+    ordered = sorted(records, key=lambda record: record.folder)
+    reader = Reader()
+    for index, folder in enumerate(folders):
+        members = [record.download for record in ordered if record.folder == index]
+        reader.add(folder.path, [_as_batch(members)], folder.environment)
+    downloads, kpi_rows = reader.finish()
+    return Dataset(
+        folders=tuple(folders),
+        downloads=downloads,
+        kpi_rows=kpi_rows,
+        kpi_units=kpi_units,
+        superseded=tuple(superseded),
+        design=design,
+        notes=tuple(notes),
+        given=tuple(ordered),
+    )
 
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Hashable, Mapping, Sequence
-=======
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
->>>>>>> 452d41a (Downloads are read as columns)
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dataset import Record
 from analysis.measures.tables import THROUGHPUT_KPI
 from analysis.report import figures
-<<<<<<< HEAD
-from upshift.domain import Download, Outcome, Transport
-=======
-from upshift.domain import Download, Failure, Outcome
->>>>>>> 452d41a (Downloads are read as columns)
+from upshift.domain import Download, Failure, Outcome, Transport
 
 MAX_DOWNLOADS = 20_000
 """Most downloads shown in detail: browsers cannot open a page of more than about 30 MB."""

@@ -52,9 +52,12 @@ def downloads() -> list[Download]:
         ({}, None, None),
     ],
 )
-def test_above_70_per_cent_is_near(changes: dict[str, Any], ceiling_mbit_s: float | None, near: bool | None) -> None:
-    download = dataclasses.replace(make_download(), **changes)
-    assert ceilings.near_ceiling(download, ceilings.Ceiling(mbit_s=ceiling_mbit_s)) is near
+def test_above_70_per_cent_is_near(
+    tmp_path: Path, changes: dict[str, Any], ceiling_mbit_s: float | None, near: bool | None
+) -> None:
+    known = environment(**({} if ceiling_mbit_s is None else {"requests": ceiling_mbit_s}))
+    folder = write_campaign(tmp_path / "c", [dataclasses.replace(make_download(), **changes)], environment=known)
+    assert [record.near_ceiling for record in dataset.load([folder]).records] == [near]
 
 
 @pytest.mark.parametrize(
