@@ -12,6 +12,7 @@ from analysis.measures import dataset, dose, quirk, tables
 from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
+from analysis.measures.limiters import LimiterRow, limiters
 from analysis.measures.quirk import Quirk
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
@@ -24,7 +25,7 @@ from upshift.files import store
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2", "dose")
+TABLES = ("table1", "configurations", "table2", "dose", "limiters")
 """Stems of the files in `tables/`."""
 
 
@@ -47,6 +48,8 @@ class Tables:
     table2: tuple[SpeedupRow, ...]
     dose: tuple[DoseRow, ...]
     """For all groups together."""
+    limiters: tuple[LimiterRow, ...] = ()
+    """Per configuration and provider; none if no capture was inspected."""
     quirks: tuple[Quirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
     congestion: tuple[CongestionRow, ...] = ()
@@ -65,7 +68,7 @@ class Tables:
 
     def ceilings(self) -> str:
         """Of how many downloads the client itself may have been the limit: it stands below `head`."""
-        limits = client_limits(self.data.downloads)
+        limits = client_limits(self.data.records)
         return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
 
     def csv(self, name: str) -> str:
@@ -74,6 +77,8 @@ class Tables:
             return render.csv_text(render.TABLE1_CSV, render.table1_rows(self.table1))
         if name == "configurations":
             return render.csv_text(render.CONFIGURATIONS_CSV, render.configuration_rows(self.configurations))
+        if name == "limiters":
+            return render.csv_text(render.LIMITERS_CSV, render.limiter_rows(self.limiters))
         if name == "dose":
             return render.csv_text(render.DOSE_CSV, render.dose_rows(self.dose))
         if name == "congestion":
@@ -87,6 +92,8 @@ class Tables:
             return render.markdown(render.table1_wide(self.table1))
         if name == "configurations":
             return render.markdown(render.configuration_cells(self.configurations))
+        if name == "limiters":
+            return render.markdown(render.limiter_cells(self.limiters))
         if name == "dose":
             return render.markdown(render.dose_cells(self.dose))
         if name == "congestion":
@@ -122,13 +129,14 @@ class Tables:
                 "disturbed": sum(row.disturbed for row in self.configurations),
                 "unproven_let_in": self.selection.unproven,
             },
-            "identity": dataclasses.asdict(identity(self.data.downloads)) | {"only_hits": self.selection.only_hits},
-            "client_ceilings": dataclasses.asdict(client_limits(self.data.downloads))
+            "identity": dataclasses.asdict(identity(self.data.records)) | {"only_hits": self.selection.only_hits},
+            "client_ceilings": dataclasses.asdict(client_limits(self.data.records))
             | {"unlimited_only": self.selection.unlimited_only},
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_rows(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
+            "limiters": render.limiter_rows(self.limiters),
             "notes": list(self.data.notes),
         }
         if self.quirks:
@@ -168,11 +176,14 @@ class Tables:
             self._show_table2(to)
         if "dose" in names and self.dose:
             self._show_dose(to)
+        if "limiters" in names and self.limiters:
+            title = "What limited the downloads: share of those of each configuration and provider"
+            terminal.print_table(to, (render.limiter_cells(self.limiters),), title=title, words=_WORDS)
         if "congestion" in names:
             cells = published.congestion_cells(self.congestion)
             terminal.print_table(to, (cells,), title=published.CONGESTION_TITLE, words=_WORDS)
         only_hits = self.selection.only_hits
-        for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
+        for sentence in findings.identity_sentences(identity(self.data.records), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)
@@ -240,6 +251,7 @@ def make_tables(
         table1=tuple(tables.table1(quirk.apply(data, of_table1))),
         configurations=tuple(tables.configurations(data)),
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, seed=seed)),
+        limiters=tuple(limiters(data)),
         dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, seed=seed)),
         quirks=tuple(quirks),
         congestion=tuple(congestion(read)) if quirks else (),

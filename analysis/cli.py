@@ -53,6 +53,7 @@ class Which(StrEnum):
     DOWNLOADS = "1"
     SPEEDUPS = "2"
     DOSE = "dose"
+    LIMITERS = "limiters"
 
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: the --out of `upshift run`.")]
@@ -116,7 +117,7 @@ def tables(
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     which: Annotated[
-        Which, typer.Option("--table", help="Print only Table 1, Table 2, or Table 2 by dose.")
+        Which, typer.Option("--table", help="Print only Table 1, Table 2, Table 2 by dose, or limiters.")
     ] = Which.ALL,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
@@ -148,8 +149,8 @@ def tables(
     high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none, and below 10 pairs there
     are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
-    Written to DIR/tables/: table1, configurations, table2 and dose as .csv and .md; what is made with quirks or beside
-    a paper to DIR/tables/published/.
+    Written to DIR/tables/: table1, configurations, table2, dose and limiters as .csv and .md; what is made with
+    quirks or beside a paper to DIR/tables/published/.
     """
     from analysis import api
     from analysis.measures import dataset
@@ -180,7 +181,12 @@ def tables(
     if beside is not None:
         _output(lay_beside(Paper(beside.value), data, made.table2), target, layout, as_json)
         return
-    only = {Which.DOWNLOADS: ("table1",), Which.SPEEDUPS: ("table2",), Which.DOSE: ("dose",)}
+    only = {
+        Which.DOWNLOADS: ("table1",),
+        Which.SPEEDUPS: ("table2",),
+        Which.DOSE: ("dose",),
+        Which.LIMITERS: ("limiters",),
+    }
     names = only.get(which, made.names)
     made.write(target)
     if as_json:
@@ -261,7 +267,7 @@ def figures(
         typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
         return
     typer.echo(findings.treatment_sentence(counting.configurations(data), unproven=unproven), err=True)
-    typer.echo(findings.ceiling_sentence(client_limits(data.downloads), unlimited_only=unlimited_only), err=True)
+    typer.echo(findings.ceiling_sentence(client_limits(data.records), unlimited_only=unlimited_only), err=True)
     for note in data.notes:
         typer.echo(note, err=True)
     for path in written:

@@ -6,7 +6,6 @@ Mbit/s = 10^6 bit/s. Sizes are bytes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -109,6 +108,26 @@ class HostDisturbance(StrEnum):
 
     CLIENT_LATE = "client_late"
     """By the capture, the last byte arrived well before the client read it: the client waited for a processor."""
+
+
+class Limiter(StrEnum):
+    """What limited a download, for TCP and QUIC alike: the first that applies. The vocabulary is closed."""
+
+    CLIENT_CPU = "client_cpu"
+    """The client used more than 70 % of a core, or waited for one for more than a quarter of the time."""
+    CLIENT_SOCKET = "client_socket"
+    """The client's socket had no room, so that the kernel dropped packets."""
+    RECEIVE_WINDOW = "receive_window"
+    """The client's flow-control window, on a path without a queue."""
+    CONGESTION = "congestion"
+    """Losses, or marks by an AQM, after which the server sends less."""
+    SENDER = "sender"
+    """The server or its application: it was idle, or sent less than the path and the client would have taken."""
+    PATH_RATE = "path_rate"
+    """The rate of the bottleneck, which was busy all the time."""
+    SLOW_START = "slow_start"
+    """The file ended before slow start did."""
+    UNKNOWN = "unknown"
 
 
 class TreatmentReason(StrEnum):
@@ -530,20 +549,6 @@ class Download:
         """Whether it may enter a speed-up: False if it is void, disturbed or a mismatch; None if unproven."""
         is_disturbed = self.void_reason is not None or self.host_disturbance is not None
         return False if is_disturbed else self.treatment_ok
-
-    @property
-    def time_bounds_s(self) -> tuple[float, float] | None:
-        """Bounds of the download time [s], equal if it is known; None without a valid time.
-
-        A censored download took longer than it was observed: it ended at its byte budget with its last byte, or at its
-        time budget, even if data stopped before.
-        """
-        if self.outcome == Outcome.CENSORED:
-            seen = self.last_byte_s or 0.0
-            return (seen if self.failure == Failure.BYTE_BUDGET else max(seen, self.budget_s)), math.inf
-        if self.outcome == Outcome.FAILED or self.last_byte_s is None or not 0 < self.last_byte_s < math.inf:
-            return None
-        return self.last_byte_s, self.last_byte_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

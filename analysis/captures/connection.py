@@ -220,6 +220,22 @@ class Connection:
     """Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers."""
     response_first_bytes: int
     """Payload of its first packet."""
+    round_ns: int | None
+    """Length of a round of that answer: the initial round-trip time, or a multiple of it by a power of two, so that
+    there are at most 64 rounds. None without an answer."""
+    dispersion_ps_per_byte: float | None
+    """Time per byte of payload within four full packets in a row; a quarter took less [ps/B]."""
+    round_bytes: tuple[int, ...]
+    """New payload by round; the last round ends with the answer. So do the others below."""
+    round_packets: tuple[int, ...]
+    round_window_limited: tuple[int, ...]
+    """Data packets as in `Side.window_limited_share`; 0 for QUIC."""
+    round_losses: tuple[int, ...]
+    """Retransmissions, and packets with Congestion Experienced."""
+    round_silent_ns: tuple[int, ...]
+    """Time in which nothing came for more than 1.5 initial round trips; it counts in the round in which it ends."""
+    round_rtt_ns: tuple[int, ...]
+    """Mean round-trip time by timestamps; 0: no sample."""
 
     client: Side
     """What the client sent."""
@@ -232,6 +248,16 @@ class Connection:
     """Packets that the client sent and declared lost, as reported by the client; likewise."""
     quic_data_blocked: int | None = None
     """DATA_BLOCKED and STREAM_DATA_BLOCKED frames of the server, as reported by the client; likewise."""
+    quic_loss_episodes: int | None = None
+    """How often packets of the body were lost, as reported by the client; likewise."""
+    quic_window: int | None = None
+    """The smaller one of the client's initial windows, of connection and stream; likewise."""
+    socket_drops: int | None = None
+    """Packets that the kernel dropped because the client read its UDP socket too late; likewise."""
+    client_cpu_share: float | None = None
+    """Share of a core that the client used from the first packet to the last body byte; likewise."""
+    client_run_delay_share: float | None = None
+    """Share of that time in which it waited for a CPU; likewise."""
     series: Mapping[str, Any] | None = None
     """Time series, if requested (see `docs/design/kpi-engine.md`)."""
 
@@ -248,7 +274,17 @@ class Connection:
         return (self.last_ns - self.first_ns) / 1e9
 
 
-_JOINED = {"body_bytes": None, "quic_client_lost": None, "quic_data_blocked": None, "series": None}
+_JOINED = {
+    "body_bytes": None,
+    "quic_client_lost": None,
+    "quic_data_blocked": None,
+    "quic_loss_episodes": None,
+    "quic_window": None,
+    "socket_drops": None,
+    "client_cpu_share": None,
+    "client_run_delay_share": None,
+    "series": None,
+}
 """Fields that the engine does not set, or only on request."""
 
 

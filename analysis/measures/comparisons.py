@@ -10,23 +10,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from upshift import paper
 from upshift.domain import Comparison, Dose, Download, Transport
 from upshift.errors import UsageError
 from upshift.files import description
 from upshift.files.description import DescribedConfiguration, Description
-
-
-class Appearance(NamedTuple):
-    """The first download of a configuration in a folder."""
-
-    campaign: str
-    configuration: str
-    client: str
-    transport: str
-    levels: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +59,8 @@ class Design:
         return cells
 
 
-def read_design(folders: Sequence[tuple[Path, Sequence[Appearance]]]) -> Design:
-    """The design of folders with their configurations, in order of appearance.
+def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
+    """The design of folders with their downloads.
 
     Raises:
         UsageError: a `campaign.json` is damaged, or two folders use one name for different things.
@@ -107,9 +96,9 @@ def read_design(folders: Sequence[tuple[Path, Sequence[Appearance]]]) -> Design:
     )
 
 
-def of_downloads(downloads: Iterable[Appearance | Download]) -> Description:
+def of_downloads(downloads: Iterable[Download]) -> Description:
     """The description of an older folder: its configurations, and the paper's comparisons of those."""
-    first: dict[str, Appearance | Download] = {}
+    first: dict[str, Download] = {}
     for download in downloads:
         first.setdefault(download.configuration, download)
     order = [configuration.name for configuration in (paper.WARMUP, *paper.CONFIGURATIONS)]
@@ -121,7 +110,7 @@ def of_downloads(downloads: Iterable[Appearance | Download]) -> Description:
     )
 
 
-def _described(download: Appearance | Download) -> DescribedConfiguration:
+def _described(download: Download) -> DescribedConfiguration:
     try:
         levels = json.loads(download.levels)
     except (ValueError, RecursionError):

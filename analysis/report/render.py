@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.measures.dose import DoseRow
+from analysis.measures.limiters import LimiterRow
 from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, MINIMUM_PAIRS, Median, Metric, Share, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
+from upshift.domain import Limiter
 from upshift.scrub import plain
 
 Cells = list[list[str]]
@@ -53,6 +55,9 @@ TABLE2_CSV = (
     "excluded",
 )
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
+
+LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name}_time" for name in Limiter))
+"""Columns of limiters.csv: shares of the downloads, then of the time."""
 
 DOSE_CSV = ("dose", "acted", *TABLE2_CSV)
 """Columns of dose.csv; `acted` is yes, no or unknown, and each comparison has a line for each."""
@@ -174,6 +179,16 @@ def dose_cells(rows: Sequence[DoseRow]) -> Cells:
     return cells
 
 
+def limiter_cells(rows: Sequence[LimiterRow]) -> Cells:
+    """Heading and rows: per cent of the downloads, without the limiters that no row has."""
+    shown = [name for name in Limiter if any(row.downloads[name] for row in rows)]
+    cells = [["configuration", "provider", "n", *(f"{name.value.replace('_', ' ')} %" for name in shown)]]
+    for row in rows:
+        shares = [f"{100 * row.downloads[name]:.0f}" if row.n else "–" for name in shown]
+        cells.append([row.configuration, row.provider, str(row.n), *shares])
+    return cells
+
+
 def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
     """Notes that explain these rows."""
     notes = []
@@ -261,6 +276,16 @@ def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[di
         flat |= {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
         found.append({**flat, "excluded": sum(row.excluded.values())})
     return found
+
+
+def limiter_rows(rows: Sequence[LimiterRow]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON: the columns of `LIMITERS_CSV`; shares are None without downloads."""
+    return [
+        {"configuration": row.configuration, "provider": row.provider, "n": row.n, "missing": row.missing}
+        | {name.value: share if row.n else None for name, share in row.downloads.items()}
+        | {f"{name}_time": share if row.n else None for name, share in row.time.items()}
+        for row in rows
+    ]
 
 
 def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:

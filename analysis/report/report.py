@@ -20,7 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 import upshift
-from analysis.measures import composition, dose, tables, truth
+from analysis.measures import composition, dose, limiters, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, writing
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
@@ -103,6 +103,7 @@ def heat(share: Share) -> str:
 
 def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     main = tables.table2(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
+    limited = limiters.limiters(dataset)
     doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
     states = tables.configurations(dataset)
     known = _truth(dataset, options)
@@ -119,9 +120,9 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     downloads = [record.download for record in dataset.records]
     sentences: list[str | None] = [findings.outcome_sentence(states)]
     sentences += [findings.handshake_sentence(states), findings.truth_sentence(known)]
-    limits = client_limits(dataset.downloads)
+    limits = client_limits(dataset.records)
     sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
-    sentences += [*findings.identity_sentences(identity(dataset.downloads), only_hits=options.selection.only_hits)]
+    sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]
     sentences += [findings.interval_note(main), *dataset.notes]
     return {
         "title": head.title(downloads),
@@ -143,6 +144,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "table2": main,
         "table2_notes": render.table2_notes(main),
         "dose": render.dose_cells(doses) if doses else None,
+        "limiters": render.limiter_cells(limited) if limited else None,
         "table2_more": list(_more_tables(dataset, options)),
         "configurations": dataset.design.cells(),
         "table1": render.table1_wide(tables.table1(dataset)),

@@ -15,6 +15,13 @@ QUICHE = Client(
     options=(
         *WINDOWS,
         ClientOption(
+            name="receive_buffer",
+            help="receive buffer of the socket to request [bytes]; the kernel grants at most net.core.rmem_max",
+            default=1 << 24,
+            least=1,
+            most=(1 << 31) - 1,
+        ),
+        ClientOption(
             name="post_quantum",
             help="1: also offer X25519MLKEM768, in a ClientHello of two datagrams",
             default=0,

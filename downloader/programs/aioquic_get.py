@@ -25,6 +25,7 @@ from aioquic._buffer import Buffer
 from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection, H3Stream
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 from OpenSSL import crypto
@@ -65,6 +66,10 @@ def _parameters(data: bytes | None) -> dict[str, Any] | None:
     return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
 
 
+_LOST_AFTER_PACKETS = 3
+"""A packet is lost, and not only late, when so many later ones came."""
+
+
 class _Http3(H3Connection):
     """aioquic's HTTP/3 without its check of the announced length, which this program makes itself.
 
@@ -80,7 +85,17 @@ class _Connection(RememberingConnection):
 
     def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:
         self._trusted = trusted
+        self.data_blocked = 0
+        self.stream_data_blocked = 0
         super().__init__(configuration=configuration)
+
+    def _handle_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
+        self.data_blocked += 1
+        super()._handle_data_blocked_frame(context, frame_type, buf)
+
+    def _handle_stream_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
+        self.stream_data_blocked += 1
+        super()._handle_stream_data_blocked_frame(context, frame_type, buf)
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
@@ -131,6 +146,8 @@ class _Download:
         self.http: _Http3 | None = None
         self.stream: int | None = None
         self.received = 0
+        self.behind = 0
+        self.loss_episodes = 0
 
     def run(self) -> None:
         """From the first packet to the last byte, a failure, or the end of the budget."""
@@ -177,6 +194,16 @@ class _Download:
                 return
             self.received += 1
             self.quic.receive_datagram(data, address, now=time.monotonic())
+            self._note_order()
+
+    def _note_order(self) -> None:
+        """Counts a loss where a part of the body stays missing for three packets (RFC 9002, section 6.1.1)."""
+        stream = self.quic._streams.get(self.stream) if self.stream is not None else None
+        if stream is None or not len(stream.receiver._ranges):
+            self.behind = 0
+            return
+        self.behind += 1
+        self.loss_episodes += self.behind == _LOST_AFTER_PACKETS
 
     def _send(self) -> None:
         for data, _ in self.quic.datagrams_to_send(now=time.monotonic()):
@@ -329,6 +356,9 @@ def _facts(download: _Download) -> dict[str, Any]:
         "rcvbuf_bytes": download.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
         "congestion_control": quic.configuration.congestion_control_algorithm,
         "gro": False,
+        "data_blocked_received": quic.data_blocked,
+        "stream_data_blocked_received": quic.stream_data_blocked,
+        "loss_episodes": download.loss_episodes,
     }
 
 

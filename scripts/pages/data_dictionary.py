@@ -17,6 +17,7 @@ from analysis.captures import scan as captures
 from analysis.captures.kpis import ALL as KPIS
 from analysis.measures import tables
 from analysis.measures.congestion import CongestionRow
+from analysis.measures.limiters import LimiterRow
 from analysis.measures.speedup import BIN_NAMES
 from analysis.report import published, render
 from scripts.pages.attributes import attributes
@@ -31,6 +32,7 @@ from upshift.domain import (
     Failure,
     HostDisturbance,
     IdentityFlag,
+    Limiter,
     Outcome,
     Superseded,
     Target,
@@ -102,6 +104,7 @@ JSON: dict[str, type] = {
 CSV: dict[str, tuple[type, Sequence[str]]] = {
     "tables/table1.csv": (tables.Table1Row, render.TABLE1_CSV),
     "tables/configurations.csv": (tables.ConfigurationRow, render.CONFIGURATIONS_CSV),
+    "tables/limiters.csv": (LimiterRow, render.LIMITERS_CSV),
     "tables/published/congestion.csv": (CongestionRow, published.CONGESTION_CSV),
 }
 """Title -> the class of a row, and the columns that the file has."""
@@ -181,6 +184,7 @@ def words() -> str:
         ("void_reason", VoidReason),
         ("host_disturbance", HostDisturbance),
         ("treatment_reason", TreatmentReason),
+        ("limiter", Limiter),
         ("cache_state", CacheState),
         ("identity_flags", IdentityFlag),
     ]
@@ -253,6 +257,8 @@ LAB_PATHS = [
 ]
 
 TABLE_MEANINGS = {
+    **{name.value: f"Share of the downloads that this limited (`Limiter`): {name.value}." for name in Limiter},
+    **{f"{name}_time": "Share of the time of an answer, mean of the downloads." for name in Limiter},
     "planned": "Planned downloads, without warm-ups.",
     "ok": "Downloads of the whole file.",
     "ok_share": "ok / planned.",

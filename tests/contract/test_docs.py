@@ -22,6 +22,7 @@ from upshift.domain import (
     Failure,
     HostDisturbance,
     IdentityFlag,
+    Limiter,
     Outcome,
     Provider,
     Role,
@@ -100,7 +101,17 @@ def test_changes_are_told_newest_first(tmp_path: Path) -> None:
 
 def printed_words() -> Iterator[str]:
     """The words of closed vocabularies and plug-ins that tables and reports print."""
-    yield from [*Outcome, *Failure, *VoidReason, *HostDisturbance, *TreatmentReason, *CacheState, *IdentityFlag, *Role]
+    yield from [
+        *Outcome,
+        *Failure,
+        *VoidReason,
+        *HostDisturbance,
+        *Limiter,
+        *TreatmentReason,
+        *CacheState,
+        *IdentityFlag,
+        *Role,
+    ]
     yield from factors.ALL
     yield from (factor.label for factor in factors.ALL.values())
     yield from clients.ALL

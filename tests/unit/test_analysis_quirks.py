@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import quirk, quirks, tables
 from analysis.measures.comparisons import Design, of_downloads
-from analysis.measures.dataset import Dataset, Folder, Record, of_records
+from analysis.measures.dataset import Dataset, Record
 from analysis.measures.quirk import Affects
 from analysis.measures.speedup import Metric
 from analysis.report import beside, published
@@ -77,9 +77,8 @@ def dataset_of(records: Iterable[Record]) -> Dataset:
     members = tuple(records)
     told = of_downloads(member.download for member in members)
     design = Design(configurations=told.configurations, comparisons=told.comparisons)
-    folder = Folder(path=Path("campaign"), environment=None, lab=None)
     units = {"mean_throughput": "Mbit/s"}
-    return of_records(members, folders=[folder], kpi_units=units, superseded=(), design=design, notes=())
+    return Dataset(folders=(), records=members, kpi_units=units, superseded=(), design=design, notes=())
 
 
 def moved(data: Dataset, name: str, *, metric: Metric = Metric.THROUGHPUT) -> dict[str, set[str]]:
@@ -121,7 +120,7 @@ def test_both_directions_move_rows_with_quic_only() -> None:
 
 def test_ipv6_header_moves_rows_whose_packets_differ_in_size() -> None:
     v6 = {"server_ip": "fd00:198:18:1::2"}
-    old, new = one("ipv6-payload", record("WS"), record("WS", iteration=2, **v6))
+    old, new = one("ipv6-payload", record("WS"), record("WS", **v6))
     assert old == record("WS")
     assert new.number("ip_bytes_from_server") == 1_100_000 - 800 * 40
     assert new.number("ip_bytes_from_client") == 40_000 - 500 * 40
@@ -252,7 +251,7 @@ def test_unequal_budgets_censor_quic_after_15_s_and_tcp_after_45_s() -> None:
 def test_dropped_timeouts_move_rows_with_censored_downloads_only() -> None:
     cut = {"outcome": "censored", "failure": "time_budget"}
     timed_out, too_large = one(
-        "dropped-timeouts", record("WS", **cut), record("WS", iteration=2, outcome="censored", failure="byte_budget")
+        "dropped-timeouts", record("WS", **cut), record("WS", outcome="censored", failure="byte_budget")
     )
     assert timed_out.download.outcome == "failed"
     assert too_large.download.outcome == "censored"
@@ -355,7 +354,7 @@ def test_every_quirk_leaves_the_tables_alone_that_it_does_not_name() -> None:
 def test_the_order_of_the_options_does_not_matter() -> None:
     data = world(lambda arguments: arguments.update(server_ip="fd00:198:18:1::2", budget_s=60.0))
     members = list(quirks.ALL.values())
-    assert quirk.apply(data, members).records == quirk.apply(data, members[::-1]).records
+    assert quirk.apply(data, members) == quirk.apply(data, members[::-1])
     assert quirk.apply(data, []) == data
 
 

@@ -9,6 +9,9 @@ The other kinds are an edge with a cache whose header fields are those of a CDN:
 later ones are hits with an Age that grows. Every third answer differs: swapped (other bytes), resized (fewer bytes),
 other_edge, other_age (of a copy that another machine has), other_etag; always_miss is never a hit.
 
+`paced` answers correctly, but hands out `--chunk-bytes` of a body at once, and then every `--every-s`: its application
+is slower than the path.
+
 The start page (`/`) is served correctly, so that crawlers can visit.
 """
 
@@ -87,6 +90,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         if kind in HALFWAY:
             self._half(kind, body)
+        elif kind == "paced":
+            self._piece_by_piece(body)
         else:
             self.wfile.write(body)
 
@@ -113,6 +118,12 @@ class Handler(BaseHTTPRequestHandler):
             "ETag": '"second"' if differs == "other_etag" else '"first"',
         }
         return body, fields if missed else fields | {"Age": str(age_s)}
+
+    def _piece_by_piece(self, body: bytes) -> None:
+        size, begun = self.server.chunk_bytes, time.monotonic()
+        for number, start in enumerate(range(0, len(body), size)):
+            time.sleep(max(begun + number * self.server.every_s - time.monotonic(), 0.0))
+            self.wfile.write(body[start : start + size])
 
     def _half(self, kind: str, body: bytes) -> None:
         self.wfile.write(body[: len(body) // 2])
@@ -143,8 +154,12 @@ class FaultServer(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, kind: str, root: Path, context: ssl.SSLContext, port: int) -> None:
+    def __init__(
+        self, kind: str, root: Path, context: ssl.SSLContext, port: int, *, chunk_bytes: int = 1, every_s: float = 0.0
+    ) -> None:
         self.kind = kind
+        self.chunk_bytes = chunk_bytes
+        self.every_s = every_s
         self.root = root.resolve()
         self.context = context
         self._lock = threading.Lock()
@@ -176,16 +191,21 @@ class FaultServer(socketserver.ThreadingTCPServer):
 def main() -> None:
     """Serves until it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("kind", choices=["status_404", *HALFWAY, *PAGES, *EDGES])
+    parser.add_argument("kind", choices=["status_404", "paced", *HALFWAY, *PAGES, *EDGES])
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--certificate", type=Path, required=True)
     parser.add_argument("--key", type=Path, required=True)
     parser.add_argument("--port", type=int, default=443)
+    parser.add_argument("--chunk-bytes", type=int, default=1, help="paced: bytes of a piece")
+    parser.add_argument("--every-s", type=float, default=0.0, help="paced: time between two pieces [s]")
     options = parser.parse_args()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(options.certificate, options.key)
     context.set_alpn_protocols(["http/1.1"])
-    with FaultServer(options.kind, options.root, context, options.port) as server:
+    server = FaultServer(
+        options.kind, options.root, context, options.port, chunk_bytes=options.chunk_bytes, every_s=options.every_s
+    )
+    with server:
         server.serve_forever()
 
 

@@ -155,7 +155,7 @@ class Lab:
             "congestion_control": server.congestion_control,
             "mtu": MTU,
             "edge": server.edge is not None,
-            "clean": path.clean and server.fault is None,
+            "clean": path.clean and server.fault is None and server.body is None,
             "quic": bool(quic),
             **quic,
             "note": server.note,

@@ -10,6 +10,8 @@ from vantage.lab.servers import ALL
 from vantage.lab.topology import Server, Topology
 
 WEB = "caddy"
+PACED = "paced"
+"""Serves TCP where bodies are handed out slowly."""
 CACHE = "nginx"
 ORIGIN = "caddy"
 DEFAULT_QUIC_SERVER = "quiche"
@@ -21,7 +23,7 @@ def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
     """Role -> the kind that fills it, for every role of the server."""
     if claimant := _claimant(topology, server):
         return {Role.WEB: claimant}
-    found = {Role.WEB: ALL[WEB]}
+    found = {Role.WEB: ALL[PACED if server.body else WEB]}
     if server.quic:
         found[Role.QUIC] = ALL[quic_server(topology, server)]
     if server.edge:

@@ -159,6 +159,26 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A server application that is slower than the path: a piece, then a pause, so that the rate is right."""
+
+    __pydantic_config__ = STRICT
+
+    rate_mbit: float
+    chunk: int | str
+    """Bytes, or a text such as `16 kB`: small pieces make a paced sender, large ones an idle one."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        return parse_size(self.chunk)
+
+    @property
+    def every_s(self) -> float:
+        """Time between two pieces."""
+        return self.chunk_bytes * 8 / (self.rate_mbit * 1e6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A web server."""
 
@@ -189,6 +209,8 @@ class Server:
     edge: Edge | None = None
     fault: Fault | None = None
     """How each download fails (for tests)."""
+    body: Body | None = None
+    """Its application hands out bodies slowly, over TCP and QUIC; None: as fast as the transport takes them."""
     note: str = ""
 
     @property

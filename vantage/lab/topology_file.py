@@ -138,6 +138,11 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
     for name in vantages:
         require(name in server.paths, f"{at}.paths.{name}", "missing", "give rtt_ms and rate_mbit of this path")
         _check_path(require, f"{at}.paths.{name}", server.paths[name])
+    if (body := server.body) is not None:
+        plain = server.edge is None and server.fault is None and server.quic_server in (None, "quiche")
+        require(plain, f"{at}.body", "needs an ordinary server with quiche", "remove edge, fault or quic_server")
+        _check_number(require, f"{at}.body.rate_mbit", lambda: body.rate_mbit, 0.01, 100_000)
+        _check_number(require, f"{at}.body.chunk", lambda: body.chunk_bytes, 1, 1_000_000_000)
     if server.edge:
         require(server.fault is None, f"{at}.fault", "an edge cannot have a fault", "remove edge or fault")
         _check_path(require, f"{at}.edge", server.edge.path)

@@ -26,6 +26,8 @@ pub struct Quiche {
     /// Whether the `ClientHello` offers a post-quantum key share too.
     pub post_quantum: bool,
     pub gro: bool,
+    /// Receive buffer of the socket to request, bytes.
+    pub receive_buffer: usize,
     pub keylog: Option<PathBuf>,
 }
 
@@ -39,6 +41,7 @@ impl Default for Quiche {
             idle_timeout: None,
             post_quantum: false,
             gro: true,
+            receive_buffer: 16 << 20,
             keylog: None,
         }
     }
@@ -66,6 +69,7 @@ impl Client for Quiche {
   --max-udp-payload N     largest UDP payload to accept, 1200 to 65527 bytes (default 65527)
   --idle-timeout-s SECONDS  (default: five seconds more than the budget)
   --post-quantum 0|1      1 offers X25519MLKEM768 with X25519: a ClientHello of two datagrams (default 0)
+  --receive-buffer BYTES  of the socket, as requested from the kernel (default 16777216)
   --no-gro                do not ask the kernel to merge datagrams (UDP_GRO)
   --keylog FILE           append TLS secrets, for reading a capture
 ";
@@ -80,6 +84,10 @@ impl Client for Quiche {
             "max-udp-payload" => self.max_udp_payload = values.number(1200..=65527, "bytes")?,
             "idle-timeout-s" => self.idle_timeout = Some(values.seconds()?),
             "post-quantum" => self.post_quantum = values.one_of(&["0", "1"])? == "1",
+            "receive-buffer" => {
+                let bytes = values.number(1..=u64::from(u32::MAX >> 1), "bytes")?;
+                self.receive_buffer = usize::try_from(bytes).unwrap_or(usize::MAX);
+            }
             "no-gro" => self.gro = false,
             "keylog" => self.keylog = Some(values.path()?),
             _ => return Ok(false),
@@ -108,6 +116,7 @@ mod tests {
             "max-udp-payload",
             "idle-timeout-s",
             "post-quantum",
+            "receive-buffer",
             "no-gro",
             "keylog",
         ] {

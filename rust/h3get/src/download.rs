@@ -11,6 +11,7 @@ use quiche::h3::{self, NameValue};
 
 use crate::acks::Acks;
 use crate::client::Quiche;
+use crate::order::Order;
 use crate::quic::{self, QuicFacts, SetupError};
 use crate::socket::{RECEIVE_SIZE, Socket};
 
@@ -29,7 +30,11 @@ const H3_REQUEST_CANCELLED: u64 = 0x10c;
 /// Downloads once. An error is wrong use that shows only now (a CA file that cannot be read): nothing was sent.
 pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>, SetupError> {
     let mut config = quic::config(client, request)?;
-    let socket = match Socket::open((request.address, request.port).into(), client.gro) {
+    let socket = match Socket::open(
+        (request.address, request.port).into(),
+        client.gro,
+        client.receive_buffer,
+    ) {
         Ok(socket) => socket,
         Err(errno) => {
             let record = Record::new::<Quiche>(request, &Clock::start());
@@ -55,6 +60,7 @@ struct Download<'a> {
     asked: bool,
     response: Response,
     acks: Acks,
+    order: Order,
     clock: Clock,
     /// Handshake completed, since the start.
     connected_at: Option<Duration>,
@@ -83,6 +89,7 @@ impl<'a> Download<'a> {
             asked: false,
             response: Response::new(request.max_bytes),
             acks: Acks::default(),
+            order: Order::default(),
             clock: Clock::start(),
             connected_at: None,
             receive_calls: 0,
@@ -149,6 +156,9 @@ impl<'a> Download<'a> {
         }
         let in_order = self.response.last_stream_byte_at() == Some(now);
         self.acks.received(datagrams, in_order, now);
+        if self.response.first_byte_at.is_some() {
+            self.order.received(datagrams, in_order);
+        }
         let spent = now >= self.request.budget;
         Ok(spent.then(|| {
             let established = self.connection.is_established();
@@ -368,6 +378,7 @@ impl<'a> Download<'a> {
             &mut self.connection,
             &self.socket,
             self.receive_calls,
+            self.order.loss_episodes,
         ));
         record.connect_s = self.connected_at.map(seconds);
         record.local_ip = Some(self.socket.local.ip());

@@ -76,6 +76,8 @@ pub struct QuicFacts {
     pub data_blocked_received: u64,
     /// The same for the stream window.
     pub stream_data_blocked_received: u64,
+    /// How often a packet of the body was lost on its way here: [`crate::order::Order`].
+    pub loss_episodes: u64,
     pub congestion_control: &'static str,
     pub gro: bool,
     pub rcvbuf_bytes: Option<usize>,
@@ -190,6 +192,7 @@ pub fn facts(
     connection: &mut Connection,
     socket: &Socket,
     receive_calls: u64,
+    loss_episodes: u64,
 ) -> QuicFacts {
     let stats = connection.stats();
     let path = connection.path_stats().find(|path| path.active);
@@ -220,6 +223,7 @@ pub fn facts(
             .map(milliseconds),
         data_blocked_received: stats.data_blocked_recv_count,
         stream_data_blocked_received: stats.stream_data_blocked_recv_count,
+        loss_episodes,
         congestion_control: client.congestion_control,
         gro: socket.gro,
         rcvbuf_bytes: socket.rcvbuf_bytes,

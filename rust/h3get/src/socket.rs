@@ -12,9 +12,6 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-/// The receive buffer to ask for, bytes. The kernel grants at most `net.core.rmem_max` (and doubles it, for its own
-/// bookkeeping). `SO_RCVBUFFORCE` is not used: the result must not depend on who runs the client.
-const WANTED_RCVBUF: usize = 16 << 20;
 /// How long to wait for room in the send buffer before a datagram is given up; QUIC then sends its content again.
 const SEND_PATIENCE: Duration = Duration::from_millis(20);
 /// The largest thing one receive call can give: a full IP packet, or as much merged.
@@ -47,7 +44,10 @@ pub struct Socket {
 
 impl Socket {
     /// Opens the socket. Nothing is sent; `connect` on UDP only picks route and local address.
-    pub fn open(peer: SocketAddr, gro: bool) -> Result<Self, Errno> {
+    ///
+    /// Of the receive buffer that is asked for the kernel grants at most `net.core.rmem_max` (and doubles it, for its
+    /// own bookkeeping). `SO_RCVBUFFORCE` is not used: the result must not depend on who runs the client.
+    pub fn open(peer: SocketAddr, gro: bool, receive_buffer: usize) -> Result<Self, Errno> {
         let any: IpAddr = if peer.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
         } else {
@@ -56,7 +56,7 @@ impl Socket {
         let inner = UdpSocket::bind((any, 0)).map_err(|error| errno(&error))?;
         inner.set_nonblocking(true).map_err(|error| errno(&error))?;
         // Each option is a help, not a need: a kernel without it gives a slower or less telling download.
-        let _ = setsockopt(&inner, sockopt::RcvBuf, &WANTED_RCVBUF);
+        let _ = setsockopt(&inner, sockopt::RcvBuf, &receive_buffer);
         let gro = gro && setsockopt(&inner, sockopt::UdpGroSegment, &true).is_ok();
         let counts_drops = setsockopt(&inner, sockopt::RxqOvfl, &1).is_ok();
         inner.connect(peer).map_err(|error| errno(&error))?;
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_datagram_there_and_back() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::open(server.local_addr().unwrap(), true).unwrap();
+        let mut socket = Socket::open(server.local_addr().unwrap(), true, 1 << 20).unwrap();
         assert_eq!(
             socket.local.ip(),
             IpAddr::from(Ipv4Addr::LOCALHOST),
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn drops_are_counted() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::open(server.local_addr().unwrap(), false).unwrap();
+        let mut socket = Socket::open(server.local_addr().unwrap(), false, 1 << 20).unwrap();
         setsockopt(&socket.inner, sockopt::RcvBuf, &4096).unwrap();
         for _ in 0..200 {
             server.send_to(&[0; 1000], socket.local).unwrap();
@@ -197,7 +197,7 @@ mod tests {
             .unwrap()
             .local_addr()
             .unwrap();
-        let mut socket = Socket::open(closed, true).unwrap();
+        let mut socket = Socket::open(closed, true, 1 << 20).unwrap();
         socket.send(b"x").unwrap();
         socket.wait_readable(Duration::from_secs(5)).unwrap();
         assert_eq!(socket.receive(&mut [0; 9]), Err(Errno::ECONNREFUSED));

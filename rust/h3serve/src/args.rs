@@ -17,7 +17,8 @@ Serves HTTP/3 with quiche. Prints `listening ADDRESS:PORT` when ready.
   --hosts HOSTS.json     hosts with their certificates and files, or the upstream cache (docs/design/h3serve.md)
   --cc NAME              congestion control; default cubic
   --initial-window N     initial congestion window [packets]; default 10
-  --settings FILE.json   read for each new connection: congestion_control, initial_window_packets, hystart
+  --settings FILE.json   read for each new connection: congestion_control, initial_window_packets,
+                         hystart, body_pace
 For tests and benchmarks, instead of --hosts: any path of any host gets the same answer.
   --bytes N              body of each answer [bytes], zeros; default 0
   --status CODE          status of each answer; default 200

@@ -13,6 +13,7 @@ use quiche::h3;
 use crate::access_log::Entry;
 use crate::answer::{Body, Request, Responder, SERVER, is_logged, respond};
 use crate::hosts::Service;
+use crate::settings::Pace;
 use crate::socket::Socket;
 use crate::upstream::{Head, Upstream};
 
@@ -58,6 +59,7 @@ pub struct Connection {
     pub quic: quiche::Connection,
     http: Option<h3::Connection>,
     exchanges: HashMap<u64, Exchange>,
+    body_pace: Option<Pace>,
 }
 
 struct Exchange {
@@ -67,6 +69,8 @@ struct Exchange {
     head_only: bool,
     status: u16,
     sent: u64,
+    /// How fast its body becomes available, and since when.
+    pace: Option<(Pace, Instant)>,
     log: Option<Entry>,
 }
 
@@ -82,17 +86,24 @@ enum Progress {
 }
 
 impl Connection {
-    pub fn new(quic: quiche::Connection) -> Self {
+    pub fn new(quic: quiche::Connection, body_pace: Option<Pace>) -> Self {
         Self {
             quic,
             http: None,
             exchanges: HashMap::new(),
+            body_pace,
         }
     }
 
     /// Whether something is being fetched for it.
     pub fn fetches(&self) -> bool {
         self.upstreams().next().is_some()
+    }
+
+    /// When the next piece of a paced body is available.
+    pub fn body_due(&self) -> Option<Instant> {
+        let waiting = self.exchanges.values();
+        waiting.filter_map(Exchange::body_due).min()
     }
 
     fn upstreams(&self) -> impl Iterator<Item = &Upstream> {
@@ -127,7 +138,7 @@ impl Connection {
                     // A second header section is trailers.
                     self.exchanges
                         .entry(stream)
-                        .or_insert_with(|| Exchange::new(&list, peer, service));
+                        .or_insert_with(|| Exchange::new(&list, peer, service, self.body_pace));
                 }
                 Ok((stream, h3::Event::Data)) => {
                     // No request of ours has a body: read, so that flow control lets the stream end.
@@ -190,7 +201,7 @@ impl Connection {
 }
 
 impl Exchange {
-    fn new(list: &[h3::Header], peer: SocketAddr, service: &Service) -> Self {
+    fn new(list: &[h3::Header], peer: SocketAddr, service: &Service, pace: Option<Pace>) -> Self {
         let request = Request::new(list);
         let (head, source) = match respond(&request, service) {
             Responder::Here(answer) => {
@@ -211,6 +222,7 @@ impl Exchange {
             head_only: request.is_head(),
             status: 0,
             sent: 0,
+            pace: pace.map(|pace| (pace, Instant::now())),
             log: is_logged(&request, service).then(|| Entry::new(request, peer.ip())),
         }
     }
@@ -257,6 +269,20 @@ impl Exchange {
         self.send_body(http, quic, stream, scratch)
     }
 
+    /// Bytes of the body that are available and were not sent.
+    fn available(&self) -> usize {
+        let Some((pace, since)) = self.pace else {
+            return usize::MAX;
+        };
+        let available = pace.available(since.elapsed()).saturating_sub(self.sent);
+        usize::try_from(available).unwrap_or(usize::MAX)
+    }
+
+    fn body_due(&self) -> Option<Instant> {
+        let (pace, since) = self.pace.filter(|_| self.available() == 0)?;
+        Some(since + pace.due(self.sent))
+    }
+
     fn is_empty(&self) -> bool {
         match &self.source {
             Source::Here(body) => body.left() == 0,
@@ -273,7 +299,7 @@ impl Exchange {
     ) -> Progress {
         loop {
             let room = match quic.stream_capacity(stream) {
-                Ok(room) => room.min(scratch.len()),
+                Ok(room) => room.min(scratch.len()).min(self.available()),
                 Err(_) => return Progress::Ended,
             };
             let (piece, last) = match &self.source {

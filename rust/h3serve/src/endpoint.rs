@@ -225,7 +225,8 @@ impl Endpoint {
         if header.ty != quiche::Type::Initial {
             return Ok(None);
         }
-        self.present_settings().configure(&mut self.config);
+        let settings = self.present_settings();
+        settings.configure(&mut self.config);
         let scid = ConnectionId::from_ref(&ours);
         let mut quic = quiche::accept(&scid, None, info.to, info.from, &mut self.config)?;
         // Kept even if it failed: the packet that closes it tells the client why.
@@ -236,7 +237,7 @@ impl Endpoint {
         self.clients.insert(
             key,
             Client {
-                connection: Connection::new(quic),
+                connection: Connection::new(quic, settings.body_pace),
                 name: ours,
                 socket,
                 peer: info.from,
@@ -298,6 +299,7 @@ impl Endpoint {
             .timeout_instant()
             .into_iter()
             .chain(paced)
+            .chain(connection.body_due())
             .min();
         if let Some(due) = client.due {
             self.timers.insert((due, key));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use quiche::CongestionControlAlgorithm;
 use thiserror::Error;
@@ -45,6 +46,33 @@ pub struct Settings {
     pub initial_window_packets: usize,
     /// `HyStart++` (RFC 9406) may end slow start before a loss does; cubic and reno only.
     pub hystart: bool,
+    /// How fast bodies are handed to the transport; none: as fast as it takes them.
+    pub body_pace: Option<Pace>,
+}
+
+/// A body that becomes available piece by piece, as from an application or a disk that is slower than the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Bytes of a piece.
+    pub chunk_bytes: u64,
+    /// Time between two pieces.
+    pub every: Duration,
+}
+
+impl Pace {
+    /// Bytes that are available after this time; the first piece is there at once.
+    pub fn available(&self, elapsed: Duration) -> u64 {
+        let pieces = elapsed.as_nanos() / self.every.as_nanos().max(1) + 1;
+        u64::try_from(pieces)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(self.chunk_bytes)
+    }
+
+    /// When, after the first piece, more than `bytes` are available.
+    pub fn due(&self, bytes: u64) -> Duration {
+        let pieces = u32::try_from(bytes / self.chunk_bytes.max(1)).unwrap_or(u32::MAX);
+        self.every.saturating_mul(pieces)
+    }
 }
 
 impl Default for Settings {
@@ -53,6 +81,7 @@ impl Default for Settings {
             congestion_control: CongestionControl::Cubic,
             initial_window_packets: 10,
             hystart: true,
+            body_pace: None,
         }
     }
 }
@@ -67,7 +96,9 @@ pub enum SettingsError {
         path: PathBuf,
         source: serde_json::Error,
     },
-    #[error("unknown setting {0:?}; use congestion_control, initial_window_packets or hystart")]
+    #[error(
+        "unknown setting {0:?}; use congestion_control, initial_window_packets, hystart or body_pace"
+    )]
     Name(String),
     #[error("unknown congestion_control {0:?}; use cubic, reno or bbr2")]
     CongestionControl(String),
@@ -75,6 +106,8 @@ pub enum SettingsError {
     Window(String),
     #[error("hystart is {0:?}; use on or off")]
     HyStart(String),
+    #[error("body_pace is {0:?}; use off, or BYTES/MICROSECONDS of a piece")]
+    BodyPace(String),
 }
 
 impl Settings {
@@ -101,6 +134,7 @@ impl Settings {
                     _ => return Err(SettingsError::HyStart(value.to_owned())),
                 };
             }
+            "body_pace" => self.body_pace = pace(value)?,
             _ => return Err(SettingsError::Name(name.to_owned())),
         }
         Ok(())
@@ -132,9 +166,37 @@ impl Settings {
     }
 }
 
+fn pace(value: &str) -> Result<Option<Pace>, SettingsError> {
+    if value == "off" {
+        return Ok(None);
+    }
+    let numbers = value.split_once('/').and_then(|(bytes, micros)| {
+        Some((bytes.parse::<u64>().ok()?, micros.parse::<u64>().ok()?))
+    });
+    match numbers {
+        Some((chunk_bytes @ 1.., micros @ 1..)) => Ok(Some(Pace {
+            chunk_bytes,
+            every: Duration::from_micros(micros),
+        })),
+        _ => Err(SettingsError::BodyPace(value.to_owned())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_paced_body_comes_piece_by_piece() {
+        let pace = Pace {
+            chunk_bytes: 1000,
+            every: Duration::from_millis(10),
+        };
+        let available = [0, 9, 10, 25].map(|ms| pace.available(Duration::from_millis(ms)));
+        assert_eq!(available, [1000, 1000, 2000, 3000]);
+        assert_eq!(pace.due(1000), Duration::from_millis(10));
+        assert_eq!(pace.due(2500), Duration::from_millis(20));
+    }
 
     #[test]
     fn a_file_changes_what_it_names_only() {
@@ -149,6 +211,7 @@ mod tests {
             (r#"{"cwnd": "3"}"#, "unknown setting \"cwnd\""),
             (r#"{"hystart": "maybe"}"#, "use on or off"),
             (r#"{"initial_window_packets": "x"}"#, "from 1 to 1000"),
+            (r#"{"body_pace": "5/0"}"#, "use off, or BYTES/MICROSECONDS"),
             ("{", "EOF"),
         ] {
             std::fs::write(&path, text).unwrap();

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 /// The record of a connection, with its `series` if there is one; `cut` says whether the file was.
 pub fn record<'py>(
@@ -97,6 +97,9 @@ impl Fields for Record<'_> {
             Value::Int(value) => self.dict.set_item(name, value),
             Value::Float(value) => self.dict.set_item(name, value),
             Value::Text(value) => self.dict.set_item(name, value),
+            Value::Ints(values) => {
+                PyTuple::new(self.py, values).and_then(|values| self.dict.set_item(name, values))
+            }
         };
         if let Err(error) = done {
             self.failed = Some(error);

@@ -20,6 +20,7 @@ mod lookup;
 mod plain;
 mod quic;
 mod record;
+mod rounds;
 mod rows;
 mod rtt;
 mod seq;

@@ -70,7 +70,7 @@ pub struct LongHeader {
 /// full one has at least 1,200 (RFC 9000, section 14). Settings, tickets and acknowledgements are smaller.
 const BODY_BYTES: u32 = 1000;
 /// Datagrams below this carry acknowledgements and no part of a body.
-const DATA_BYTES: u32 = 100;
+pub const DATA_BYTES: u32 = 100;
 
 /// RFC 9369.
 const VERSION_2: u32 = 0x6b33_43cf;

@@ -77,17 +77,32 @@ def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
 
 def with_account(connection: Connection, download: Download) -> Connection:
     """A connection with data that only the client has: the body, which is encrypted; of QUIC its lost packets, and how
-    often the server reported that it was blocked by flow control."""
-    if download.transport != Transport.QUIC:
-        return replace(connection, body_bytes=download.body_bytes)
-    told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
-    blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
-    return replace(
+    often the server reported that it was blocked by flow control; and how much CPU time the client had."""
+    connection = replace(
         connection,
         body_bytes=download.body_bytes,
+        client_cpu_share=_share(download.transfer_cpu_s, download),
+        client_run_delay_share=_share(download.run_delay_s, download),
+    )
+    if download.transport != Transport.QUIC:
+        return connection
+    told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
+    blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
+    own = (told.get("transport_parameters") or {}).get("local") or {}
+    windows = [own[name] for name in ("initial_max_data", "initial_max_stream_data_bidi_local") if name in own]
+    return replace(
+        connection,
         quic_client_lost=told.get("packets_lost"),
         quic_data_blocked=sum(blocked) if blocked else None,
+        quic_loss_episodes=told.get("loss_episodes"),
+        quic_window=min(windows, default=None),
+        socket_drops=download.socket_drops,
     )
+
+
+def _share(time_s: float | None, download: Download) -> float | None:
+    """A part of the time from the first packet to the last body byte."""
+    return None if time_s is None or not download.last_byte_s else time_s / download.last_byte_s
 
 
 def kpi_schema() -> pa.Schema:

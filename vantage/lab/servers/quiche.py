@@ -45,6 +45,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
         "congestion_control": setup.congestion_control,
         "initial_window_packets": str(_INITIAL_WINDOW_PACKETS),
         "hystart": "on",
+        "body_pace": _body_pace(setup),
     }
     write_json(settings, values)
     argv = [find_program("h3serve") or "h3serve", "--hosts", str(hosts), "--settings", str(settings)]
@@ -55,6 +56,12 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
         argv += ["--listen", address]
     node = setup.server.name
     return [ProgramPlan(name=name, node=node, argv=tuple(argv), udp=(443,), kind=QUICHE.name, settings_file=settings)]
+
+
+def _body_pace(setup: ServerSetup) -> str:
+    """The value of h3serve's setting `body_pace`: bytes of a piece, and microseconds between two."""
+    body = setup.server.body
+    return "off" if body is None else f"{body.chunk_bytes}/{max(round(body.every_s * 1e6), 1)}"
 
 
 def hosts_document(setup: ServerSetup) -> dict[str, Any]:

@@ -12,6 +12,7 @@ pub use response::{Hello, Response};
 use crate::ip::Datagram;
 use crate::plain::Plain;
 use crate::quic;
+use crate::rounds::Rounds;
 use crate::seq::raise;
 use crate::series::Series;
 use crate::side::Side;
@@ -72,6 +73,8 @@ pub struct Connection {
     /// The server's answer with the most bytes before the one that goes on.
     best_response: Response,
     response: Response,
+    best_rounds: Option<Box<Rounds>>,
+    rounds: Option<Box<Rounds>>,
     last_client_data_ns: Option<i64>,
     /// What the client sent first.
     pub hello: Hello,
@@ -81,6 +84,8 @@ pub struct Connection {
     pub is_replaced: bool,
 }
 
+/// Congestion Experienced, as the ECN field of the IP header (RFC 3168, section 5).
+const CE: u8 = 3;
 /// A connection that closed this long ago has no more packets: its last ACK and retransmitted FINs arrive sooner.
 const CLOSED_NS: i64 = 2_000_000_000;
 
@@ -103,6 +108,8 @@ impl Connection {
             quic: None,
             best_response: Response::default(),
             response: Response::default(),
+            best_rounds: None,
+            rounds: None,
             last_client_data_ns: None,
             hello: Hello::default(),
             series: with_series.then(Box::default),
@@ -168,7 +175,8 @@ impl Connection {
             .wireshark
             .predicted_data::<DIRECTION>(segment, now_ns)?;
         self.time(now_ns);
-        self.note_response(DIRECTION, segment.len(), now_ns);
+        self.note_response(DIRECTION, segment.len(), segment.len(), now_ns);
+        self.note_congestion(DIRECTION, segment.ecn() == CE);
         let side = &mut self.sides[DIRECTION];
         side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
         raise(&mut side.largest_window, segment.window());
@@ -253,11 +261,10 @@ impl Connection {
             side.last_retransmission_ns = now_ns;
         }
         if segment.len > 0 {
-            self.note_response(
-                direction,
-                segment.len - truth.again.min(segment.len),
-                now_ns,
-            );
+            let new_bytes = segment.len - truth.again.min(segment.len);
+            self.note_response(direction, segment.len, new_bytes, now_ns);
+            let is_again = truth.class == TrueClass::Retransmission;
+            self.note_congestion(direction, is_again || datagram.ecn & 3 == CE);
         }
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
             self.note_ack_rtt(direction, rtt_ns, now_ns);
@@ -302,6 +309,9 @@ impl Connection {
             .quic
             .as_mut()
             .and_then(|state| state.datagram(role, payload, len, now_ns));
+        if role == 1 {
+            self.note_quic_round(len, datagram.ecn & 3 == CE, now_ns);
+        }
         if let Some(series) = &mut self.series {
             note_series(series, direction, datagram.ip_bytes, now_ns, sample);
         }

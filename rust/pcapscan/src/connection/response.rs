@@ -1,6 +1,8 @@
 //! The server's answers to requests.
 
 use super::Connection;
+use crate::quic;
+use crate::rounds::Rounds;
 
 /// A stretch of server data that answers a request: it begins after client data and a silence of the server.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,9 +52,27 @@ impl Connection {
         }
     }
 
+    /// How that answer went on over time; none before its first packet.
+    #[must_use]
+    pub fn answer_rounds(&self) -> Option<&Rounds> {
+        let is_present = self.quic.is_some() || self.response.bytes >= self.best_response.bytes;
+        let rounds = if is_present {
+            &self.rounds
+        } else {
+            &self.best_rounds
+        };
+        rounds.as_deref()
+    }
+
     /// Finds the server's answers.
     #[inline]
-    pub(super) fn note_response(&mut self, direction: usize, new_bytes: u32, now_ns: i64) {
+    pub(super) fn note_response(
+        &mut self,
+        direction: usize,
+        len: u32,
+        new_bytes: u32,
+        now_ns: i64,
+    ) {
         if direction == self.client {
             if self.response.first_ns == 0 {
                 self.hello.add(new_bytes);
@@ -67,6 +87,39 @@ impl Connection {
             self.response.last_ns = now_ns;
         }
         self.response.bytes += u64::from(new_bytes);
+        if let Some(rounds) = &mut self.rounds {
+            rounds.packet(len, new_bytes, now_ns);
+        }
+    }
+
+    /// The data packet that was noted last was retransmitted, or marked.
+    #[inline]
+    pub(super) fn note_congestion(&mut self, direction: usize, is_congestion: bool) {
+        if is_congestion
+            && direction != self.client
+            && let Some(rounds) = &mut self.rounds
+        {
+            rounds.lost();
+        }
+    }
+
+    /// Notes a datagram of the server, which may be part of the answer of QUIC.
+    pub(super) fn note_quic_round(&mut self, len: u32, is_marked: bool, now_ns: i64) {
+        let Some(state) = &self.quic else {
+            return;
+        };
+        if state.answer.bytes == 0 || len < quic::DATA_BYTES {
+            return;
+        }
+        let between = |from: Option<i64>, to: Option<i64>| to?.checked_sub(from?);
+        let rtt_ns = between(state.initial_ns[0], state.initial_ns[1]).unwrap_or(0);
+        let rounds = self
+            .rounds
+            .get_or_insert_with(|| Box::new(Rounds::new(now_ns, rtt_ns)));
+        rounds.packet(len, len, now_ns);
+        if is_marked {
+            rounds.lost();
+        }
     }
 
     #[cold]
@@ -76,7 +129,11 @@ impl Connection {
             let silent_ns = now_ns.saturating_sub(self.response.last_ns);
             let rtt_ns = self.wireshark.initial_rtt_ns();
             if self.response.bytes == 0 || silent_ns >= rtt_ns - rtt_ns / 8 {
+                if self.response.bytes >= self.best_response.bytes {
+                    self.best_rounds = self.rounds.take();
+                }
                 self.best_response = self.answer();
+                self.rounds = Some(Box::new(Rounds::new(now_ns, rtt_ns)));
                 self.response = Response {
                     first_ns: now_ns,
                     last_ns: now_ns,
@@ -89,6 +146,8 @@ impl Connection {
         if self.response.first_ns == 0 {
             self.response.first_ns = now_ns;
             self.response.first_bytes = u64::from(new_bytes);
+            let rtt_ns = self.wireshark.initial_rtt_ns();
+            self.rounds = Some(Box::new(Rounds::new(now_ns, rtt_ns)));
         }
     }
 }

@@ -88,11 +88,21 @@ impl Connection {
         bounds.lower_sum += u64::from(lower);
         bounds.upper_sum += u64::from(upper);
         let window = u64::from(echo.window) << other.window_shift;
-        let mss = u64::from(this.largest_payload);
-        bounds.window_limited += u64::from(u64::from(upper) + 2 * mss > window);
+        // Packets that the host merged are larger than any segment.
+        let mss = other.options.mss.unwrap_or(u16::MAX);
+        let mss = u64::from(this.largest_payload).min(mss.into());
+        let is_window_limited = u64::from(upper) + 2 * mss > window;
+        bounds.window_limited += u64::from(is_window_limited);
+        let mut rounds = self.rounds.as_mut().filter(|_| DIRECTION != self.client);
+        if let Some(rounds) = &mut rounds {
+            rounds.flight(is_window_limited);
+        }
         // With nothing in flight before it, this packet waited for the application or a timer, not for the ACK.
         let rtt_ns = echo.rtt_ns.filter(|_| after(segment.seq, echo.acks.1))?;
         other.rtt_timestamps.add(rtt_ns);
+        if let Some(rounds) = rounds {
+            rounds.rtt(rtt_ns);
+        }
         Some(rtt_ns)
     }
 }

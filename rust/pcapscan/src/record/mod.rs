@@ -6,6 +6,7 @@ mod value;
 pub use value::{Fields, Value};
 
 use crate::connection::{Connection, RoleSource};
+use crate::rounds::Round;
 use crate::rtt::Summary;
 use crate::side::Side;
 use crate::tcp::flag;
@@ -39,11 +40,37 @@ pub fn visit(connection: &Connection, cut: bool, out: &mut impl Fields) {
     out.field("response_last_ns", seen.then_some(response.last_ns).into());
     out.field("response_bytes", response.bytes.into());
     out.field("response_first_bytes", response.first_bytes.into());
+    rounds(connection, out);
     for (name, side) in [("client", client), ("server", server)] {
         out.enter(name);
         sides::all(side, out);
         out.leave();
     }
+}
+
+/// The answer by round trips: its last round ends with the answer, not with the round.
+fn rounds(connection: &Connection, out: &mut impl Fields) {
+    let answer = connection.answer_rounds();
+    out.field("round_ns", answer.map(|answer| answer.round_ns).into());
+    let dispersion = answer.and_then(|answer| answer.dispersion.quantile_ns(0.25));
+    out.field("dispersion_ps_per_byte", dispersion.into());
+    let mut put = |name: &'static str, of: fn(&Round) -> u64| {
+        let rounds = answer.map_or(&[][..], |answer| &answer.rounds);
+        let values: Vec<_> = rounds
+            .iter()
+            .map(|round| i64::try_from(of(round)).unwrap_or(i64::MAX))
+            .collect();
+        out.field(name, values.into());
+    };
+    put("round_bytes", |round| round.bytes);
+    put("round_packets", |round| round.packets.into());
+    put("round_window_limited", |round| round.window_limited.into());
+    put("round_losses", |round| round.losses.into());
+    put("round_silent_ns", |round| round.silent_ns);
+    // 0 where there is no sample: a round trip takes longer.
+    put("round_rtt_ns", |round| {
+        round.rtt_sum_ns / u64::from(round.rtt_count).max(1)
+    });
 }
 
 fn identity(connection: &Connection, cut: bool, out: &mut impl Fields) {

@@ -13,6 +13,8 @@ pub enum Value {
     Float(f64),
     /// A name or an address.
     Text(String),
+    /// Counts, sizes or times in ns, in order of time.
+    Ints(Vec<i64>),
 }
 
 impl From<bool> for Value {
@@ -38,6 +40,11 @@ impl From<u32> for Value {
 impl From<f64> for Value {
     fn from(value: f64) -> Self {
         Self::Float(value)
+    }
+}
+impl From<Vec<i64>> for Value {
+    fn from(value: Vec<i64>) -> Self {
+        Self::Ints(value)
     }
 }
 impl From<&str> for Value {

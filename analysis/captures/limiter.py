@@ -1,0 +1,241 @@
+"""What limited a download: one taxonomy for TCP and QUIC, first match. Pure.
+
+Each round of the server's answer (`Connection.round_bytes` and those beside it) gets one cause; the causes' shares of
+the time make the verdict, after what the client says about itself. Rules and thresholds: docs/design/analysis.md.
+After T-RAT (Zhang et al., SIGCOMM 2002) and root cause analysis (Siekkinen et al., Computer Networks 52, 2008), which
+both read flights from gaps; here TSecr tells what was in flight, and rounds begin with the answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.captures.connection import Connection
+from upshift.domain import Limiter
+
+CPU_LIMIT = 0.7
+"""Share of a core above which a client counts as CPU-bound."""
+
+RUN_DELAY_LIMIT = 0.25
+"""Share of the transfer that a client may wait for a CPU. Measured in the lab (4 MB at 40 Mbit/s and 20 ms, two CPUs)
+with 0 to 4 busy loops beside it: on a quiet host 2 to 8 %; up to a quarter, downloads took at most 3.4 % longer, as the
+kernel goes on receiving meanwhile; beyond, up to three times as long (aioquic at 90 %, with 7 % of a core)."""
+
+RUN_DELAY_LEAST_S = 0.005
+"""Shorter waits never count: client and capture may differ by as much (`upshift.compose.inspect.proof`)."""
+
+WINDOW_SHARE = 0.4
+"""Share of a round's packets near the client's window above which the window limits the round."""
+INFLATION = 1.25
+"""A round trip this many times the smallest one, and by `INFLATION_LEAST_NS` longer, waited in a queue."""
+INFLATION_LEAST_NS = 1_500_000
+BUSY = 0.85
+"""Share of a round in which the bottleneck sends: above it, it is the bottleneck that limits."""
+QUEUE_BUSY = 0.6
+"""Below it, a longer round trip is not that of a queue."""
+CREDIT_SHARE = 0.45
+"""Share of a QUIC client's window that arrives per round trip where the window limits: clients renew credit when half
+of it is used."""
+GROWTH = 1.25
+"""Slow start goes on while a round's rate exceeds all before it by this factor."""
+SHARES: Mapping[Limiter, float] = {
+    Limiter.RECEIVE_WINDOW: 0.4,
+    Limiter.CONGESTION: 0.2,
+    Limiter.SENDER: 0.4,
+    Limiter.PATH_RATE: 0.4,
+    Limiter.SLOW_START: 0.5,
+}
+"""The first whose share of the time is at least this is the limiter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What limited a download."""
+
+    limiter: Limiter
+    evidence: str
+    """The figures that decided, as a sentence fragment."""
+    shares: Mapping[Limiter, float]
+    """Cause -> share of the answer's time; together 1, empty without an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """One round, with what the rules look at."""
+
+    duration_ns: int
+    bytes: int
+    near_window: float
+    """Share of its packets."""
+    inflation: float | None
+    """Its mean round-trip time over the smallest; None without a sample."""
+    queued: bool
+    busy: float | None
+    """Share of the time in which the bottleneck sends; None if its rate is unknown."""
+    silent: bool
+    losses: int
+
+    @property
+    def rate(self) -> float:
+        """Bytes per ns."""
+        return self.bytes / max(self.duration_ns, 1)
+
+
+def judge(connection: Connection) -> Verdict:
+    """What limited the server's largest answer on this connection."""
+    rounds = _rounds(connection)
+    shares = _shares(connection, rounds)
+    if (of_client := _client_cpu(connection)) is not None:
+        share, evidence = of_client
+        shares = {Limiter.CLIENT_CPU: share} | {name: each * (1 - share) for name, each in shares.items()}
+        return Verdict(limiter=Limiter.CLIENT_CPU, evidence=evidence, shares=shares)
+    if connection.socket_drops and shares:
+        lossy = shares.pop(Limiter.CONGESTION, 0.0)
+        shares = {Limiter.CLIENT_SOCKET: lossy} | shares
+        evidence = f"{connection.socket_drops} packets dropped at the client's socket"
+        return Verdict(limiter=Limiter.CLIENT_SOCKET, evidence=evidence, shares=shares)
+    limiter = next((name for name, least in SHARES.items() if shares.get(name, 0.0) >= least), Limiter.UNKNOWN)
+    return Verdict(limiter=limiter, evidence=_evidence(connection, rounds, shares), shares=shares)
+
+
+def _client_cpu(connection: Connection) -> tuple[float, str] | None:
+    """The share of the time that the client's CPU accounts for, and evidence; None if it was not the limit."""
+    used, waited = connection.client_cpu_share, connection.client_run_delay_share
+    if used is not None and used > CPU_LIMIT:
+        return min(used, 1.0), f"the client used {used:.0%} of a core"
+    waited_s = 0.0 if waited is None else waited * connection.duration_s
+    if waited is not None and waited > RUN_DELAY_LIMIT and waited_s > RUN_DELAY_LEAST_S:
+        return min(waited, 1.0), f"the client waited for a CPU for {waited:.0%} of the time"
+    return None
+
+
+def _base_rtt_ns(connection: Connection) -> int | None:
+    """The smallest round-trip time: of the handshake or, of TCP, by timestamps."""
+    start_ns, end_ns = connection.syn_ns, connection.syn_ack_ns
+    if connection.protocol == "quic":
+        start_ns, end_ns = connection.quic_client_initial_ns, connection.quic_server_initial_ns
+    found = [] if start_ns is None or end_ns is None else [end_ns - start_ns]
+    if connection.client.rtt_ts_min_ns is not None and connection.client.rtt_ts_count:
+        found.append(connection.client.rtt_ts_min_ns)
+    return min(found, default=None)
+
+
+def _rounds(connection: Connection) -> list[_Round]:
+    first_ns, last_ns, round_ns = connection.response_first_ns, connection.response_last_ns, connection.round_ns
+    if first_ns is None or last_ns is None or round_ns is None:
+        return []
+    base_ns = _base_rtt_ns(connection)
+    count = len(connection.round_bytes)
+    rounds = []
+    for number in range(count):
+        duration_ns = min(round_ns, max(last_ns - first_ns - number * round_ns, 0))
+        packets = connection.round_packets[number]
+        rtt_ns = connection.round_rtt_ns[number] or None
+        size = connection.round_bytes[number]
+        busy = None
+        if connection.dispersion_ps_per_byte and duration_ns:
+            busy = size * connection.dispersion_ps_per_byte / (duration_ns * 1000)
+        rounds.append(
+            _Round(
+                duration_ns=duration_ns,
+                bytes=size,
+                near_window=connection.round_window_limited[number] / packets if packets else 0.0,
+                inflation=rtt_ns / base_ns if rtt_ns and base_ns else None,
+                queued=bool(
+                    rtt_ns and base_ns and rtt_ns > INFLATION * base_ns and rtt_ns > base_ns + INFLATION_LEAST_NS
+                ),
+                busy=busy,
+                silent=packets == 0 or connection.round_silent_ns[number] > duration_ns / 2,
+                losses=connection.round_losses[number],
+            )
+        )
+    return rounds
+
+
+def _slow_start(rounds: Sequence[_Round]) -> int:
+    """Number of rounds in slow start: up to the last one whose rate grew, before any loss."""
+    highest, ends = 0.0, 0
+    # The last round is cut where the answer ends: its rate says little unless it lasted.
+    whole = max((round_.duration_ns for round_ in rounds), default=0)
+    for number, round_ in enumerate(rounds):
+        if round_.losses or (number > ends + 1):
+            break
+        if round_.rate > GROWTH * highest and round_.duration_ns > whole / 2:
+            highest, ends = round_.rate, number + 1
+    if rounds and ends == len(rounds) - 1 and rounds[-1].duration_ns < whole and not rounds[-1].losses:
+        ends = len(rounds)
+    return ends
+
+
+def _shares(connection: Connection, rounds: Sequence[_Round]) -> dict[Limiter, float]:
+    """Cause -> share of the time, in the order of `Limiter`."""
+    total_ns = sum(round_.duration_ns for round_ in rounds)
+    if not total_ns:
+        return {}
+    found: dict[Limiter, int] = {}
+    for round_, cause in zip(rounds, _causes(connection, rounds), strict=True):
+        found[cause] = found.get(cause, 0) + round_.duration_ns
+    return {name: found[name] / total_ns for name in Limiter if name in found}
+
+
+def _causes(connection: Connection, rounds: Sequence[_Round]) -> Iterator[Limiter]:
+    is_quic = connection.protocol == "quic"
+    slow_start = _slow_start(rounds)
+    after_loss = [total > 0 for total in itertools.accumulate(round_.losses for round_ in rounds)]
+    if is_quic and connection.quic_loss_episodes:
+        after_loss = [number >= slow_start for number in range(len(rounds))]
+    credit = _credit_per_ns(connection)
+    for number, round_ in enumerate(rounds):
+        is_busy = round_.busy is not None and round_.busy >= BUSY
+        # A packet that waited for its application looks like one that waited in a queue; the bottleneck tells.
+        has_queue = is_busy if is_quic else round_.queued and (round_.busy is None or round_.busy >= QUEUE_BUSY)
+        near_credit = credit is not None and round_.rate >= CREDIT_SHARE * credit
+        if not has_queue and (near_credit or round_.near_window >= WINDOW_SHARE):
+            yield Limiter.RECEIVE_WINDOW
+        elif after_loss[number]:
+            yield Limiter.CONGESTION
+        elif round_.silent:
+            yield Limiter.SENDER
+        elif has_queue or (round_.inflation is None and is_busy):
+            yield Limiter.PATH_RATE
+        elif number < slow_start:
+            yield Limiter.SLOW_START
+        elif round_.inflation is None and round_.busy is None:
+            yield Limiter.UNKNOWN
+        else:
+            yield Limiter.SENDER
+
+
+def _credit_per_ns(connection: Connection) -> float | None:
+    """A QUIC client's window per round trip [B/ns], if the server said that it was blocked by it."""
+    rtt_ns = _base_rtt_ns(connection)
+    if connection.quic_window is None or not rtt_ns or connection.quic_data_blocked == 0:
+        return None
+    return connection.quic_window / rtt_ns
+
+
+def _evidence(connection: Connection, rounds: Sequence[_Round], shares: Mapping[Limiter, float]) -> str:
+    """The figures behind the shares, for a person."""
+    if not shares:
+        return "no answer in the capture"
+    found = [f"{_mean(rounds, lambda round_: round_.near_window):.0%} of packets near the window"]
+    if connection.protocol == "quic":
+        found = [f"{connection.quic_data_blocked} blocked frames"] if connection.quic_data_blocked is not None else []
+    inflation = [round_ for round_ in rounds if round_.inflation is not None]
+    if inflation:
+        found.append(f"RTT {_mean(inflation, lambda round_: round_.inflation or 0.0):.2f} times the smallest")
+    losses = sum(round_.losses for round_ in rounds) + (connection.quic_loss_episodes or 0)
+    found.append(f"{losses} losses or marks")
+    if any(round_.busy is not None for round_ in rounds):
+        found.append(f"bottleneck busy {min(_mean(rounds, lambda round_: round_.busy or 0.0), 1):.0%}")
+    found.append(f"{sum(round_.silent for round_ in rounds)} of {len(rounds)} rounds silent")
+    found.append(f"{_slow_start(rounds)} in slow start")
+    return ", ".join(found)
+
+
+def _mean(rounds: Sequence[_Round], value: Callable[[_Round], float]) -> float:
+    """Over the time of the rounds."""
+    total = sum(round_.duration_ns for round_ in rounds)
+    return sum(value(round_) * round_.duration_ns for round_ in rounds) / total if total else 0.0
