@@ -13,9 +13,10 @@ from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow, limiters
+from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Quirk
+from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.measures.speedup import DEFAULT_SEED, Metric, SpeedupRow
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, published, render, report
 from upshift import terminal
@@ -29,7 +30,7 @@ TABLES = ("table1", "configurations", "table2", "dose", "limiters")
 """Stems of the files in `tables/`."""
 
 
-_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why", "dose")
+_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict")
 """Headings of the text columns."""
 
 
@@ -42,7 +43,6 @@ class Tables:
     by: Grouping | None
     selection: Selection
     """Which downloads are in Table 2."""
-    seed: int
     table1: tuple[Table1Row, ...]
     configurations: tuple[ConfigurationRow, ...]
     table2: tuple[SpeedupRow, ...]
@@ -121,7 +121,6 @@ class Tables:
             "schema": 1,
             "metric": self.metric.value,
             "by": by,
-            "seed": self.seed,
             "treatment": {
                 "proven": sum(row.proven for row in self.configurations),
                 "unproven": sum(row.unproven for row in self.configurations),
@@ -203,16 +202,18 @@ class Tables:
         for group, rows in self.groups():
             suffix = f", {self.by.value} {group}" if self.by else ""
             title = f"Table 2: share of measurement runs by speed-up [%]{suffix}"
-            forms = [render.table2_cells(rows, detail=detail) for detail in (2, 1, 0)]
+            forms = [render.table2_cells(rows, detail=detail) for detail in render.TABLE2_DETAILS]
             notes = render.table2_notes(rows)
             if terminal.print_table(to, forms, title=title, words=_WORDS):
-                notes.append("More (intervals, bins) in table2.csv, or in a wider terminal.")
+                notes.append("More (intervals, bins, tests) in table2.csv, or in a wider terminal.")
             for note in notes:
                 terminal.print_line(to, note, indent=2)
             if notes:
                 to.print()
         words = render.METRIC_WORDS[self.metric]
-        terminal.print_line(to, f"Speed-up: {words}. [ ]: 95 % interval, bootstrap over domains.", indent=2)
+        terminal.print_line(to, f"Speed-up: {words}. [ ]: 95 % interval.", indent=2)
+        for sentence in findings.method_sentences(self.table2):
+            terminal.print_line(to, sentence, indent=2)
         noise = [c.name for c in self.data.design.comparisons if c.role is Role.NOISE_FLOOR]
         if noise:
             terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
@@ -229,7 +230,6 @@ def make_tables(
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
     selection: Selection = DEFAULT,
-    seed: int = DEFAULT_SEED,
     quirks: Sequence[Quirk] = (),
 ) -> Tables:
     """Computes the tables; see `tables.table2` for the arguments.
@@ -247,12 +247,11 @@ def make_tables(
         metric=metric,
         by=by,
         selection=selection,
-        seed=seed,
         table1=tuple(tables.table1(quirk.apply(data, of_table1))),
         configurations=tuple(tables.configurations(data)),
-        table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, seed=seed)),
+        table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection)),
         limiters=tuple(limiters(data)),
-        dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, seed=seed)),
+        dose=tuple(dose.dose_rows(read, metric=metric, selection=selection)),
         quirks=tuple(quirks),
         congestion=tuple(congestion(read)) if quirks else (),
     )

@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 class MetricName(StrEnum):
-    """See analysis.measures.speedup.Metric."""
+    """See analysis.measures.pairs.Metric."""
 
     TIME = "time"
     THROUGHPUT = "throughput"
@@ -61,7 +61,6 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", help="Folder for the results; default: DIR itself, for several DIR/combined of the first."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap over domains.")]
 Metrics = Annotated[
     MetricName,
     typer.Option(
@@ -139,23 +138,24 @@ def tables(
     beside: Annotated[
         PaperName | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
     ] = None,
-    seed: Seed = 1,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Tables 1 and 2: successful downloads, and shares of measurement runs by speed-up [per cent; in CSV 0 to 1].
 
     A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
-    high). Intervals are 95 %, from a bootstrap over domains; below 10 domains there are none, and below 10 pairs there
-    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`).
+    high). Intervals are 95 %, with domains as their unit; below 10 domains there are none, and below 10 pairs there
+    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`). p is
+    of Wilcoxon's signed-rank test, q the false discovery rate over all effects; the verdict is faster, slower,
+    equivalent or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
     Written to DIR/tables/: table1, configurations, table2, dose and limiters as .csv and .md; what is made with
     quirks or beside a paper to DIR/tables/published/.
     """
     from analysis import api
     from analysis.measures import dataset
+    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
-    from analysis.measures.speedup import Metric
     from analysis.measures.tables import Grouping
     from analysis.report import published
     from analysis.report.beside import Paper
@@ -173,11 +173,11 @@ def tables(
     if quirks or special:
         target /= "published"
     if quirk_effects:
-        moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection, seed=seed)
+        moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection)
         _output(moved, target, layout, as_json)
         return
     grouping = Grouping(by.value) if by else None
-    made = api.make_tables(data, metric=chosen_metric, by=grouping, selection=selection, seed=seed, quirks=quirks)
+    made = api.make_tables(data, metric=chosen_metric, by=grouping, selection=selection, quirks=quirks)
     if beside is not None:
         _output(lay_beside(Paper(beside.value), data, made.table2), target, layout, as_json)
         return
@@ -283,19 +283,18 @@ def report(
     targets: Annotated[
         int, typer.Option("--targets", min=0, help="Targets shown in detail, those with failures first.")
     ] = 200,
-    seed: Seed = 1,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Everything in one HTML file that needs no network: DIR/report/index.html. Its path is printed."""
     from analysis.measures import dataset
+    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
-    from analysis.measures.speedup import Metric
     from analysis.report import report as reporting
 
     data = dataset.load(folders)
     path = dataset.output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets, seed=seed)
+    options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets)
     reporting.write(data, path, options)
     typer.echo(json.dumps({"schema": 1, "report": str(path), "notes": list(data.notes)}) if as_json else path)

@@ -524,6 +524,8 @@ class Download:
     """Why `treatment_ok` is not true, as a sentence."""
     prefix: str | None = None
     """The announced prefix of the target's address at the time of mapping."""
+    asn: int | None = None
+    """Its origin AS, likewise."""
     cache_state: str | None = None
     """One of `CacheState`; None without a response."""
     edge: str | None = None

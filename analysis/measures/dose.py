@@ -13,8 +13,9 @@ from typing import Any
 
 from analysis.measures import speedup, tables
 from analysis.measures.dataset import Dataset, Record
+from analysis.measures.pairs import Metric, Sample
+from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
-from analysis.measures.speedup import Metric, Sample, SpeedupRow
 from upshift.domain import Comparison, Dose, Role
 
 
@@ -43,7 +44,6 @@ def dose_rows(
     *,
     metric: Metric = Metric.TIME,
     selection: Selection = DEFAULT,
-    seed: int = speedup.DEFAULT_SEED,
 ) -> list[DoseRow]:
     """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
     samples = tables.samples(dataset.records, metric=metric, selection=selection)
@@ -56,7 +56,7 @@ def dose_rows(
             continue
         sides = (comparison.config, comparison.vs)
         states = {run: did_act(doses, [records.get((run, name)) for name in sides]) for run in runs}
-        parts = [_part(samples, states, state, comparison, seed) for state in (True, False, None)]
+        parts = [_part(samples, states, state, comparison) for state in (True, False, None)]
         words = " or ".join(dose.words for dose in doses)
         found.append(DoseRow(comparison=comparison, words=words, acted=parts[0], idle=parts[1], unknown=parts[2]))
     return found
@@ -80,6 +80,5 @@ def _part(
     states: Mapping[Any, bool | None],
     state: bool | None,
     comparison: Comparison,
-    seed: int,
 ) -> SpeedupRow:
-    return speedup.speedup_row([s for s in samples if states[s.run] is state], comparison, seed=seed)
+    return speedup.speedup_row([s for s in samples if states[s.run] is state], comparison)

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from analysis.measures import speedup
 from analysis.measures.dataset import Dataset, Record
+from analysis.measures.pairs import Metric, Sample
 from analysis.measures.processor import cpu_bound, starved
+from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
-from analysis.measures.speedup import Metric, Sample, SpeedupRow
 from upshift.domain import Download, Failure, Outcome, Provider, Transport, VoidReason
 from upshift.errors import UsageError
 
@@ -169,7 +171,6 @@ def table2(
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
     selection: Selection = DEFAULT,
-    seed: int = speedup.DEFAULT_SEED,
 ) -> list[SpeedupRow]:
     """Rows of Table 2: all comparisons that the campaigns declare.
 
@@ -184,12 +185,12 @@ def table2(
         )
     found = samples(dataset.records, metric=metric, by=by, selection=selection)
     if by is None:
-        return speedup.table2(found, dataset.design.comparisons, seed=seed)
+        return speedup.table2(found, dataset.design.comparisons)
     names = {sample.group for sample in found}
     groups = sorted(names, key=int if by is Grouping.ITERATION else str)
     if by is Grouping.PROVIDER:
         groups = sorted(names, key=provider_rank)
-    return speedup.table2(found, dataset.design.comparisons, seed=seed, groups=groups)
+    return speedup.table2(found, dataset.design.comparisons, groups=groups)
 
 
 def samples(
@@ -201,24 +202,19 @@ def samples(
     without_hits = runs_without_hits(records) if selection.only_hits else {}
     for record in records:
         d = record.download
-        bounds = cost(record)
-        excluded = bounds if isinstance(bounds, str) else None
-        if d.outcome == Outcome.FAILED:
+        failed = d.outcome == Outcome.FAILED
+        bounds = (math.inf, math.inf) if failed else cost(record)
+        # What has nothing to do with the configuration keeps a download out also by intention to treat.
+        chance = _apart_from_treatment(record, bounds, without_hits, selection)
+        excluded = chance
+        if failed:
             excluded = "failed"
-        elif d.void_reason is not None:
-            excluded = "void measurement run"
-        elif d.host_disturbance is not None:
-            excluded = f"disturbed by the host ({d.host_disturbance})"
-        elif d.treatment_ok is False:
-            excluded = "treatment not accepted"
-        elif not record.accepted(unproven=selection.unproven):
-            excluded = "treatment unproven"
-        elif record.run in without_hits:
-            excluded = without_hits[record.run]
-        elif selection.unlimited_only and record.near_ceiling:
-            excluded = "near the client's ceiling"
+        elif d.void_reason is None and d.host_disturbance is None:
+            if d.treatment_ok is False:
+                excluded = "treatment not accepted"
+            elif not record.accepted(unproven=selection.unproven):
+                excluded = "treatment unproven"
         low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
-        group = "" if by is None else str(getattr(d, by.value))
         found.append(
             Sample(
                 run=record.run,
@@ -227,10 +223,28 @@ def samples(
                 low=low,
                 high=high,
                 excluded=excluded,
-                group=group,
+                planned=chance is None,
+                group="" if by is None else str(getattr(d, by.value)),
+                larger={"AS": None if d.asn is None else str(d.asn), "vantage": d.vantage},
             )
         )
     return found
+
+
+def _apart_from_treatment(
+    record: Record, bounds: tuple[float, float] | str, without_hits: Mapping[Any, str], selection: Selection
+) -> str | None:
+    """Why a download is in no pair at all, neither as treated nor as planned; None if it may be."""
+    d = record.download
+    if d.void_reason is not None:
+        return "void measurement run"
+    if d.host_disturbance is not None:
+        return f"disturbed by the host ({d.host_disturbance})"
+    if record.run in without_hits:
+        return without_hits[record.run]
+    if selection.unlimited_only and record.near_ceiling:
+        return "near the client's ceiling"
+    return bounds if isinstance(bounds, str) else None
 
 
 def _time(record: Record) -> tuple[float, float] | str:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from analysis.measures import dataset, quirk, quirks, tables
 from analysis.measures.dataset import Dataset
-from analysis.measures.speedup import BIN_NAMES, SpeedupRow
+from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.tables import Table1Row, provider_rank, transport_rank
 from analysis.report import render
 from upshift import terminal

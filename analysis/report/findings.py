@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dose import DoseRow
+from analysis.measures.judgement import noise_floors
+from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
 from analysis.measures.selection import ClientLimits, Identity
-from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
+from analysis.measures.statistics.verdict import SIGNIFICANCE, Verdict
 from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
 from analysis.report import render
-from upshift.domain import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,30 +21,45 @@ class Finding:
     """One comparison in words."""
 
     name: str
-    verdict: str
-    """`faster`, `slower`, `no difference shown`, `within the noise floor`, or `too few domains`."""
+    verdict: Verdict
     sentence: str
 
 
-def noise_rows(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
-    """The A/A rows that have pairs: two identical configurations, so differences between them are noise."""
-    return [row for row in rows if row.comparison.role is Role.NOISE_FLOOR and row.n]
-
-
 def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[Finding]:
-    """One finding per row that shows an effect and has pairs; `doses` are the same rows, split."""
-    noise = noise_rows(rows)
+    """One finding per row that has a verdict and pairs; `doses` are the same rows, split."""
     found = []
     for row in rows:
-        if row.n == 0 or row.comparison.role is not Role.EFFECT:
+        if row.n == 0 or row.verdict is None:
             continue
         sentence = (
             f"{row.comparison.config} was faster than {row.comparison.vs} in {render.share_of_runs(row.faster)} "
-            f"({_domains(row)}); median speed-up {render.median_interval(row.median)}."
+            f"({_domains(row)}); median speed-up {render.median_interval(row.median)}, {_test_words(row)}."
         )
+        sentence += _why_not_called(row)
         sentence += "".join(_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison)
-        found.append(Finding(name=row.comparison.name, verdict=verdict(row, noise), sentence=sentence))
+        found.append(Finding(name=row.comparison.name, verdict=row.verdict, sentence=sentence))
     return found
+
+
+def _test_words(row: SpeedupRow) -> str:
+    return f"Wilcoxon's test p {_relation(row.p_wilcoxon)}, q {_relation(row.q_bh)}"
+
+
+def _relation(value: float | None) -> str:
+    """`= 0.034` or `< 0.001`."""
+    text = render.chance_text(value)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
+
+
+def _why_not_called(row: SpeedupRow) -> str:
+    """What keeps a significant difference from being called, if something does."""
+    significant = row.q_bh is not None and row.q_bh < SIGNIFICANCE
+    if row.verdict is not Verdict.UNDECIDED or not significant or row.margin is None:
+        return ""
+    if row.median.low is None:
+        return f" Not called, as fewer than {MINIMUM_DOMAINS} domains have no interval."
+    margin = f"{100 * (row.margin - 1):.1f} %" if math.isfinite(row.margin) else "the noise floor's, which is unbounded"
+    return f" Not called, as the interval reaches into the margin ({margin})."
 
 
 def _dose_sentence(row: DoseRow) -> str:
@@ -60,31 +77,9 @@ def _domains(row: SpeedupRow) -> str:
     return f"{row.domains} {'domain' if row.domains == 1 else 'domains'}"
 
 
-def verdict(row: SpeedupRow, noise: Sequence[SpeedupRow]) -> str:
-    """Whether the interval of the median distinguishes the speed-up from 1, and from that of equal configurations.
-
-    Only noise floors of the compared configurations count; if there are none, all noise floors do.
-    """
-    low, high = row.median.low, row.median.high
-    if low is None or high is None:
-        return "too few domains"
-    if low <= 1 <= high:
-        return "no difference shown"
-    own = [floor for floor in noise if _sides(floor) & _sides(row)]
-    for floor in own or noise:
-        least, most = floor.median.low, floor.median.high
-        if least is not None and most is not None and low <= most and high >= least:
-            return "within the noise floor"
-    return "faster" if low > 1 else "slower"
-
-
-def _sides(row: SpeedupRow) -> set[str]:
-    return {row.comparison.config, row.comparison.vs}
-
-
 def noise_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
     """How much equal configurations differ."""
-    noise = noise_rows(rows)
+    noise = noise_floors(rows)
     if not noise:
         return [
             "No comparison here has the role noise_floor (two equal configurations, A/A), so it is unknown how "
@@ -220,5 +215,31 @@ def identity_sentences(found: Identity, *, only_hits: bool) -> list[str]:
 def interval_note(rows: Sequence[SpeedupRow]) -> str | None:
     """The reason for missing intervals, if any are."""
     if any(0 < row.domains < MINIMUM_DOMAINS for row in rows):
-        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval; do not draw conclusions from them."
+        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval and no verdict but undecided."
     return None
+
+
+def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
+    """What intervals, q-values and verdicts mean, and of which population they speak."""
+    effects = [row for row in rows if row.verdict is not None]
+    said = [
+        "Intervals are 95 %, and domains are their unit: they speak of targets like these, of these providers and "
+        "from these vantage points, not of the Internet."
+    ]
+    if effects:
+        said.append(
+            "Tests: Wilcoxon's signed-rank test of the medians of domains; q: false discovery rate (Benjamini and "
+            f"Hochberg) over the {len(effects)} declared effects of the table. Faster or slower: q is below "
+            f"{SIGNIFICANCE:g}, and the interval of the median lies beyond the margin{_margins(effects)}: 2 %, or the "
+            "noise floor's median if that is farther from 1. Equivalent: two one-sided tests show the median within "
+            "2 % of 1. Else undecided."
+        )
+    return said
+
+
+def _margins(rows: Sequence[SpeedupRow]) -> str:
+    """` (2.0 to 3.1 %)`."""
+    known = sorted(
+        {f"{100 * (row.margin - 1):.1f}" for row in rows if row.margin and math.isfinite(row.margin)}, key=float
+    )
+    return f" ({' to '.join(dict.fromkeys((known[0], known[-1])))} %)" if known else ""

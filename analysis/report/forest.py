@@ -9,9 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.measures.speedup import SpeedupRow
+from analysis.measures.judgement import noise_floors
+from analysis.measures.rows import SpeedupRow
 from analysis.report import render
-from analysis.report.findings import Finding, noise_rows
+from analysis.report.findings import Finding
 from upshift.domain import Role
 
 _TICKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
@@ -71,7 +72,7 @@ def forest(rows: Sequence[SpeedupRow], found: Sequence[Finding]) -> Forest:
     """
     shown = [(index, row) for index, row in enumerate(rows) if row.n]
     medians = [row.median for _, row in shown]
-    noise = [end for row in noise_rows(rows) for end in (row.median.low, row.median.high) if end is not None]
+    noise = [end for row in noise_floors(rows) for end in (row.median.low, row.median.high) if end is not None]
     axis = _Axis.of([value for median in medians for value in (median.value, median.low, median.high)])
     told = {finding.name: finding for finding in found}
     return Forest(

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from analysis.measures import speedup, tables, truth
+from analysis.measures import pairs, tables, truth
 from analysis.measures.dataset import Record
+from analysis.measures.pairs import Metric, Sample
 from analysis.measures.selection import Selection
-from analysis.measures.speedup import Metric, Sample
 from analysis.report import figures
 from upshift.domain import Comparison, Download, Outcome, Transport
 
@@ -77,7 +77,7 @@ def _of_run(members: Mapping[str, tuple[Record, Sample]], comparisons: Sequence[
         (record, config), (reference, vs) = members[comparison.config], members[comparison.vs]
         if config.excluded or vs.excluded:
             continue
-        low, high = speedup.ratio(config, vs)
+        low, high = pairs.ratio(config, vs)
         ratios = zip(parts(reference.download), parts(record.download), strict=True)
         told = tuple(old / new if old and new else None for old, new in ratios)
         yield Point(comparison=comparison, record=record, low=low, high=high, parts=told, path=path)

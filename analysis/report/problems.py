@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from analysis.measures import tables
 from analysis.measures.dataset import Dataset, Record
-from analysis.measures.speedup import SpeedupRow
+from analysis.measures.rows import SpeedupRow
 from upshift.domain import Download, Outcome
 
 _MAX_LISTED = 500

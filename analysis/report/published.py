@@ -11,9 +11,10 @@ from typing import Any, TextIO
 from analysis.measures import dataset, quirk, quirks, tables
 from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects, Quirk
+from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
-from analysis.measures.speedup import BIN_NAMES, DEFAULT_SEED, Metric, SpeedupRow
 from analysis.report import render
 from upshift import terminal
 from upshift.errors import UsageError
@@ -88,8 +89,13 @@ EFFECTS_CSV = ("quirk", "table", "row", "column", "without", "with", "moved")
 
 def _flat(row: SpeedupRow | CongestionRow) -> dict[str, Any]:
     if isinstance(row, SpeedupRow):
-        return render.table2_rows([row])[0]
+        # What depends on the other rows of the table moves with them.
+        return {name: cell for name, cell in render.table2_rows([row])[0].items() if name not in _OF_THE_TABLE}
     return dataclasses.asdict(row)
+
+
+_OF_THE_TABLE = ("q_bh", "q_by", "margin", "verdict")
+"""Columns of table2.csv that depend on all rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +200,6 @@ def effects(
     metric: Metric,
     chosen: Sequence[Quirk] = (),
     selection: Selection = DEFAULT,
-    seed: int = DEFAULT_SEED,
 ) -> Effects:
     """The effects of quirks that move other tables than Table 1; see `tables.table2` for the other arguments.
 
@@ -208,10 +213,10 @@ def effects(
     parts: list[tuple[str, tuple[Quirk, ...]]] = [(one.name, (one,)) for one in members]
     if len(members) != 1:
         parts.append((TOGETHER, members))
-    plain = _rows(data, metric, selection, seed)
+    plain = _rows(data, metric, selection)
     found: list[Effect] = []
     for name, part in parts:
-        changed = _rows(quirk.apply(data, part), metric, selection, seed)
+        changed = _rows(quirk.apply(data, part), metric, selection)
         pairs = zip(plain, changed, strict=True)
         made = [Effect(quirk=name, without=old, changed=new) for old, new in pairs if old != new]
         found += [effect for effect in made if effect.cells()]
@@ -219,8 +224,8 @@ def effects(
     return Effects(metric=metric, quirks=names, effects=tuple(found), notes=data.notes)
 
 
-def _rows(data: Dataset, metric: Metric, selection: Selection, seed: int) -> list[SpeedupRow | CongestionRow]:
-    return [*tables.table2(data, metric=metric, selection=selection, seed=seed), *congestion(data)]
+def _rows(data: Dataset, metric: Metric, selection: Selection) -> list[SpeedupRow | CongestionRow]:
+    return [*tables.table2(data, metric=metric, selection=selection), *congestion(data)]
 
 
 def _arrow(old: str, new: str) -> str:

@@ -11,7 +11,16 @@ from typing import Any
 
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, MINIMUM_PAIRS, Median, Metric, Share, SpeedupRow
+from analysis.measures.pairs import Metric
+from analysis.measures.rows import (
+    BIN_NAMES,
+    LARGER_CLUSTERS,
+    MINIMUM_DOMAINS,
+    MINIMUM_PAIRS,
+    Median,
+    Share,
+    SpeedupRow,
+)
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
 from upshift.domain import Limiter
 from upshift.scrub import plain
@@ -53,6 +62,11 @@ TABLE2_CSV = (
     *("faster_low", "faster_high", "slower_low", "slower_high"),
     *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
     "excluded",
+    *("p_wilcoxon", "p_clusters", "p_sign", "q_bh", "q_by", "verdict", "margin", "median_low90", "median_high90"),
+    *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
+    *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
+    *("planned_median", "planned_low", "planned_high", "planned_p"),
+    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar"),
 )
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
 
@@ -88,7 +102,7 @@ def percent_interval(share: Share) -> str:
 def median_text(median: Median) -> str:
     """`1.42`; `>2.10` or `<0.61` if censored downloads leave only a bound."""
     if median.value is not None:
-        return f"{median.value:.2f}"
+        return "∞" if math.isinf(median.value) else f"{median.value:.2f}"
     if median.least is None or median.most is None:
         return "–"
     if math.isinf(median.most):
@@ -102,6 +116,13 @@ def median_interval(median: Median) -> str:
         return median_text(median)
     high = "∞" if math.isinf(median.high) else f"{median.high:.2f}"
     return f"{median_text(median)} [{median.low:.2f}–{high}]"
+
+
+def chance_text(value: float | None) -> str:
+    """A p- or q-value: `0.21`, `0.034`, `<0.001`; `–` if there is none."""
+    if value is None:
+        return "–"
+    return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
 def table1_wide(rows: Sequence[Table1Row]) -> Cells:
@@ -152,20 +173,56 @@ def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     return cells
 
 
-def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 2) -> Cells:
-    """Heading and rows. Detail 2: all; 1: no intervals of the shares; 0: no bins either."""
-    show = percent_interval if detail == 2 else percent
-    bins = BIN_NAMES if detail else ()
-    cells = [["comparison", "n", "faster %", "slower %", *bins, "median"]]
+def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 4) -> Cells:
+    """Heading and rows, all with q-value and verdict.
+
+    Args:
+        detail: 4 is everything; 3: no intervals of the shares and no p; 2: those, but no bins; 1: none of these; 0: no
+            shares either.
+    """
+    full, bins = detail in (4, 2), BIN_NAMES if detail >= 3 else ()
+    show = percent_interval if full else percent
     open_ended = any(row.undecided.count or row.tie.count for row in rows)
-    if open_ended:
-        cells[0][4:4] = ["equal %", "undecided %"]
+    heading = ["comparison", "n"]
+    if detail:
+        heading += ["faster %", "slower %", *(["equal %", "undecided %"] if open_ended else []), *bins]
+    cells = [[*heading, "median", *(["p"] if full else []), "q", "verdict"]]
     for row in rows:
-        line = [row.comparison.name, str(row.n), show(row.faster), show(row.slower)]
-        line += [percent(row.tie), percent(row.undecided)] if open_ended else []
-        line += [percent(share) for share in row.bins] if detail else []
-        cells.append([*line, median_interval(row.median)])
+        line = [row.comparison.name, str(row.n)]
+        if detail:
+            line += [show(row.faster), show(row.slower)]
+            line += [percent(row.tie), percent(row.undecided)] if open_ended else []
+            line += [percent(share) for share in row.bins] if bins else []
+        line += [median_interval(row.median), *([chance_text(row.p_wilcoxon)] if full else [])]
+        cells.append([*line, chance_text(row.q_bh), row.verdict or "–"])
     return cells
+
+
+TABLE2_DETAILS = (4, 3, 2, 1, 0)
+"""Forms of Table 2, the widest first."""
+
+
+def evidence_cells(rows: Sequence[SpeedupRow]) -> Cells:
+    """Heading and rows: all tests of Table 2, and how it changes with other units and with other runs."""
+    cells = [["comparison", "domains", "Wilcoxon p", "all pairs p", "sign p", "q", "q (BY)"]]
+    cells[0] += ["verdict", *(f"by {name}" for name in LARGER_CLUSTERS), "as planned", "failures", "McNemar p"]
+    for row in rows:
+        line = [row.comparison.name, str(row.domains)]
+        line += map(chance_text, (row.p_wilcoxon, row.p_clusters, row.p_sign, row.q_bh, row.q_by))
+        line += [row.verdict or "–", *(_larger_text(row, name) for name in LARGER_CLUSTERS)]
+        line += [f"{median_interval(row.intention.median)} of {row.intention.n}"]
+        line += [f"{row.failures.config_only}:{row.failures.vs_only}", chance_text(row.failures.p)]
+        cells.append(line)
+    return cells
+
+
+def _larger_text(row: SpeedupRow, name: str) -> str:
+    """`1.10–1.52 (6)`, the interval and the number of clusters; `– (2)` with too few, `–` if they are unknown."""
+    found = row.larger.get(name)
+    if found is None:
+        return "–"
+    ends = "–" if found.low is None or found.high is None else f"{found.low:.2f}–{found.high:.2f}"
+    return f"{ends} ({found.clusters})"
 
 
 def dose_cells(rows: Sequence[DoseRow]) -> Cells:
@@ -274,7 +331,7 @@ def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[di
         flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
         median = dataclasses.asdict(row.median)
         flat |= {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
-        found.append({**flat, "excluded": sum(row.excluded.values())})
+        found.append({**flat, "excluded": sum(row.excluded.values()), **_evidence(row)})
     return found
 
 
@@ -286,6 +343,26 @@ def limiter_rows(rows: Sequence[LimiterRow]) -> list[dict[str, Any]]:
         | {f"{name}_time": share if row.n else None for name, share in row.time.items()}
         for row in rows
     ]
+
+
+def _evidence(row: SpeedupRow) -> dict[str, Any]:
+    """The tests of one row, and what checks them."""
+    flat: dict[str, Any] = {
+        name: getattr(row, name) for name in ("p_wilcoxon", "p_clusters", "p_sign", "q_bh", "q_by", "margin")
+    }
+    flat["verdict"] = None if row.verdict is None else row.verdict.value
+    for name in LARGER_CLUSTERS:
+        found = row.larger.get(name)
+        for end in ("clusters", "low", "high", "p"):
+            flat[f"{name.lower()}_{end}"] = None if found is None else getattr(found, end)
+    planned = row.intention
+    flat |= {"planned_n": planned.n, "planned_faster": planned.faster.share, "planned_slower": planned.slower.share}
+    flat |= {"planned_faster_low": planned.faster.low, "planned_faster_high": planned.faster.high}
+    flat |= {"planned_median": planned.median.value, "planned_p": planned.p_wilcoxon}
+    flat |= {"planned_low": planned.median.low, "planned_high": planned.median.high}
+    failures = row.failures
+    flat |= {"failed_config_only": failures.config_only, "failed_vs_only": failures.vs_only}
+    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p}
 
 
 def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:

@@ -23,8 +23,9 @@ import upshift
 from analysis.measures import composition, dose, limiters, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, writing
+from analysis.measures.pairs import Metric
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.measures.speedup import BIN_EDGES, BIN_NAMES, DEFAULT_SEED, RESAMPLES, Metric, Share, SpeedupRow
 from analysis.measures.tables import Grouping
 from analysis.report import (
     figures,
@@ -60,7 +61,6 @@ class Options:
     """Which downloads enter speed-ups."""
     targets: int = 200
     """Targets shown in detail."""
-    seed: int = DEFAULT_SEED
 
 
 def write(dataset: Dataset, path: Path, options: Options | None = None) -> None:
@@ -86,6 +86,7 @@ def build(dataset: Dataset, options: Options) -> str:
         "percent_interval": render.percent_interval,
         "share_of_runs": render.share_of_runs,
         "median": render.median_interval,
+        "chance": render.chance_text,
         "heat": heat,
         "plain": plain,
     }
@@ -102,9 +103,9 @@ def heat(share: Share) -> str:
 
 
 def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
-    main = tables.table2(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
+    main = tables.table2(dataset, metric=options.metric, selection=options.selection)
     limited = limiters.limiters(dataset)
-    doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection, seed=options.seed)
+    doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection)
     states = tables.configurations(dataset)
     known = _truth(dataset, options)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
@@ -123,7 +124,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     limits = client_limits(dataset.records)
     sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
     sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]
-    sentences += [findings.interval_note(main), *dataset.notes]
+    sentences += [findings.interval_note(main), *findings.method_sentences(main), *dataset.notes]
     return {
         "title": head.title(downloads),
         "asked": head.asked(dataset),
@@ -143,6 +144,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "noise_floor": Role.NOISE_FLOOR,
         "table2": main,
         "table2_notes": render.table2_notes(main),
+        "evidence": render.evidence_cells(main),
         "dose": render.dose_cells(doses) if doses else None,
         "limiters": render.limiter_cells(limited) if limited else None,
         "table2_more": list(_more_tables(dataset, options)),
@@ -172,8 +174,6 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "series": {run: index for index, run in enumerate(drawn)},
         "series_left_out": undrawn,
         "max_series": f"{series.MAX_DOWNLOADS:,}",
-        "seed": options.seed,
-        "resamples": RESAMPLES,
         "version": upshift.__version__,
     }
 
@@ -191,10 +191,10 @@ def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list
     """Other versions of Table 2: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or tables.THROUGHPUT_KPI in dataset.kpi_units:
-        rows = tables.table2(dataset, metric=other, selection=options.selection, seed=options.seed)
+        rows = tables.table2(dataset, metric=other, selection=options.selection)
         yield f"The other metric: {render.METRIC_WORDS[other]}", rows
     for by in (Grouping.VANTAGE, Grouping.PROVIDER):
-        rows = tables.table2(dataset, metric=options.metric, by=by, selection=options.selection, seed=options.seed)
+        rows = tables.table2(dataset, metric=options.metric, by=by, selection=options.selection)
         for group in dict.fromkeys(row.group for row in rows):
             words = "Vantage point" if by is Grouping.VANTAGE else "Provider"
             yield f"{words} {group}", [row for row in rows if row.group == group]

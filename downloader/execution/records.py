@@ -93,6 +93,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         lab_dropped=None,
         lab_marked=None,
         prefix=target.prefix,
+        asn=target.asn,
     )
 
 

@@ -18,7 +18,7 @@ from analysis.captures.kpis import ALL as KPIS
 from analysis.measures import tables
 from analysis.measures.congestion import CongestionRow
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.speedup import BIN_NAMES
+from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, render
 from scripts.pages.attributes import attributes
 from scripts.pages.markdown import table
@@ -305,19 +305,51 @@ TABLE2_MEANINGS = {
     "bin_undecided": "Share of pairs of which only a bound is known, which does not decide the bin.",
     "bounds": "Pairs of which only a bound is known, because a download was censored.",
     "domains": "Number of domains of the pairs.",
-    "median": "Median speed-up; empty if only bounds are known.",
-    "median_low": "Lower end of its 95 % interval (bootstrap over domains).",
+    "median": "Median speed-up of the domains, each with the median of its runs; empty if only bounds are known.",
+    "median_low": "Lower end of its 95 % interval (order statistics of the medians of domains).",
     "median_high": "Upper end of this interval.",
     "median_least": "Lower bound of the median, if censored downloads leave only bounds.",
     "median_most": "Upper bound of the median, likewise.",
     "faster": "Share of pairs with a speed-up above 1.",
     "slower": "Share of pairs with a speed-up below 1.",
     "excluded": "Measurement runs without a pair.",
+    "p_wilcoxon": "p-value of Wilcoxon's signed-rank test of the medians of domains; all tests are two-sided.",
+    "p_clusters": "The signed-rank test of all pairs, with domains as clusters (Datta and Satten).",
+    "p_sign": "The sign test of the medians of domains.",
+    "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
+    "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
+    "verdict": "faster, slower, equivalent or undecided; empty for other roles.",
+    "margin": "Least speed-up that is called faster, or its inverse slower: 1.02, or the noise floor's median.",
+    "median_low90": "Lower end of the 90 % interval of the median, which decides on `equivalent`.",
+    "median_high90": "Upper end of this interval.",
+    "planned_n": "Pairs by intention to treat: whatever options were on the wire, also where a side failed.",
+    "planned_faster": "Share of these in which the configuration was faster, or only the reference failed.",
+    "planned_faster_low": "Lower end of its 95 % interval.",
+    "planned_faster_high": "Upper end of this interval.",
+    "planned_slower": "Share of these in which the configuration was slower, or only it failed.",
+    "planned_median": "Median speed-up of these, a failed download being slower than any other.",
+    "planned_low": "Lower end of its 95 % interval.",
+    "planned_high": "Upper end of this interval.",
+    "planned_p": "The signed-rank test of these.",
+    "failed_config_only": "Planned runs in which only the configuration failed.",
+    "failed_vs_only": "Planned runs in which only the reference failed.",
+    "failed_both": "Planned runs in which both failed.",
+    "p_mcnemar": "McNemar's test: did one side fail on more domains than the other?",
+}
+
+LARGER_MEANINGS = {
+    "clusters": "Number of clusters of the pairs, if the unit were the {name}; empty if it is unknown for some.",
+    "low": "Lower end of the 95 % interval of the mean of their log medians; empty with fewer than 3.",
+    "high": "Upper end of this interval.",
+    "p": "The signed-rank test with the {name} as clusters.",
 }
 
 
 def table2_meaning(name: str) -> str:
     base, _, end = name.rpartition("_")
+    larger = {cluster.lower(): cluster for cluster in LARGER_CLUSTERS}
+    if base in larger:
+        return LARGER_MEANINGS[end].format(name=larger[base])
     if end in ("low", "high") and base in (*BIN_NAMES, "faster", "slower"):
         return f"{'Lower' if end == 'low' else 'Upper'} end of the 95 % interval of `{base}`."
     return f"Share of pairs with a speed-up in {name}." if name in BIN_NAMES else TABLE2_MEANINGS.get(name, "")

@@ -147,7 +147,7 @@ def test_report_has_everything(demo: Path) -> None:
         "Treatment: proven for 323 downloads, unproven for 0, not accepted for 0.",
         "How much faster do downloads from 12 domains to MUC, SFO and SGP get with ECN, SACK, WS, ALL, aioquic or "
         "quiche instead of BL; with ALL instead of WS; with aioquic or quiche instead of ALL",
-        "comparison n median speed-up faster % slower %",
+        "comparison n median speed-up p q verdict faster % slower %",
         "This page loads nothing.",
     ):
         assert words in text, words
@@ -240,7 +240,7 @@ def test_no_ok_download_gives_figures_without_lines(tmp_path: Path) -> None:
     check_page(made.report.read_text())
 
 
-def test_verdicts_follow_the_intervals(tmp_path: Path) -> None:
+def test_verdicts_follow_tests_intervals_and_noise_floor(tmp_path: Path) -> None:
     def verdict(name: str, **times: float) -> str:
         downloads = [
             make_download(domain=f"d{i}", configuration=c, last_byte_s=t * (1 + (i % 5) / 100 * (c == "BL2")))
@@ -252,8 +252,10 @@ def test_verdicts_follow_the_intervals(tmp_path: Path) -> None:
 
     assert verdict("a", BL=2.0, WS=1.0) == "faster"
     assert verdict("b", BL=2.0, WS=2.4) == "slower"
-    assert verdict("c", BL=2.0, WS=2.0) == "no difference shown"
-    assert verdict("d", BL=2.0, BL2=2.0, WS=2.02) == "within the noise floor"
+    assert verdict("c", BL=2.0, WS=2.0) == "equivalent"
+    assert verdict("d", BL=2.0, WS=2.02) == "equivalent"
+    assert verdict("e", BL=2.0, WS=2.1) == "slower"
+    assert verdict("f", BL=2.0, BL2=2.4, WS=2.1) == "undecided", "two equal configurations differ by more"
     assert "No comparison here has the role noise_floor" in findings.noise_sentences([])[0]
     assert findings.truth_sentence([]) is None
 

@@ -16,8 +16,8 @@ from analysis import api
 from analysis.measures import quirk, quirks, tables
 from analysis.measures.comparisons import Design, of_downloads
 from analysis.measures.dataset import Dataset, Record
+from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects
-from analysis.measures.speedup import Metric
 from analysis.report import beside, published
 from tests.unit.analysis_factory import make_download, realistic, write_campaign
 from upshift.cli import app

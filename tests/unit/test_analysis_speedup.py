@@ -12,8 +12,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from analysis.measures import rows as values
 from analysis.measures import speedup
-from analysis.measures.speedup import BIN_NAMES, MINIMUM_DOMAINS, Sample, SpeedupRow, speedup_row
+from analysis.measures.pairs import Sample
+from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
+from analysis.measures.speedup import speedup_row
+from analysis.measures.statistics.verdict import Verdict
 from upshift.domain import Comparison, Role
 
 UNHURRIED = settings(deadline=None, max_examples=60)
@@ -62,10 +66,12 @@ def slow(samples: list[Sample]) -> dict[str, object]:
     """Counts and median as one would write them on paper, pair by pair."""
     by = {(s.run, s.configuration): s for s in samples if not s.excluded}
     runs = {s.run for s in samples}
-    edges = [0.0, *speedup.BIN_EDGES, math.inf]
+    edges = [0.0, *values.BIN_EDGES, math.inf]
     counts: dict[str, object] = {"faster": 0, "slower": 0, "tie": 0, "undecided": 0, "n": 0, "open": 0}
     bins = [0] * len(BIN_NAMES)
-    lows, highs = [], []
+    lows: dict[str, list[float]] = {}
+    highs: dict[str, list[float]] = {}
+    possible = [0] * len(BIN_NAMES)
     for run in runs:
         a, b = by.get((run, "A")), by.get((run, "B"))
         if a is None or b is None:
@@ -73,34 +79,39 @@ def slow(samples: list[Sample]) -> dict[str, object]:
         counts["n"] += 1  # type: ignore[operator]
         a_censored, b_censored = a.high == math.inf, b.high == math.inf
         low, high = (0.0 if a_censored else b.low / a.low), (math.inf if b_censored else b.low / a.low)
-        lows.append(low)
-        highs.append(high)
+        lows.setdefault(a.domain, []).append(low)
+        highs.setdefault(a.domain, []).append(high)
         if not a_censored and not b_censored:
             kind = "faster" if b.low > a.low else "slower" if b.low < a.low else "tie"
             value = b.low / a.low
             if value == 1.0 and kind == "slower":
                 value = 0.99
             bins[max(i for i in range(len(bins)) if edges[i] <= value)] += 1
+            possible[max(i for i in range(len(bins)) if edges[i] <= value)] += 1
         else:
             kind = "undecided"
             if a_censored and not b_censored and a.low >= b.low:
                 kind = "slower"
             if b_censored and not a_censored and b.low >= a.low:
                 kind = "faster"
+            for i in range(len(bins)):
+                possible[i] += edges[i] < high and edges[i + 1] > low
             inside = [i for i in range(len(bins)) if edges[i] <= low and high <= edges[i + 1]]
             if inside:
                 bins[inside[0]] += 1
             else:
                 counts["open"] += 1  # type: ignore[operator]
         counts[kind] += 1  # type: ignore[operator]
-    counts["bins"] = bins
-    counts["median"] = (_log_median(lows), _log_median(highs)) if lows else (None, None)
+    counts["bins"], counts["possible"] = bins, possible
+    counts["median"] = tuple(_median_of_medians(each) if each else None for each in (lows, highs))
     return counts
 
 
-def _log_median(values: list[float]) -> float:
-    logs = [-math.inf if v == 0 else math.inf if v == math.inf else math.log(v) for v in values]
-    return math.exp(statistics.median(logs))
+def _median_of_medians(by_domain: dict[str, list[float]]) -> float:
+    logs = [
+        [-math.inf if v == 0 else math.inf if v == math.inf else math.log(v) for v in d] for d in by_domain.values()
+    ]
+    return math.exp(statistics.median(statistics.median(domain) for domain in logs))
 
 
 @UNHURRIED
@@ -110,6 +121,11 @@ def test_counts_equal_the_slow_way(samples: list[Sample]) -> None:
     names = ("faster", "slower", "tie", "undecided")
     assert {name: getattr(row, name).count for name in names} == {name: expected[name] for name in names}
     assert [share.count for share in row.bins] == expected["bins"]
+    assert [share.possible for share in row.bins] == expected["possible"]
+    assert (row.faster.possible, row.slower.possible) == (
+        row.faster.count + row.undecided.count,
+        row.slower.count + row.undecided.count,
+    )
     assert row.bin_undecided.count == expected["open"]
     assert row.n == expected["n"]
     least, most = expected["median"]  # type: ignore[misc]
@@ -155,6 +171,8 @@ def test_swapping_the_sides_mirrors_the_row(samples: list[Sample]) -> None:
         assert other.median.value == pytest.approx(1 / one.median.value)
         if one.median.low and one.median.high:
             assert other.median.high == pytest.approx(1 / one.median.low)
+    assert other.p_wilcoxon == pytest.approx(one.p_wilcoxon)
+    assert (other.p_sign, other.failures.p) == (one.p_sign, one.failures.p)
 
 
 @UNHURRIED
@@ -182,23 +200,6 @@ def test_intervals_cover_the_estimate(samples: list[Sample]) -> None:
     assert row.median.low <= row.median.least <= row.median.most <= row.median.high
 
 
-@UNHURRIED
-@given(campaigns(domains=10), st.integers(0, 5))
-def test_bootstrap_equals_resampling_by_hand(samples: list[Sample], seed: int) -> None:
-    found = speedup.pair(samples, "A", "B")
-    row = speedup_row(samples, AB, seed=seed)
-    plus = (found.low >= 1) & ~((found.low == 1) & (found.high == 1))
-    shares, medians = [], []
-    with np.errstate(divide="ignore"):
-        logs = np.log(found.low)
-    for weights in speedup._weights(found.domains, seed)[:200]:
-        drawn = np.repeat(np.arange(len(found.low)), weights[found.domain])
-        shares.append(plus[drawn].mean())
-        medians.append(speedup._middle(logs[drawn]))
-    assert speedup._drawn_medians(logs, found, seed)[:200] == pytest.approx(medians)
-    assert row.faster.low is not None and row.faster.low <= np.median(shares) <= (row.faster.high or 0)
-
-
 def test_edges_belong_to_the_bin_above() -> None:
     # Costs whose quotients are the edges exactly.
     row = speedup_row(pairs((10, 7), (1, 2), (2, 3), (4, 4), (10, 8), (10, 9)), AB)
@@ -208,7 +209,7 @@ def test_edges_belong_to_the_bin_above() -> None:
 
 
 def test_bins_need_nothing_but_their_names() -> None:
-    for name, low, high in zip(BIN_NAMES, (0, *speedup.BIN_EDGES), (*speedup.BIN_EDGES, 1e9), strict=True):
+    for name, low, high in zip(BIN_NAMES, (0, *values.BIN_EDGES), (*values.BIN_EDGES, 1e9), strict=True):
         row = speedup_row(pairs((1.0, (low + min(high, low + 1)) / 2)), AB)
         assert row.bins[BIN[name]].count == 1
 
@@ -274,3 +275,111 @@ def test_a_row_for_each_comparison_and_group() -> None:
     groups = [dataclasses.replace(each, group="x" if each.run == "d0" else "y") for each in samples]
     rows = speedup.table2(groups, [ac, AB, ad], groups=["y", "x"])
     assert [(row.group, row.comparison, row.n) for row in rows] == [("y", AB, 1), ("x", ac, 1), ("x", AB, 1)]
+
+
+def planned(a: float, b: float, run: object, **more: object) -> list[Sample]:
+    """A run by cost of A and of B; inf: failed."""
+    sides = {"A": a, "B": b}
+    return [
+        dataclasses.replace(
+            sample(name, run, cost, excluded="failed" if cost == math.inf else None),
+            **more,  # type: ignore[arg-type]
+        )
+        for name, cost in sides.items()
+    ]
+
+
+def test_failures_count_by_intention_to_treat_and_are_tested() -> None:
+    samples = [each for i in range(12) for each in planned(1.0, 2.0, f"d{i}")]
+    for i in range(8):
+        samples += planned(math.inf, 2.0, f"d{i}/again")
+    samples += [*planned(1.0, math.inf, "d9/again"), *planned(math.inf, math.inf, "d10/again")]
+    row = speedup_row(samples, AB)
+    assert (row.n, row.faster.count, row.median.value) == (12, 12, pytest.approx(2.0))
+    assert (row.failures.config_only, row.failures.vs_only, row.failures.both) == (8, 1, 1)
+    assert row.failures.p == pytest.approx(2 * 10 / 2**9), "8 of 9 domains"
+    assert (row.intention.n, row.intention.faster.count, row.intention.slower.count) == (22, 13, 8)
+    # Of 12 domains, 8 have the median of 2 and a failure, which is a failure on a log scale.
+    assert row.intention.median.value == 0.0 and row.intention.p_wilcoxon > row.p_wilcoxon  # type: ignore[operator]
+
+
+def test_what_the_wire_showed_matters_only_as_treated() -> None:
+    samples = [each for i in range(12) for each in planned(1.0, 2.0, f"d{i}")]
+    samples += [each for i in range(12, 15) for each in planned(1.0, 0.5, f"d{i}", excluded="treatment not accepted")]
+    samples += planned(1.0, 0.5, "d20", excluded="void measurement run", planned=False)
+    row = speedup_row(samples, AB)
+    assert (row.n, row.slower.count, row.intention.n, row.intention.slower.count) == (12, 0, 15, 3)
+
+
+def test_larger_clusters_widen_what_domains_show() -> None:
+    rng = np.random.default_rng(1)
+    samples = []
+    for i in range(60):
+        # Domains of one AS agree, so 60 of them are 4 observations.
+        gain = (1.3, 1.1, 1.0, 1.2)[i % 4] * rng.lognormal(0, 0.01)
+        for vantage in ("MUC", "SFO"):
+            larger = {"AS": str(i % 4), "vantage": vantage}
+            samples += planned(1.0, float(gain), f"d{i}/{vantage}", larger=larger)
+    row = speedup_row(samples, AB)
+    networks, vantages = row.larger["AS"], row.larger["vantage"]
+    assert row.p_wilcoxon is not None and row.p_wilcoxon < 1e-6 < 0.1 < networks.p
+    assert (networks.clusters, vantages.clusters, vantages.low) == (4, 2, None)
+    assert (
+        networks.low is not None
+        and networks.high is not None
+        and networks.low < row.median.low < row.median.high < networks.high
+    )  # type: ignore[operator]
+    unknown = [dataclasses.replace(s, larger=s.larger | {"AS": None}) if s.domain == "d7" else s for s in samples]
+    assert list(speedup_row(unknown, AB).larger) == ["vantage"]
+
+
+def judged(**medians: tuple[float, Role]) -> dict[str, SpeedupRow]:
+    """Rows of 40 domains whose speed-ups are these, give or take 1 %."""
+    rng = np.random.default_rng(3)
+    samples = [sample("B", f"d{i}", 1.0) for i in range(40)]
+    for name, (gain, _) in medians.items():
+        samples += [sample(name, f"d{i}", float(rng.lognormal(0, 0.01)) / gain) for i in range(40)]
+    asked = [Comparison(name=name, config=name, vs="B", role=role) for name, (_, role) in medians.items()]
+    return {row.comparison.name: row for row in speedup.table2(samples, asked)}
+
+
+def test_a_verdict_needs_q_and_an_interval_beyond_two_percent_and_the_noise_floor() -> None:
+    effect, floor = Role.EFFECT, Role.NOISE_FLOOR
+    rows = judged(up=(1.05, effect), down=(0.95, effect), little=(1.015, effect), none=(1.0, effect))
+    assert {name: row.verdict for name, row in rows.items()} == {
+        "up": Verdict.FASTER,
+        "down": Verdict.SLOWER,
+        "little": Verdict.EQUIVALENT,
+        "none": Verdict.EQUIVALENT,
+    }
+    little = rows["little"]
+    assert little.q_bh is not None and little.q_bh < 1e-3, "certain, and too little to be called"
+    assert all(row.q_by > row.q_bh for row in rows.values() if row.q_by and row.q_bh and row.q_by < 1)
+    rows = judged(up=(1.05, effect), much=(1.2, effect), again=(0.92, floor))
+    assert (rows["up"].verdict, rows["much"].verdict) == (Verdict.UNDECIDED, Verdict.FASTER)
+    assert rows["up"].margin == pytest.approx(1 / 0.92, rel=0.01)
+    assert rows["again"].verdict is None and rows["again"].q_bh is None
+
+
+def test_every_declared_effect_counts_in_q_also_without_pairs() -> None:
+    one = judged(up=(1.05, Role.EFFECT))["up"]
+    samples = [each for i in range(40) for each in planned(1.0, 1.05 + i / 1e4, f"d{i}")]
+    rows = speedup.table2(samples, [AB, Comparison.of("C", "B"), Comparison.of("D", "B")])
+    assert rows[0].q_bh == pytest.approx(3 * (rows[0].p_wilcoxon or 0)) and one.q_bh == one.p_wilcoxon
+    assert [row.verdict for row in rows] == [Verdict.FASTER, Verdict.UNDECIDED, Verdict.UNDECIDED]
+
+
+def test_undecided_pairs_reach_from_all_slower_to_all_faster() -> None:
+    """40 % of the references are censored; whatever they took, the interval covers the share."""
+    samples = []
+    for i in range(100):
+        censored = i % 5 < 2
+        samples += [
+            sample("A", f"d{i}", 1.0),
+            sample("B", f"d{i}", 0.8 if censored else 1.2, math.inf if censored else None),
+        ]
+    row = speedup_row(samples, AB)
+    assert (row.faster.count, row.faster.possible, row.undecided.count) == (60, 100, 40)
+    assert row.faster.low is not None and row.faster.low < 0.6 and row.faster.high == 1.0
+    assert row.slower.low == 0.0 and row.slower.high is not None and row.slower.high > 0.4
+    assert row.p_sign == pytest.approx(2 * 0.0284, abs=0.001), "60 against 40 at worst"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.measures.speedup import Sample, table2
+from analysis.measures.pairs import Sample
+from analysis.measures.speedup import table2
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.plan import PlannedRun, make_plan
 from tests.cells import Repeats, cells

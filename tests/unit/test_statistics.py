@@ -15,9 +15,14 @@ from scipy import stats
 from analysis.measures.statistics import multiple
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
 from analysis.measures.statistics.failures import mcnemar
-from analysis.measures.statistics.intervals import few_clusters_interval, median_interval, share_intervals
+from analysis.measures.statistics.intervals import (
+    EQUIVALENCE_CONFIDENCE,
+    few_clusters_interval,
+    median_interval,
+    share_intervals,
+)
 from analysis.measures.statistics.signed_rank import EXACT_CLUSTERS, cluster_scores, sign_test, signed_rank
-from analysis.measures.statistics.verdict import LEAST_MARGIN, Verdict, equivalence, verdict
+from analysis.measures.statistics.verdict import LEAST_MARGIN, Verdict, verdict
 
 UNHURRIED = settings(deadline=None, max_examples=60)
 
@@ -123,10 +128,10 @@ def test_sign_test_is_the_binomial_test(plus: int, minus: int) -> None:
 
 
 def test_mcnemar_is_exact_and_counts_domains_not_runs() -> None:
-    only_config, only_reference = np.array([1] * 8 + [0] * 3), np.array([0] * 8 + [1, 1, 0])
-    assert mcnemar(only_config, only_reference) == pytest.approx(stats.binomtest(8, 10).pvalue)
-    assert mcnemar(10 * only_config, 10 * only_reference) == mcnemar(only_config, only_reference)
-    assert mcnemar(np.array([100]), np.array([0])) == 1.0
+    excess = np.array([1.0] * 8 + [-1.0] * 2 + [0.0])
+    assert mcnemar(excess) == pytest.approx(stats.binomtest(8, 10).pvalue)
+    assert mcnemar(10 * excess) == mcnemar(excess)
+    assert mcnemar(np.array([100.0])) == 1.0
 
 
 def test_a_share_of_single_runs_has_wilsons_interval() -> None:
@@ -196,29 +201,32 @@ def test_no_test_has_no_q_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("q", "interval", "p_equivalence", "expected"),
+    ("q", "interval", "inner", "expected"),
     [
-        (0.01, (0.03, 0.05), 1.0, Verdict.FASTER),
-        (0.01, (-0.05, -0.03), 1.0, Verdict.SLOWER),
-        (0.05, (0.03, 0.05), 1.0, Verdict.UNDECIDED),
-        (0.01, (0.01, 0.05), 1.0, Verdict.UNDECIDED),
-        (0.01, (-0.05, -0.01), 1.0, Verdict.UNDECIDED),
-        (0.01, (0.005, 0.01), 0.01, Verdict.EQUIVALENT),
-        (1.0, (-0.01, 0.01), 0.049, Verdict.EQUIVALENT),
-        (1.0, (-0.03, 0.01), 0.05, Verdict.UNDECIDED),
-        (0.01, None, 0.01, Verdict.UNDECIDED),
+        (0.01, (0.03, 0.05), (0.03, 0.05), Verdict.FASTER),
+        (0.01, (-0.05, -0.03), (-0.05, -0.03), Verdict.SLOWER),
+        (0.05, (0.03, 0.05), (0.03, 0.05), Verdict.UNDECIDED),
+        (0.01, (0.01, 0.05), (0.03, 0.05), Verdict.UNDECIDED),
+        (0.01, (-0.05, -0.01), (-0.05, -0.03), Verdict.UNDECIDED),
+        (0.01, (0.005, 0.01), (0.005, 0.01), Verdict.EQUIVALENT),
+        (1.0, (-0.03, 0.01), (-0.019, 0.01), Verdict.EQUIVALENT),
+        (1.0, (-0.03, 0.01), (-0.021, 0.01), Verdict.UNDECIDED),
+        (0.01, None, None, Verdict.UNDECIDED),
     ],
 )
-def test_verdicts(q: float, interval: tuple[float, float] | None, p_equivalence: float, expected: Verdict) -> None:
-    assert verdict(q=q, interval=interval, p_equivalence=p_equivalence, margin=LEAST_MARGIN) is expected
+def test_verdicts(
+    q: float, interval: tuple[float, float] | None, inner: tuple[float, float] | None, expected: Verdict
+) -> None:
+    assert verdict(q=q, interval=interval, inner=inner, margin=LEAST_MARGIN) is expected
 
 
-def test_equivalence_is_two_one_sided_sign_tests() -> None:
-    sample = np.concatenate((np.full(46, 0.001), np.full(4, 0.3)))
-    low = stats.binomtest(0, 50, alternative="less").pvalue
-    high = stats.binomtest(4, 50, alternative="less").pvalue
-    assert equivalence(sample, sample, LEAST_MARGIN) == pytest.approx(max(low, high))
-    ends = median_interval(sample, sample, confidence=0.90)
-    assert ends[0] > -LEAST_MARGIN and ends[1] < LEAST_MARGIN, "the 90 % interval says the same"
-    assert equivalence(np.full(50, -np.inf), np.full(50, 0.0), LEAST_MARGIN) == 1.0
-    assert equivalence(np.array([]), np.array([]), LEAST_MARGIN) == 1.0
+def test_a_large_noise_floor_hides_effects_and_does_not_make_them_equal() -> None:
+    assert verdict(q=0.01, interval=(0.03, 0.05), inner=(0.03, 0.05), margin=0.1) is Verdict.UNDECIDED
+
+
+def test_the_90_percent_interval_is_two_one_sided_sign_tests() -> None:
+    for far in range(20):
+        sample = np.concatenate((np.full(40 - far, 0.001), np.full(far, 0.3)))
+        p = stats.binomtest(far, 40, alternative="less").pvalue
+        inner = median_interval(sample, sample, confidence=EQUIVALENCE_CONFIDENCE)
+        assert (inner[1] < LEAST_MARGIN) == (p < 0.05)

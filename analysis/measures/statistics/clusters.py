@@ -12,10 +12,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
-    """The median of each cluster; of an even number of values, the mean of the middle two.
+    """The median of each cluster; of an even number of values, the mean of the middle two (of opposite infinities, 0).
 
     Args:
-        values: one per pair; infinite ones are allowed, if those of one cluster have the same sign.
+        values: one per pair, infinite ones allowed.
         clusters: code of the cluster of each pair.
         count: number of clusters.
     """
@@ -23,7 +23,9 @@ def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
     ordered = values[order]
     sizes = np.bincount(clusters, minlength=count)
     starts = np.cumsum(sizes) - sizes
-    medians: Floats = (ordered[starts + (sizes - 1) // 2] + ordered[starts + sizes // 2]) / 2
+    with np.errstate(invalid="ignore"):
+        medians: Floats = (ordered[starts + (sizes - 1) // 2] + ordered[starts + sizes // 2]) / 2
+    medians[np.isnan(medians)] = 0.0
     return medians
 
 

@@ -7,18 +7,15 @@ run per domain it is McNemar's test itself.
 
 from __future__ import annotations
 
-import numpy as np
-
-from analysis.measures.statistics.clusters import Floats, Ints
+from analysis.measures.statistics.clusters import Floats
 from analysis.measures.statistics.signed_rank import sign_test
 
 
-def mcnemar(config_only: Ints, reference_only: Ints) -> float:
+def mcnemar(excess: Floats) -> float:
     """The exact two-sided p-value.
 
     Args:
-        config_only: per domain, the measurement runs in which only the configuration failed.
-        reference_only: per domain, those in which only the reference failed.
+        excess: per domain, the measurement runs in which only the configuration failed, less those in which only the
+            reference failed.
     """
-    excess: Floats = (config_only - reference_only).astype(np.float64)
     return sign_test(excess, excess)

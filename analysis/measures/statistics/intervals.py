@@ -16,6 +16,9 @@ import numpy.typing as npt
 from analysis.measures.statistics.clusters import Floats, Ints
 
 CONFIDENCE = 0.95
+EQUIVALENCE_CONFIDENCE = 0.90
+"""Two one-sided tests at 5 % are an interval of 90 %."""
+LEAST_CLUSTERS = 3
 INTERPOLATED_FROM = 50
 """From so many clusters on, the interval of the median is interpolated between order statistics."""
 
@@ -83,7 +86,9 @@ def _between(outer: float, inner: float, inward: float) -> float:
 
 
 def few_clusters_interval(medians: Floats) -> tuple[float, float] | None:
-    """The t interval of the mean of what each large cluster (AS, vantage point) shows alone; None below three of them.
+    """The t interval of the mean of what each large cluster (AS, vantage point) shows alone.
+
+    None below `LEAST_CLUSTERS`, and where an estimate is infinite.
 
     Valid for few and unequal clusters, whatever the dependence within them (Ibragimov and Müller 2010).
 
@@ -93,7 +98,7 @@ def few_clusters_interval(medians: Floats) -> tuple[float, float] | None:
     from scipy.special import stdtrit
 
     count = len(medians)
-    if count < 3 or not np.isfinite(medians).all():
+    if count < LEAST_CLUSTERS or not np.isfinite(medians).all():
         return None
     half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * float(medians.std(ddof=1)) / math.sqrt(count)
     mean = float(medians.mean())

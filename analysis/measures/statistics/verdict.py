@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
-import numpy as np
-
-from analysis.measures.statistics.clusters import Floats
-
 SIGNIFICANCE = 0.05
 LEAST_MARGIN = math.log(1.02)
-"""A difference of less than 2 % is never called, however certain it is."""
+"""A difference of less than 2 % is never called, however certain it is, and counts as none (`equivalent`)."""
 
 
 class Verdict(StrEnum):
@@ -22,42 +18,27 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     """q is below 0.05, and the interval lies below 1 / the margin."""
     EQUIVALENT = "equivalent"
-    """Two one-sided tests reject that the median lies outside the margin."""
+    """Two one-sided tests reject that the median is 2 % or more away from 1."""
     UNDECIDED = "undecided"
     """None of these: more data may tell."""
 
 
-def equivalence(low: Floats, high: Floats, margin: float) -> float:
-    """The p-value of two one-sided sign tests (D. J. Schuirmann, 1987): does the median lie within -margin to +margin?
-
-    Args:
-        low: lower bounds of the log speed-ups of domains; where one is known, `low == high`.
-        high: upper bounds.
-        margin: in log units, above 0.
-    """
-    from scipy.special import bdtr
-
-    n = len(low)
-    if n == 0:
-        return 1.0
-    not_below, not_above = int(np.count_nonzero(low <= -margin)), int(np.count_nonzero(high >= margin))
-    return float(bdtr(max(not_below, not_above), n, 0.5))
-
-
-def verdict(*, q: float, interval: tuple[float, float] | None, p_equivalence: float, margin: float) -> Verdict:
-    """The verdict.
+def verdict(
+    *, q: float, interval: tuple[float, float] | None, inner: tuple[float, float] | None, margin: float
+) -> Verdict:
+    """The verdict; too few domains for an interval are undecided.
 
     Args:
         q: q-value of the signed-rank test.
-        interval: of the median log speed-up; None with too few domains, which are never called.
-        p_equivalence: of `equivalence` with the same margin.
-        margin: in log units.
+        interval: the 95 % interval of the median log speed-up.
+        inner: its 90 % interval. Within 2 %, two one-sided tests at 5 % show equivalence (D. J. Schuirmann, 1987);
+            for order statistics these are sign tests. A larger noise floor does not make large differences equal.
+        margin: the least difference that is called, in log units.
     """
-    if interval is None:
+    if interval is None or inner is None:
         return Verdict.UNDECIDED
-    low, high = interval
-    if q < SIGNIFICANCE and low > margin:
+    if q < SIGNIFICANCE and interval[0] > margin:
         return Verdict.FASTER
-    if q < SIGNIFICANCE and high < -margin:
+    if q < SIGNIFICANCE and interval[1] < -margin:
         return Verdict.SLOWER
-    return Verdict.EQUIVALENT if p_equivalence < SIGNIFICANCE else Verdict.UNDECIDED
+    return Verdict.EQUIVALENT if inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN else Verdict.UNDECIDED

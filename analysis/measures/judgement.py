@@ -1,0 +1,60 @@
+"""q-values and verdicts of the rows of one table, which depend on all of its rows. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from analysis.measures.rows import SpeedupRow
+from analysis.measures.statistics.multiple import benjamini_hochberg, benjamini_yekutieli
+from analysis.measures.statistics.verdict import LEAST_MARGIN, verdict
+from upshift.domain import Role
+
+
+def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
+    """The rows of one table with q-values and verdicts: every effect that was declared is one test, also without pairs.
+
+    The margin of an effect is the larger of 2 % and the noise floor's distance from 1, of those noise floors that share
+    a configuration with it, or of all if there are none; only rows of the same group count.
+    """
+    effects = [row for row in rows if row.comparison.role is Role.EFFECT]
+    p_values = [1.0 if row.p_wilcoxon is None else row.p_wilcoxon for row in effects]
+    q_values = zip(benjamini_hochberg(p_values), benjamini_yekutieli(p_values), strict=True)
+    judged = []
+    for row in rows:
+        if row.comparison.role is not Role.EFFECT:
+            judged.append(row)
+            continue
+        q_bh, q_by = next(q_values)
+        margin = margin_of(row, [floor for floor in noise_floors(rows) if floor.group == row.group])
+        outer = _log_ends(row.median.low, row.median.high)
+        inner = _log_ends(row.median.low90, row.median.high90)
+        called = verdict(q=q_bh, interval=outer, inner=inner, margin=math.log(margin))
+        judged.append(dataclasses.replace(row, q_bh=q_bh, q_by=q_by, margin=margin, verdict=called))
+    return judged
+
+
+def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
+    """The A/A rows that have pairs: two identical configurations, so differences between them are noise."""
+    return [row for row in rows if row.comparison.role is Role.NOISE_FLOOR and row.n]
+
+
+def margin_of(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> float:
+    """The least speed-up that is called: 1.02, or how far the noise floors' medians are from 1."""
+    own = [floor for floor in floors if _sides(floor) & _sides(row)]
+    spreads = [LEAST_MARGIN]
+    for floor in own or floors:
+        for end in (floor.median.least, floor.median.most):
+            spreads.append(abs(math.log(end)) if end else math.inf)
+    return math.exp(max(spreads))
+
+
+def _sides(row: SpeedupRow) -> set[str]:
+    return {row.comparison.config, row.comparison.vs}
+
+
+def _log_ends(low: float | None, high: float | None) -> tuple[float, float] | None:
+    if low is None or high is None:
+        return None
+    return math.log(low) if low else -math.inf, math.log(high)

@@ -1,0 +1,144 @@
+"""The rows of Table 2 as values. `analysis.measures.speedup` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analysis.measures.statistics.verdict import Verdict
+from upshift.domain import Comparison
+
+BIN_EDGES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0)
+"""Edges of the half-open bins [low, high); the first is [0, 0.7), the last [2, infinity)."""
+
+BIN_NAMES = ("<=0.7", "0.7-0.8", "0.8-0.9", "0.9-1.0", "1.0-1.1", "1.1-1.2", "1.2-1.3", "1.3-1.5", "1.5-2", ">2")
+"""Names of the bins, as in the paper's Table 2. A speed-up of exactly 0.7 is in `0.7-0.8`, of exactly 2 in `>2`."""
+
+MINIMUM_DOMAINS = 10
+"""With fewer domains, intervals are not reliable: there is none, and no verdict."""
+
+MINIMUM_PAIRS = 10
+"""With fewer pairs, counts are printed instead of percentages."""
+
+LARGER_CLUSTERS = ("AS", "vantage")
+"""Larger clusters than domains; how far intervals change with them is a check of sensitivity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of n pairs, with its 95 % interval (None below `MINIMUM_DOMAINS` domains)."""
+
+    count: int
+    """Pairs that are surely part of it."""
+    n: int
+    possible: int | None = None
+    """Pairs that may be part of it: `count` and those of which only a bound is known; None: the same as `count`."""
+    low: float | None = None
+    """Lower end of the interval of `count` pairs."""
+    high: float | None = None
+    """Upper end of the interval of `possible` pairs."""
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1; None without pairs."""
+        return self.count / self.n if self.n else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Median:
+    """The median speed-up of domains, each of which counts once, with the median of its measurement runs.
+
+    Medians are the middle on a log scale, so that swapping the two sides inverts them. With censored downloads only
+    bounds may be known: then `value` is None, and it lies between `least` and `most`.
+    """
+
+    value: float | None
+    least: float | None
+    most: float | None
+    low: float | None = None
+    """The 95 % interval, None below `MINIMUM_DOMAINS` domains."""
+    high: float | None = None
+    low90: float | None = None
+    """The 90 % interval: if it is within 2 % of 1, two one-sided tests show equivalence."""
+    high90: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargerClusters:
+    """The same row with larger clusters than domains (AS, vantage point) as the unit: a check of sensitivity."""
+
+    clusters: int
+    p: float
+    """Signed-rank test with these clusters (Datta and Satten)."""
+    low: float | None
+    """95 % interval of the mean of the clusters' medians (log scale); None with fewer than three clusters."""
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Planned measurement runs in which one side failed, or both."""
+
+    config_only: int
+    vs_only: int
+    both: int
+    p: float
+    """McNemar's test, with domains as the unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intention:
+    """The row by intention to treat: as planned, whatever options were on the wire, failures as slowest."""
+
+    n: int
+    domains: int
+    faster: Share
+    slower: Share
+    median: Median
+    p_wilcoxon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupRow:
+    """One row of Table 2."""
+
+    comparison: Comparison
+    group: str
+    n: int
+    """Pairs: measurement runs in which both downloads are ok or censored, with the requested treatment."""
+    domains: int
+    faster: Share
+    """Speed-up above 1. `faster`, `slower`, `tie` and `undecided` sum to 1."""
+    slower: Share
+    """Speed-up below 1."""
+    tie: Share
+    """Exactly equal costs; a tie is also in the bin `1.0-1.1`."""
+    undecided: Share
+    """Only a bound is known, and it does not decide which one was faster."""
+    bins: tuple[Share, ...]
+    """One per `BIN_NAMES`. With `bin_undecided` they sum to 1."""
+    bin_undecided: Share
+    """Only a bound is known, and it does not decide the bin."""
+    bounds: int
+    """Pairs of which only a bound is known, decided or not."""
+    median: Median
+    p_wilcoxon: float | None
+    """Wilcoxon's signed-rank test of the medians of domains; None without pairs. All tests are two-sided."""
+    p_clusters: float | None
+    """The signed-rank test of all pairs with domains as clusters (Datta and Satten)."""
+    p_sign: float | None
+    """The sign test of the medians of domains."""
+    larger: Mapping[str, LargerClusters]
+    """One of `LARGER_CLUSTERS` -> the row with them as the unit, where they are known."""
+    intention: Intention
+    failures: Failures
+    excluded: Mapping[str, int]
+    """Reason -> number of measurement runs without a pair because of it."""
+    q_bh: float | None = None
+    """q-value of `p_wilcoxon` among all effects of the table (Benjamini and Hochberg); None for other roles."""
+    q_by: float | None = None
+    """The same for any dependence (Benjamini and Yekutieli)."""
+    margin: float | None = None
+    """Least speed-up that a verdict calls: 1.02, or the noise floor's if that is larger."""
+    verdict: Verdict | None = None
+    """None for other roles than effects."""
