@@ -135,8 +135,9 @@ def _packets(rows: Any, connection: Connection) -> Packets:
 def document(records: Sequence[Record], found: Mapping[str, Packets]) -> dict[str, Any]:
     """One run's series for the page: throughput per bin [Mbit/s], points of [s, MB] and [s, ms], handshake RTT [ms]."""
     bin_s = bin_width(list(found.values()))
-    downloads = {
-        name: {
+    downloads = [
+        {
+            "name": name,
             "rate": [round(float(rate), 2) for rate in throughput(found[name], bin_s=bin_s)],
             "sequence": _sequence(found[name], ~found[name].retransmitted, _MOST_POINTS),
             "retransmitted": _sequence(found[name], found[name].retransmitted, _MOST_RETRANSMISSIONS),
@@ -145,7 +146,7 @@ def document(records: Sequence[Record], found: Mapping[str, Packets]) -> dict[st
         }
         for record in records
         if (name := record.download.configuration) in found
-    }
+    ]
     return {"bin_s": bin_s, "downloads": downloads}
 
 

@@ -17,7 +17,7 @@ _NOT_KNOWN = "–"
 
 def cells(dataset: Dataset) -> tuple[list[list[str]], int]:
     """Heading and rows, one per vantage point and target; and how many are left out."""
-    heading = ["vantage point", "domain", "provider", "address", "HTTP", "TLS", "group", "cipher"]
+    heading = ["vantage point", "domain", "provider", "address", "HTTP", "TLS", "group"]
     heading += ["initial window", "congestion control", "handshake RTT ms", "MB"]
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in dataset.records:
@@ -41,7 +41,6 @@ def _row(key: tuple[str, str], records: Sequence[Record], path: dict[str, str]) 
         _listed((d.http_version or "").removeprefix("HTTP/") for d in downloads),
         _listed((d.tls_version or "").removeprefix("TLSv") for d in downloads),
         groups,
-        _listed(d.tls_cipher for d in downloads),
         path.get("initcwnd", _NOT_KNOWN),
         path.get("congestion_control", _NOT_KNOWN),
         f"{min(rtts):.1f}" if rtts else _NOT_KNOWN,

@@ -45,6 +45,8 @@ class DownloadView:
     """Mean over the download; of TCP only, as QUIC hides it."""
     retransmitted: str
     negotiated: str
+    client_data: str
+    """What the client tells about the connection, as JSON."""
     why: str
     treated: bool | None
     classes: str
@@ -156,6 +158,7 @@ def _download(record: Record, longest: float) -> DownloadView:
         loaded_rtt=_number(record.number("rtt_mean") if d.transport == Transport.TCP else None, 1),
         retransmitted=_retransmitted(record),
         negotiated=_negotiated(record),
+        client_data=_short(d.transport_detail),
         why=_why(record),
         treated=d.accepted,
         classes=" ".join(
@@ -201,11 +204,7 @@ def _negotiated(record: Record) -> str:
     d = record.download
     tls = " ".join(part for part in (d.tls_version, d.tls_cipher) if part)
     parts = [f"HTTP/{d.http_version.removeprefix('HTTP/')}" if d.http_version else "", tls]
-    parts += [
-        _options(record),
-        _short(d.treatment_detail),
-        _short(d.transport_detail) if not d.treatment_detail else "",
-    ]
+    parts += [_options(record), _short(d.treatment_detail)]
     return "; ".join(part for part in parts if part) or "–"
 
 

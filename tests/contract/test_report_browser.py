@@ -12,6 +12,7 @@ import pytest
 from analysis import api
 from tests.browser import Browser, Visit
 from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
+from tests.unit import pcap_writer
 from tests.unit.analysis_factory import make_download, realistic, write_campaign
 
 VISIBLE_TARGETS = "[...document.querySelectorAll('details.target')].filter((one) => !one.hidden).length"
@@ -111,6 +112,26 @@ def test_the_pointer_gets_a_tip(visit: Visit) -> None:
     visit.call("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
     tip = visit.run("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent")
     assert "iteration 1" in tip and "are not above it" in tip
+
+
+def test_an_opened_target_draws_its_downloads_side_by_side(browser: Browser, tmp_path: Path) -> None:
+    segments = pcap_writer.download(packets=200, lose=frozenset((5, 6)))
+    (tmp_path / "run.pcap").write_bytes(pcap_writer.pcap((one.time_ns, pcap_writer.ipv4(one)) for one in segments))
+    download = make_download(capture="run.pcap", server_ip="198.18.0.2", local_port=40000, configuration=HOSTILE)
+    gone = make_download(domain="gone", capture="gone.pcap")
+    made = api.make_all([write_campaign(tmp_path, [download, gone])]).report
+    with browser.visit(made) as visit:
+        assert visit.run("document.querySelectorAll('.series svg').length") == 0
+        visit.run("document.querySelectorAll('details.target').forEach((one) => { one.open = true })")
+        visit.look(1400)
+        assert visit.run("document.querySelectorAll('.series svg').length") == 3
+        assert visit.run("document.querySelector('.series b').textContent") == HOSTILE
+        labels = visit.run("[...document.querySelectorAll('.series .label')].map((one) => one.textContent)")
+        assert [text for text in labels if text != "time [s]"] == ["throughput [Mbit/s]", "received [MB]", "RTT [ms]"]
+        again = visit.run("[...document.querySelectorAll('.series path')].map((one) => one.getAttribute('d'))")
+        assert max(path.count("M") for path in again) == 2  # the two retransmissions, one path of two circles
+        assert "1 of the measurement runs below have no drawings" in visit.run("document.body.textContent")
+        assert visit.complaints == []
 
 
 @pytest.mark.parametrize("width", [1400, 400])

@@ -2,9 +2,16 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const KINDS = ["vantage", "provider", "limiter", "domain"];
 const [COMPARISON, ITERATION, LOW, HIGH, FIRST_PART, RTT, SIZE, BDP] = [0, 5, 6, 7, 8, 11, 12, 13];
-const CLOSEST = 0.25;
-const FARTHEST = 4;
-const SPEEDUPS = { log: true, ticks: [0.25, 0.5, 1, 2, 4] };
+// The drawings reach this far on both sides of 1, with these ticks: the first that holds 98 % of the pairs.
+const REACHES = [
+  [1.25, [0.8, 0.9, 1, 1.1, 1.25]],
+  [1.5, [0.7, 0.8, 1, 1.2, 1.5]],
+  [2, [0.5, 0.7, 1, 1.4, 2]],
+  [3, [0.4, 0.6, 1, 1.5, 2.5]],
+  [4, [0.25, 0.5, 1, 2, 4]],
+  [16, [0.0625, 0.25, 1, 4, 16]],
+];
+const INSIDE = 0.98;
 const PATHS = {
   rtt: ["handshake RTT [ms]", (row) => row[RTT]],
   size: ["size [MB]", (row) => row[SIZE] && row[SIZE] / 1e6],
@@ -46,6 +53,14 @@ const middle = (values) => {
 };
 const noteOf = (values) => (values.length ? `n = ${values.length}, median ${middle(values).toFixed(2)}` : "n = 0");
 
+const speedupAxis = () => {
+  const far = data.points.map(speedup).filter(Boolean).map((value) => Math.exp(Math.abs(Math.log(placeOf(value)))));
+  far.sort((a, b) => a - b);
+  const farthest = far[Math.floor(INSIDE * (far.length - 1))] ?? 1;
+  const [reach, ticks] = REACHES.find(([value]) => value >= farthest) ?? REACHES.at(-1);
+  return axis("speed-up", 1 / reach, reach, { log: true, ticks });
+};
+
 const distribution = (panel, rows, look) => {
   const values = rows.map((row) => [speedup(row), row]).filter(([value]) => value);
   values.sort((a, b) => placeOf(a[0]) - placeOf(b[0]));
@@ -64,7 +79,7 @@ const drawPanels = () => {
   const [cdfs, clouds] = ["cdfs", "clouds"].map((id) => document.getElementById(id));
   const [label, path] = PATHS[controls.against.value];
   const paths = data.points.map(path).filter((value) => value > 0);
-  const across = axis("speed-up", CLOSEST, FARTHEST, SPEEDUPS);
+  const across = speedupAxis();
   const shares = axis("share of pairs", 0, 1, { ticks: [0, 0.5, 1] });
   const [nearest, farthest] = extent(paths);
   const along = axis(label, nearest / 1.1, farthest * 1.1, { log: true });
@@ -76,7 +91,7 @@ const drawPanels = () => {
     const head = { title: comparison.name, note: noteOf(rows.map((row) => placeOf(speedup(row))).filter((v) => v > 0)) };
     const cdf = new Panel(cdfs, { ...head, x: across, y: shares });
     cdf.rule(1);
-    if (!floors.has(index)) distribution(cdf, floor, { stroke: "var(--soft)", dash: "1 2", width: 1.2 });
+    if (!floors.has(index)) distribution(cdf, floor, { stroke: "var(--grid)", width: 3 });
     const cloud = new Panel(clouds, { ...head, x: along, y: { ...across, label: "speed-up" } });
     cloud.rule(1, { vertical: false });
     for (const [, number, members] of groupsOf(rows)) {

@@ -105,10 +105,12 @@ class Panel {
     this.#remember(points);
   }
 
+  // All points as one path of circles: a page may have tens of thousands.
   dots(points, { stroke, size = 4, opacity = 0.75 }) {
-    const path = points.map(([x, y]) => `M${this.at(x, y).map((number) => number.toFixed(1)).join(" ")}h0`);
-    const look = { d: path.join(""), stroke, "stroke-width": size, "stroke-linecap": "round", opacity };
-    draw("path", look, this.svg);
+    const half = size / 2;
+    const circle = `m${-half} 0a${half} ${half} 0 1 0 ${size} 0a${half} ${half} 0 1 0 ${-size} 0z`;
+    const path = points.map(([x, y]) => `M${this.at(x, y).map((number) => number.toFixed(1)).join(" ")}${circle}`);
+    draw("path", { d: path.join(""), fill: stroke, opacity }, this.svg);
     this.#remember(points);
   }
 

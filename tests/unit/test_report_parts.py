@@ -1,0 +1,184 @@
+"""The report's values: forest plot, points for its drawings, series from captures, servers, the question."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.measures import dataset, tables
+from analysis.measures.dataset import Dataset
+from analysis.measures.selection import DEFAULT
+from analysis.measures.speedup import Metric
+from analysis.report import figures, findings, forest, head, points, problems, series, servers
+from tests.unit import pcap_writer
+from tests.unit.analysis_factory import lab_path, make_download, write_campaign
+from upshift.domain import Role
+
+
+def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:
+    """BL and BL2 in `slow` seconds, give or take 1 %, and WS in one."""
+    downloads = [
+        make_download(
+            domain=f"d{i:02}", configuration=name, last_byte_s=seconds * (1 + 0.01 * ((i + len(name)) % 3 - 1))
+        )
+        for i in range(domains)
+        for name, seconds in (("BL", slow), ("BL2", slow), ("WS", 1.0))
+    ]
+    return dataset.load([write_campaign(folder / "c", downloads)])
+
+
+def plot(data: Dataset) -> forest.Forest:
+    rows = tables.table2(data)
+    return forest.forest(rows, findings.findings(rows))
+
+
+def test_forest_places_medians_on_a_log_scale_beside_the_noise(tmp_path: Path) -> None:
+    drawn = plot(load(tmp_path))
+    by_name = {row.name: row for row in drawn.rows}
+    faster, noise = by_name["WS vs BL"], by_name["BL2 vs BL"]
+    assert faster.verdict == "faster" and faster.sentence.startswith("WS was faster than BL")
+    assert noise.role is Role.NOISE_FLOOR and noise.verdict == ""
+    low, high = drawn.ends
+    assert faster.at == pytest.approx(100 * (math.log(2.0) - low) / (high - low), abs=1.0)
+    assert faster.low is not None and faster.at is not None and faster.high is not None
+    assert faster.low <= faster.at <= faster.high
+    assert drawn.band is not None and drawn.band[0] <= drawn.one <= drawn.band[1] < faster.low
+    places = {label: at for at, label in drawn.ticks}
+    assert places["1"] == pytest.approx(drawn.one)
+    assert [at for at, _ in drawn.ticks] == sorted(places.values())
+
+
+def test_forest_cuts_what_is_outside_and_leaves_out_rows_without_pairs(tmp_path: Path) -> None:
+    drawn = plot(load(tmp_path, slow=100.0))
+    row = next(row for row in drawn.rows if row.name == "WS vs BL")
+    assert row.at == 100.0 and row.cut_low and row.cut_high
+    lone = dataset.load([write_campaign(tmp_path / "lone", [make_download()])])
+    assert plot(lone).rows == () and plot(lone).band is None
+
+
+def test_points_split_a_download_into_its_parts() -> None:
+    assert points.parts(make_download()) == pytest.approx((0.04, 0.02, 0.94))
+    assert points.parts(make_download(configuration="quiche")) == pytest.approx((0.02, 0.04, 0.94))
+    assert points.parts(make_download(outcome="censored")) == (None, None, None)
+    assert points.parts(make_download(first_byte_s=None)) == (pytest.approx(0.04), None, None)
+
+
+def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:
+    data = load(tmp_path)
+    found = points.points(data.records, data.design.comparisons, metric=Metric.TIME, selection=DEFAULT)
+    pairs = {row.comparison.name: row.n for row in tables.table2(data)}
+    counted = {name: sum(point.comparison.name == name for point in found) for name in pairs}
+    assert counted == pairs
+    one = next(point for point in found if point.comparison.name == "WS vs BL")
+    assert one.low == one.high == pytest.approx(2.0, rel=0.05)
+    assert one.parts[0] == 1.0 and one.parts[2] == pytest.approx(2.0, rel=0.1)
+    # 8 Mbit/s, the fastest download's, for 20 ms.
+    assert one.path.rtt_ms == pytest.approx(20.0)
+    assert one.path.bdp == pytest.approx(8e6 / 8 * 0.02 / 65_535, rel=0.02)
+    cells = points.part_cells(found, data.design.comparisons)
+    assert next(line for line in cells if line[0] == "WS vs BL")[2:4] == ["1.00", "1.00"]
+
+
+def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
+    censored = make_download(outcome="censored", failure="time_budget", last_byte_s=9.9)
+    data = dataset.load([write_campaign(tmp_path / "c", [censored, make_download(configuration="WS")])])
+    found = points.points(data.records, data.design.comparisons, metric=Metric.TIME, selection=DEFAULT)
+    told, left_out = points.document(found, data.design.comparisons)
+    (row,) = told["points"]
+    assert left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
+
+
+def test_points_are_limited_by_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load(tmp_path)
+    found = points.points(data.records, data.design.comparisons, metric=Metric.TIME, selection=DEFAULT)
+    monkeypatch.setattr(points, "MAX_POINTS", 12)
+    told, left_out = points.document(found, data.design.comparisons)
+    assert len(told["points"]) <= 12 and left_out > 0
+    assert len(told["points"]) == len(found) / 12 * (12 - left_out)
+
+
+def captured(folder: Path) -> Dataset:
+    """One download with a capture of it, in which segments 5 and 6 came again; and one without its capture."""
+    segments = pcap_writer.download(packets=200, lose=frozenset((5, 6)))
+    folder.mkdir()
+    frames = ((segment.time_ns, pcap_writer.ipv4(segment)) for segment in segments)
+    (folder / "run.pcap").write_bytes(pcap_writer.pcap(frames))
+    ends = {"server_ip": "198.18.0.2", "local_port": 40000}
+    downloads = [
+        make_download(capture="run.pcap", **ends),
+        make_download(domain="gone", capture="gone.pcap", **ends),
+    ]
+    return dataset.load([write_campaign(folder, downloads)])
+
+
+def test_series_come_from_the_capture(tmp_path: Path) -> None:
+    data = captured(tmp_path / "c")
+    found = series.of_run(data.records[:1], tmp_path / "c")["BL"]
+    assert found.payload_bytes.sum() == 200_000
+    assert found.end_bytes.max() == 200_000 + 1
+    assert found.retransmitted.sum() == 2
+    assert found.time_s[0] == pytest.approx(0.0202, abs=0.02)
+    rate = series.throughput(found, bin_s=0.02)
+    widths = np.full(len(rate), 0.02)
+    widths[-1] = max(found.time_s.max() - 0.02 * (len(rate) - 1), 0.005)
+    assert float((rate * widths).sum()) * 1e6 / 8 == pytest.approx(200_000)
+
+
+def test_runs_without_their_capture_are_counted(tmp_path: Path) -> None:
+    data = captured(tmp_path / "c")
+    runs = [record.run for record in data.records]
+    drawn, without = series.documents(data, runs)
+    assert list(drawn) == runs[:1] and without == 1
+    (download,) = drawn[runs[0]]["downloads"]
+    assert download["name"] == "BL" and len(download["retransmitted"]) == 2
+    assert len(download["sequence"]) <= 120
+    (tmp_path / "c" / "gone.pcap").write_bytes(b"not a capture")
+    assert series.documents(data, runs)[1] == 1
+
+
+def test_series_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = captured(tmp_path / "c")
+    monkeypatch.setattr(series, "MAX_DOWNLOADS", 0)
+    assert series.documents(data, [record.run for record in data.records]) == ({}, 2)
+
+
+def test_servers_tell_what_is_known(tmp_path: Path) -> None:
+    downloads = [
+        make_download(configuration="BL", tls_version="TLSv1.3"),
+        make_download(configuration="quiche", tls_version="TLSv1.3", tls_group="X25519"),
+        make_download(domain="b", provider="amazon", vantage="SFO", http_version=None, outcome="failed"),
+    ]
+    lab = {"schema": 1, "topology": "x", "paths": [lab_path(initcwnd=32)]}
+    data = dataset.load([write_campaign(tmp_path / "c", downloads, lab=lab)])
+    (heading, first, second), left_out = servers.cells(data)
+    known = dict(zip(heading, first, strict=True))
+    assert left_out == 0 and known["HTTP"] == "1.1, 3" and known["TLS"] == "1.3" and known["group"] == "X25519 (QUIC)"
+    assert known["initial window"] == "32" and known["handshake RTT ms"] == "20.0" and known["MB"] == "1.00"
+    assert dict(zip(heading, second, strict=True))["initial window"] == "–"
+
+
+def test_rtts_of_tcp_and_quic_are_compared_by_handshake(tmp_path: Path) -> None:
+    downloads = [make_download(), make_download(configuration="quiche")]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    loaded = dataclasses.replace(data.records[0], kpis={**data.records[0].kpis, "rtt_mean": 500.0})
+    assert figures.handshake_rtt(loaded) == pytest.approx(20.0)
+    panel = figures.plan(data)[1].panels[1]
+    assert panel.label == "handshake RTT [ms]"
+    assert [panel.value(record) for record in data.records] == pytest.approx([20.0, 20.0])
+
+
+def test_the_question_names_each_reference_once(tmp_path: Path) -> None:
+    assert (
+        head.asked(load(tmp_path)) == "How much faster do downloads from 12 domains to MUC get with WS instead of BL?"
+    )
+
+
+def test_runs_without_a_pair_have_their_reasons(tmp_path: Path) -> None:
+    failed = make_download(configuration="WS", outcome="failed", failure="unknown", last_byte_s=None)
+    data = dataset.load([write_campaign(tmp_path / "c", [make_download(), failed])])
+    assert problems.excluded_cells(tables.table2(data))[1] == ["WS vs BL", "0", "1", "WS failed 1"]
+    assert problems.excluded_cells(tables.table2(load(tmp_path))) == []
