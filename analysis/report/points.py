@@ -14,6 +14,7 @@ from typing import Any
 
 from analysis.measures import pairs, tables, truth
 from analysis.measures.dataset import Record
+from analysis.measures.limiters import limiter_of
 from analysis.measures.pairs import Metric, Sample
 from analysis.measures.selection import Selection
 from analysis.report import figures
@@ -24,9 +25,6 @@ MAX_POINTS = 40_000
 
 PARTS = ("handshake", "first byte", "transfer")
 """Connecting with TLS; from then to the first body byte; from there to the last."""
-
-LIMITER_KPI = "limiter"
-"""What limited a download: a KPI that older folders do not have."""
 
 _DIGITS = 4
 """Significant digits in the page."""
@@ -132,16 +130,10 @@ def document(found: Sequence[Point], comparisons: Sequence[Comparison]) -> tuple
 _KINDS: Mapping[str, Callable[[Point], str]] = {
     "vantage": lambda point: point.record.download.vantage,
     "provider": lambda point: point.record.download.provider,
-    "limiter": lambda point: limiter(point.record) or "",
+    "limiter": lambda point: limiter_of(point.record) or "",
     "domain": lambda point: point.record.download.domain,
 }
 """Names by which the page filters and colours."""
-
-
-def limiter(record: Record) -> str | None:
-    """What limited the download; None if it is not known."""
-    found = record.kpis.get(LIMITER_KPI)
-    return found if isinstance(found, str) else None
 
 
 def _short(value: float | None) -> float | None:
