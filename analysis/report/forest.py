@@ -1,4 +1,4 @@
-"""The forest plot: each comparison's median speed-up with its interval, beside the noise floor's. Pure.
+"""The forest plot: each comparison's median speed-up with its interval, beside the margin that noise sets. Pure.
 
 Positions are per cent of the plot's width, on a log scale, so the page draws them at any width without a script.
 """
@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.measures.judgement import noise_floors
 from analysis.measures.rows import SpeedupRow
 from analysis.report import render
 from analysis.report.findings import Finding
@@ -39,6 +38,10 @@ class ForestRow:
     median: str
     interval: str
     """Both as text; the interval is empty if there is none."""
+    q: str
+    """The q-value as text; empty for other roles than effects."""
+    band: tuple[float, float] | None
+    """Positions [%] of the margin that the interval has to leave: 2 %, or the noise floor's if that is larger."""
     at: float | None
     """Position of the median [%]; None if only bounds are known."""
     low: float | None
@@ -60,8 +63,6 @@ class Forest:
     """Position of a speed-up of 1 [%]."""
     ends: tuple[float, float]
     """Natural logarithms of the speed-ups at both ends of the plot."""
-    band: tuple[float, float] | None
-    """Positions [%] of the noise floor: from the lowest to the highest end of the intervals of A/A rows."""
 
 
 def forest(rows: Sequence[SpeedupRow], found: Sequence[Finding]) -> Forest:
@@ -72,7 +73,6 @@ def forest(rows: Sequence[SpeedupRow], found: Sequence[Finding]) -> Forest:
     """
     shown = [(index, row) for index, row in enumerate(rows) if row.n]
     medians = [row.median for _, row in shown]
-    noise = [end for row in noise_floors(rows) for end in (row.median.low, row.median.high) if end is not None]
     axis = _Axis.of([value for median in medians for value in (median.value, median.low, median.high)])
     told = {finding.name: finding for finding in found}
     return Forest(
@@ -80,7 +80,6 @@ def forest(rows: Sequence[SpeedupRow], found: Sequence[Finding]) -> Forest:
         ticks=axis.ticks(),
         one=axis.place(1.0),
         ends=(axis.low, axis.high),
-        band=(axis.place(min(noise)), axis.place(max(noise))) if noise else None,
     )
 
 
@@ -99,6 +98,8 @@ def _row(index: int, row: SpeedupRow, axis: _Axis, finding: Finding | None) -> F
         domains=row.domains,
         median=render.median_text(median),
         interval=interval,
+        q=render.chance_text(row.q_bh) if row.q_bh is not None else "",
+        band=(axis.place(1 / row.margin), axis.place(row.margin)) if row.margin else None,
         at=None if median.value is None else axis.place(median.value),
         low=None if median.low is None else axis.place(median.low),
         high=None if median.high is None else axis.place(median.high),

@@ -11,8 +11,8 @@ import pytest
 
 from analysis.measures import dataset, tables
 from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Metric
 from analysis.measures.selection import DEFAULT
-from analysis.measures.speedup import Metric
 from analysis.report import figures, findings, forest, head, points, problems, series, servers
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, write_campaign
@@ -36,7 +36,7 @@ def plot(data: Dataset) -> forest.Forest:
     return forest.forest(rows, findings.findings(rows))
 
 
-def test_forest_places_medians_on_a_log_scale_beside_the_noise(tmp_path: Path) -> None:
+def test_forest_places_medians_on_a_log_scale_beside_the_margin(tmp_path: Path) -> None:
     drawn = plot(load(tmp_path))
     by_name = {row.name: row for row in drawn.rows}
     faster, noise = by_name["WS vs BL"], by_name["BL2 vs BL"]
@@ -46,7 +46,8 @@ def test_forest_places_medians_on_a_log_scale_beside_the_noise(tmp_path: Path) -
     assert faster.at == pytest.approx(100 * (math.log(2.0) - low) / (high - low), abs=1.0)
     assert faster.low is not None and faster.at is not None and faster.high is not None
     assert faster.low <= faster.at <= faster.high
-    assert drawn.band is not None and drawn.band[0] <= drawn.one <= drawn.band[1] < faster.low
+    assert faster.band is not None and faster.band[0] < drawn.one < faster.band[1] < faster.low
+    assert faster.q == "<0.001" and noise.q == "" and noise.band is None
     places = {label: at for at, label in drawn.ticks}
     assert places["1"] == pytest.approx(drawn.one)
     assert [at for at, _ in drawn.ticks] == sorted(places.values())
@@ -57,7 +58,7 @@ def test_forest_cuts_what_is_outside_and_leaves_out_rows_without_pairs(tmp_path:
     row = next(row for row in drawn.rows if row.name == "WS vs BL")
     assert row.at == 100.0 and row.cut_low and row.cut_high
     lone = dataset.load([write_campaign(tmp_path / "lone", [make_download()])])
-    assert plot(lone).rows == () and plot(lone).band is None
+    assert plot(lone).rows == ()
 
 
 def test_points_split_a_download_into_its_parts() -> None:
