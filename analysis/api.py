@@ -68,7 +68,7 @@ class Tables:
 
     def ceilings(self) -> str:
         """Of how many downloads the client itself may have been the limit: it stands below `head`."""
-        limits = client_limits(self.data.records)
+        limits = client_limits(self.data.downloads)
         return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
 
     def csv(self, name: str) -> str:
@@ -128,8 +128,8 @@ class Tables:
                 "disturbed": sum(row.disturbed for row in self.configurations),
                 "unproven_let_in": self.selection.unproven,
             },
-            "identity": dataclasses.asdict(identity(self.data.records)) | {"only_hits": self.selection.only_hits},
-            "client_ceilings": dataclasses.asdict(client_limits(self.data.records))
+            "identity": dataclasses.asdict(identity(self.data.downloads)) | {"only_hits": self.selection.only_hits},
+            "client_ceilings": dataclasses.asdict(client_limits(self.data.downloads))
             | {"unlimited_only": self.selection.unlimited_only},
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
@@ -182,7 +182,7 @@ class Tables:
             cells = published.congestion_cells(self.congestion)
             terminal.print_table(to, (cells,), title=published.CONGESTION_TITLE, words=_WORDS)
         only_hits = self.selection.only_hits
-        for sentence in findings.identity_sentences(identity(self.data.records), only_hits=only_hits):
+        for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)

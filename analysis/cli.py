@@ -267,7 +267,7 @@ def figures(
         typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
         return
     typer.echo(findings.treatment_sentence(counting.configurations(data), unproven=unproven), err=True)
-    typer.echo(findings.ceiling_sentence(client_limits(data.records), unlimited_only=unlimited_only), err=True)
+    typer.echo(findings.ceiling_sentence(client_limits(data.downloads), unlimited_only=unlimited_only), err=True)
     for note in data.notes:
         typer.echo(note, err=True)
     for path in written:

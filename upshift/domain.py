@@ -6,6 +6,7 @@ Mbit/s = 10^6 bit/s. Sizes are bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -551,6 +552,20 @@ class Download:
         """Whether it may enter a speed-up: False if it is void, disturbed or a mismatch; None if unproven."""
         is_disturbed = self.void_reason is not None or self.host_disturbance is not None
         return False if is_disturbed else self.treatment_ok
+
+    @property
+    def time_bounds_s(self) -> tuple[float, float] | None:
+        """Bounds of the download time [s], equal if it is known; None without a valid time.
+
+        A censored download took longer than it was observed: it ended at its byte budget with its last byte, or at its
+        time budget, even if data stopped before.
+        """
+        if self.outcome == Outcome.CENSORED:
+            seen = self.last_byte_s or 0.0
+            return (seen if self.failure == Failure.BYTE_BUDGET else max(seen, self.budget_s)), math.inf
+        if self.outcome == Outcome.FAILED or self.last_byte_s is None or not 0 < self.last_byte_s < math.inf:
+            return None
+        return self.last_byte_s, self.last_byte_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

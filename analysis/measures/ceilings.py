@@ -6,11 +6,17 @@ a ceiling was stale when the campaign ran (docs/design/host.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from upshift.domain import Download, Outcome
+import numpy as np
+import numpy.typing as npt
+
+from analysis.measures.arrays import Flags, Floats
+
+Numbers = Floats | npt.NDArray[np.int64]
 
 CEILING_SHARE = 0.7
 """Share of its client's ceiling above which a download is flagged."""
@@ -53,17 +59,15 @@ def _within(document: Any, *names: str) -> Any:
     return document
 
 
-def delivery_rate(download: Download) -> float | None:
-    """Body bits over the time from the first to the last body byte [Mbit/s], as ceilings are measured."""
-    first, last = download.first_byte_s, download.last_byte_s
-    if first is None or last is None or last <= first:
-        return None
-    return download.body_bytes * 8 / (last - first) / 1e6
+def delivery_rate(body_bytes: Numbers, first_byte_s: Floats, last_byte_s: Floats) -> Floats:
+    """Body bits over the time from the first to the last body byte [Mbit/s], as ceilings are measured; NaN: unknown."""
+    known = last_byte_s > first_byte_s  # False where one of them is NaN
+    duration_s = np.where(known, last_byte_s - first_byte_s, math.nan)
+    found: Floats = body_bytes * 8 / duration_s / 1e6
+    return found
 
 
-def near_ceiling(download: Download, known: Ceiling) -> bool | None:
-    """Whether it was faster than `CEILING_SHARE` of its client's ceiling; None if it failed, or if it is unknown."""
-    rate = delivery_rate(download)
-    if download.outcome == Outcome.FAILED or rate is None or known.mbit_s is None:
-        return None
-    return rate > CEILING_SHARE * known.mbit_s
+def near_ceiling(rates: Floats, highest: Floats) -> Flags:
+    """Whether downloads were faster than `CEILING_SHARE` of their client's ceiling [both Mbit/s; NaN: unknown]."""
+    known = ~(np.isnan(rates) | np.isnan(highest))
+    return np.where(known, rates > CEILING_SHARE * highest, -1).astype(np.int8)

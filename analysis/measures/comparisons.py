@@ -10,12 +10,23 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from upshift import paper
 from upshift.domain import Comparison, Dose, Download, Transport
 from upshift.errors import UsageError
 from upshift.files import description
 from upshift.files.description import DescribedConfiguration, Description
+
+
+class Appearance(NamedTuple):
+    """The first download of a configuration in a folder."""
+
+    campaign: str
+    configuration: str
+    client: str
+    transport: str
+    levels: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +70,8 @@ class Design:
         return cells
 
 
-def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
-    """The design of folders with their downloads.
+def read_design(folders: Sequence[tuple[Path, Sequence[Appearance]]]) -> Design:
+    """The design of folders with their configurations, in order of appearance.
 
     Raises:
         UsageError: a `campaign.json` is damaged, or two folders use one name for different things.
@@ -96,9 +107,9 @@ def read_design(folders: Sequence[tuple[Path, Sequence[Download]]]) -> Design:
     )
 
 
-def of_downloads(downloads: Iterable[Download]) -> Description:
+def of_downloads(downloads: Iterable[Appearance | Download]) -> Description:
     """The description of an older folder: its configurations, and the paper's comparisons of those."""
-    first: dict[str, Download] = {}
+    first: dict[str, Appearance | Download] = {}
     for download in downloads:
         first.setdefault(download.configuration, download)
     order = [configuration.name for configuration in (paper.WARMUP, *paper.CONFIGURATIONS)]
@@ -110,7 +121,7 @@ def of_downloads(downloads: Iterable[Download]) -> Description:
     )
 
 
-def _described(download: Download) -> DescribedConfiguration:
+def _described(download: Appearance | Download) -> DescribedConfiguration:
     try:
         levels = json.loads(download.levels)
     except (ValueError, RecursionError):

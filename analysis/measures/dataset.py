@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analysis.measures.ceilings import NOT_CALIBRATED, Ceiling, ceiling, near_ceiling
-from analysis.measures.comparisons import Design, read_design
-from upshift.domain import Download, Superseded
+import numpy as np
+
+from analysis.measures.arrays import Codes, Floats
+from analysis.measures.columns import Downloads
+from analysis.measures.comparisons import Appearance, Design, read_design
+from analysis.measures.reader import COLUMNS, Reader
+from upshift.domain import Download, Outcome, Superseded
 from upshift.errors import UsageError, not_found
 from upshift.files import store
-from upshift.files.config import parse_json, read_json
+from upshift.files.config import read_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Value = float | int | str | bool | None
+
+MOST_RECORDS = 500_000
+"""Most downloads of which single ones are looked at: each takes 10 kB. Tables need none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +46,17 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A download with its folder and KPIs."""
+    """One download with its folder and KPIs."""
 
     folder: int
     """Index into `Dataset.folders`: the same names in two folders are two measurement runs."""
     download: Download
     kpis: Mapping[str, Value]
     """KPI name -> value; empty if `kpis.parquet` has no row for this download."""
-    ceiling: Ceiling = NOT_CALIBRATED
-    """What is known of its client's highest rate at its vantage point."""
-
-    @property
-    def near_ceiling(self) -> bool | None:
-        """Whether its client may have been the limit, None if that is not known; see `ceilings.near_ceiling`."""
-        return near_ceiling(self.download, self.ceiling)
+    near_ceiling: bool | None = None
+    """Whether its client may have been the limit, None if that is not known; see `ceilings.near_ceiling`."""
+    starved: bool | None = None
+    """Whether its client waited for a CPU, None if that is not known; see `processor.starved`."""
 
     @property
     def run(self) -> tuple[int, str, str, int, str, str]:
@@ -72,12 +81,14 @@ class Record:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
     """All given folders together."""
 
     folders: tuple[Folder, ...]
-    records: tuple[Record, ...]
+    downloads: Downloads
+    kpi_rows: tuple[Codes, ...]
+    """Per folder, the download of each row of its `kpis.parquet`; -1 for a download that is not there."""
     kpi_units: Mapping[str, str]
     """KPI name -> unit; empty without a unit."""
     superseded: tuple[Superseded, ...]
@@ -85,6 +96,103 @@ class Dataset:
     """The configurations and comparisons."""
     notes: tuple[str, ...]
     """Sentences about what is missing, to be printed."""
+    given: tuple[Record, ...] | None = None
+    """The records, if they are not those of the folders' files; see `of_records`."""
+
+    def kpi(self, name: str) -> Floats:
+        """A KPI of each download as a finite number, NaN if it is missing."""
+        if self.given is not None:
+            return np.array([math.nan if (value := r.number(name)) is None else value for r in self.given])
+        found = np.full(len(self.downloads), math.nan)
+        for folder, rows in zip(self.folders, self.kpi_rows, strict=True):
+            file, first = folder.path / KPIS, 0
+            for batch in store.scan(file, "kpis", [name]) if len(rows) and name in store.columns(file, "kpis") else ():
+                at, first = rows[first : first + batch.num_rows], first + batch.num_rows
+                found[at[at >= 0]] = _finite(batch.column(0))[at >= 0]
+        return found
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """Each download as an object, in the order of `downloads`: for what shows single ones.
+
+        Raises:
+            UsageError: there are more than `MOST_RECORDS`.
+        """
+        if self.given is not None:
+            return self.given
+        count = len(self.downloads)
+        if count > MOST_RECORDS:
+            raise UsageError(
+                f"{count} downloads are more than the {MOST_RECORDS} that can be shown one by one",
+                where=", ".join(str(folder.path) for folder in self.folders),
+                remedy="use `upshift tables`, or name fewer folders",
+            )
+        kpis: dict[int, Mapping[str, Value]] = {}
+        read: list[tuple[int, Download]] = []
+        for index, (folder, rows) in enumerate(zip(self.folders, self.kpi_rows, strict=True)):
+            read += [(index, d) for d in store.read_rows(folder.path / DOWNLOADS, "downloads", Download)]
+            for at, row in zip(
+                rows.tolist(), store.each_row(folder.path / KPIS, "kpis") if len(rows) else (), strict=True
+            ):
+                kpis[at] = {name: row[name] for name in row if name not in _NO_KPIS}
+        flags = zip(self.downloads.near_ceiling.tolist(), self.downloads.starved.tolist(), strict=True)
+        return tuple(
+            Record(
+                folder=index,
+                download=download,
+                kpis=kpis.get(row, {}),
+                near_ceiling=_FLAG[near],
+                starved=_FLAG[starved],
+            )
+            for row, ((index, download), (near, starved)) in enumerate(zip(read, flags, strict=True))
+        )
+
+    def with_records(self, records: Sequence[Record]) -> Dataset:
+        """The same folders with other downloads, e.g. changed ones."""
+        return of_records(
+            records,
+            folders=self.folders,
+            kpi_units=self.kpi_units,
+            superseded=self.superseded,
+            design=self.design,
+            notes=self.notes,
+        )
+
+
+def of_records(
+    records: Sequence[Record],
+    *,
+    folders: Sequence[Folder],
+    kpi_units: Mapping[str, str],
+    superseded: Sequence[Superseded],
+    design: Design,
+    notes: Sequence[str],
+) -> Dataset:
+    """A dataset of these records, in the order of their folders; see `Dataset` for the other arguments."""
+    ordered = sorted(records, key=lambda record: record.folder)
+    reader = Reader()
+    for index, folder in enumerate(folders):
+        members = [record.download for record in ordered if record.folder == index]
+        reader.add(folder.path, [_as_batch(members)], folder.environment)
+    downloads, kpi_rows = reader.finish()
+    return Dataset(
+        folders=tuple(folders),
+        downloads=downloads,
+        kpi_rows=kpi_rows,
+        kpi_units=kpi_units,
+        superseded=tuple(superseded),
+        design=design,
+        notes=tuple(notes),
+        given=tuple(ordered),
+    )
+
+
+DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
+
+_NO_KPIS = (*store.DOWNLOAD_KEY, "engine")
+"""Columns of `kpis` that are not KPIs."""
+
+_FLAG = {1: True, 0: False, -1: None}
 
 
 def load(paths: Sequence[Path]) -> Dataset:
@@ -95,48 +203,87 @@ def load(paths: Sequence[Path]) -> Dataset:
             folder (or the same) already has, or uses the name of a configuration or a comparison for something else.
     """
     folders: list[Folder] = []
-    records: list[Record] = []
     superseded: list[Superseded] = []
     units: dict[str, str] = {}
-    notes: list[str] = []
-    read: list[tuple[Path, list[Download]]] = []
+    read: list[tuple[Path, list[Appearance]]] = []
     resolved: set[Path] = set()
+    reader = Reader()
     for path in paths:
         if path.resolve() in resolved:
             raise UsageError("this folder is named twice", where=str(path), remedy="name it once")
         resolved.add(path.resolve())
-        downloads = _downloads(path)
-        read.append((path, downloads))
-        kpis = _kpis(path, units, notes)
-        index = len(folders)
+        _check(path)
         documents = {
             "environment": _json(path, "environment.json"),
             "lab": _json(path, "lab.json"),
             "composition": _json(path, "targets/composition.json"),
         }
         folders.append(Folder(path=path, **documents))
-        known = {
-            (vantage, client): ceiling(documents["environment"], vantage=vantage, client=client)
-            for vantage, client in {(d.vantage, d.client) for d in downloads}
-        }
-        records += [
-            Record(folder=index, download=d, kpis=kpis.get(_key(d), {}), ceiling=known[d.vantage, d.client])
-            for d in downloads
-        ]
-        unmatched = sum(1 for d in downloads if kpis and d.outcome == "ok" and _key(d) not in kpis)
-        if unmatched:
-            notes.append(f"{path}: {unmatched} of {len(downloads)} downloads are ok and have no row in kpis.parquet.")
+        appearances = reader.add(path, store.scan(path / DOWNLOADS, "downloads", COLUMNS), documents["environment"])
+        if not appearances:
+            raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
+        read.append((path, appearances))
+        if (path / KPIS).is_file():
+            reader.add_kpis(store.scan(path / KPIS, "kpis", store.DOWNLOAD_KEY))
+            for name, unit in store.columns(path / KPIS, "kpis").items():
+                if name not in _NO_KPIS:
+                    units.setdefault(name, unit)
         superseded += _superseded(path)
-    _refuse_repeats(records, folders)
+    downloads, kpi_rows = reader.finish()
     design = read_design(read)
     return Dataset(
         folders=tuple(folders),
-        records=tuple(records),
+        downloads=downloads,
+        kpi_rows=kpi_rows,
         kpi_units=units,
         superseded=tuple(superseded),
         design=design,
-        notes=(*design.notes, *notes),
+        notes=(*design.notes, *_notes(folders, downloads, kpi_rows)),
     )
+
+
+def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[Codes]) -> Iterator[str]:
+    """What KPIs are missing."""
+    is_ok = downloads.outcome.are(Outcome.OK)
+    of_folder = downloads.of_run(downloads.runs.folder)
+    for index, (folder, rows) in enumerate(zip(folders, kpi_rows, strict=True)):
+        if not (folder.path / KPIS).is_file():
+            yield (
+                f"{folder.path} has no kpis.parquet, so figures from its captures are missing; "
+                "`upshift inspect` makes the file from them."
+            )
+        elif len(rows):
+            members = of_folder == index
+            unmatched = members & is_ok
+            unmatched[rows[rows >= 0]] = False
+            if unmatched.any():
+                yield (
+                    f"{folder.path}: {np.count_nonzero(unmatched)} of {np.count_nonzero(members)} downloads are ok and "
+                    "have no row in kpis.parquet."
+                )
+
+
+def _finite(column: pa.Array) -> Floats:
+    """Numbers, NaN for those that are missing or not finite, and for text."""
+    import pyarrow.types as pt
+
+    kind = column.type
+    if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
+        return np.full(len(column), math.nan)
+    found: Floats = column.cast("int8" if pt.is_boolean(kind) else kind).cast("float64").to_numpy(zero_copy_only=False)
+    return np.where(np.isfinite(found), found, math.nan)
+
+
+def _as_batch(downloads: Sequence[Download]) -> pa.RecordBatch:
+    """Downloads as `store.scan` gives them."""
+    import pyarrow as pa
+
+    schema = store.row_schema("downloads")
+    columns = {}
+    for name in COLUMNS:
+        column = pa.array(map(operator.attrgetter(name), downloads), type=schema.field(name).type)
+        columns[name] = column.dictionary_encode() if pa.types.is_string(column.type) else column
+    return pa.RecordBatch.from_pydict(columns)
 
 
 @contextmanager
@@ -159,51 +306,16 @@ def output_folder(paths: Sequence[Path], out: Path | None) -> Path:
     return paths[0] if len(paths) == 1 else paths[0] / "combined"
 
 
-def _downloads(path: Path) -> list[Download]:
+def _check(path: Path) -> None:
+    """Raises UsageError if this is not a campaign folder."""
     if not path.exists():
         raise not_found(path, "folder", remedy="name the --out folder of `upshift run`")
-    file = path / "downloads.parquet"
-    if not file.is_file():
+    if not (path / DOWNLOADS).is_file():
         raise UsageError(
             "this folder has no downloads.parquet",
             where=str(path),
             remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
         )
-    downloads = store.read_rows(file, "downloads", Download)
-    for text in {download.levels for download in downloads}:
-        parse_json(text, where=f"{file}: column levels", remedy="export it again with `upshift run`")
-    if not downloads:
-        raise UsageError("it has no downloads", where=str(file), remedy="run the campaign first")
-    return downloads
-
-
-def _key(download: Download) -> tuple[Value, ...]:
-    return tuple(getattr(download, name) for name in store.DOWNLOAD_KEY)
-
-
-def _kpis(path: Path, units: dict[str, str], notes: list[str]) -> dict[tuple[Value, ...], Mapping[str, Value]]:
-    file = path / "kpis.parquet"
-    if not file.is_file():
-        notes.append(
-            f"{path} has no kpis.parquet, so figures from its captures are missing; "
-            "`upshift inspect` makes the file from them."
-        )
-        return {}
-    table = store.read_table(file, "kpis")
-    missing = [name for name in store.DOWNLOAD_KEY if name not in table.column_names]
-    if missing:
-        raise UsageError(f"column {missing[0]} is missing", where=str(file), remedy="make the file again")
-    names = [field.name for field in table.schema if field.name not in (*store.DOWNLOAD_KEY, "engine")]
-    for name in names:
-        metadata = table.schema.field(name).metadata or {}
-        units.setdefault(name, metadata.get(b"unit", b"").decode())
-    found: dict[tuple[Value, ...], Mapping[str, Value]] = {}
-    for row in table.to_pylist():
-        key = tuple(row[name] for name in store.DOWNLOAD_KEY)
-        if key in found:
-            raise UsageError(f"two rows for download {_words(key)}", where=str(file), remedy="make the file again")
-        found[key] = {name: row[name] for name in names}
-    return found
 
 
 def _superseded(path: Path) -> list[Superseded]:
@@ -214,25 +326,3 @@ def _superseded(path: Path) -> list[Superseded]:
 def _json(path: Path, name: str) -> Mapping[str, Any] | None:
     file = path / name
     return read_json(file) if file.exists() else None
-
-
-def _refuse_repeats(records: Sequence[Record], folders: Sequence[Folder]) -> None:
-    """Raises UsageError for duplicate downloads, e.g. a copy of a folder."""
-    within: set[tuple[object, ...]] = set()
-    across: dict[tuple[object, ...], int] = {}
-    for record in records:
-        key = _key(record.download)
-        where = str(folders[record.folder].path / "downloads.parquet")
-        if (record.folder, key) in within:
-            raise UsageError(f"download {_words(key)} is listed twice", where=where, remedy="export it again")
-        within.add((record.folder, key))
-        other = across.setdefault((*key, record.download.started_at), record.folder)
-        if other != record.folder:
-            raise UsageError(
-                f"download {_words(key)} is also in {folders[other].path}", where=where, remedy="name one of the two"
-            )
-
-
-def _words(key: tuple[Value, ...]) -> str:
-    named = dict(zip(store.DOWNLOAD_KEY, key, strict=True))
-    return f"{named['vantage']}, iteration {named['iteration']}, {named['domain']}, {named['configuration']}"

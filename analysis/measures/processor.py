@@ -5,27 +5,31 @@ Both are shares of the transfer: from the first packet, with which the clock sta
 
 from __future__ import annotations
 
+import numpy as np
+
 from analysis.captures.limiter import CPU_LIMIT, RUN_DELAY_LEAST_S, RUN_DELAY_LIMIT
-from upshift.domain import Download, Outcome
+from analysis.measures.arrays import Flags, Floats, Mask
 
 
-def cpu_bound(download: Download) -> bool | None:
-    """Whether the client used more than `CPU_LIMIT` of a core during the transfer; None: unknown, or not ok."""
-    if download.outcome != Outcome.OK or not download.last_byte_s or download.transfer_cpu_s is None:
-        return None
-    return download.transfer_cpu_s / download.last_byte_s > CPU_LIMIT
+def cpu_bound(is_ok: Mask, last_byte_s: Floats, transfer_cpu_s: Floats) -> Flags:
+    """Whether clients used more than `CPU_LIMIT` of a core during the transfer; -1: unknown, or not ok.
+
+    Args:
+        is_ok: whether the outcome is ok.
+        last_byte_s, transfer_cpu_s: see `upshift.domain.Download`; NaN: unknown.
+    """
+    return _above(is_ok, last_byte_s, transfer_cpu_s, CPU_LIMIT, 0.0)
 
 
-def run_delay_share(download: Download) -> float | None:
-    """Share of the transfer in which the client was ready to run and waited for a CPU; None: unknown, or not ok."""
-    if download.outcome != Outcome.OK or not download.last_byte_s or download.run_delay_s is None:
-        return None
-    return download.run_delay_s / download.last_byte_s
+def starved(is_ok: Mask, last_byte_s: Floats, run_delay_s: Floats) -> Flags:
+    """Whether clients waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; -1: unknown, or not ok.
+
+    The arguments are as those of `cpu_bound`.
+    """
+    return _above(is_ok, last_byte_s, run_delay_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
 
 
-def starved(download: Download) -> bool | None:
-    """Whether the client waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; None: unknown, or not ok."""
-    share = run_delay_share(download)
-    if share is None:
-        return None
-    return share > RUN_DELAY_LIMIT and (download.run_delay_s or 0.0) > RUN_DELAY_LEAST_S
+def _above(is_ok: Mask, last_byte_s: Floats, part_s: Floats, limit: float, least_s: float) -> Flags:
+    known = is_ok & (last_byte_s != 0) & ~np.isnan(last_byte_s) & ~np.isnan(part_s)
+    share = np.divide(part_s, last_byte_s, out=np.zeros(len(part_s)), where=known)
+    return np.where(known, (share > limit) & (part_s > least_s), -1).astype(np.int8)

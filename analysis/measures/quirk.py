@@ -68,10 +68,13 @@ class Quirk:
 
 def apply(data: Dataset, quirks: Iterable[Quirk]) -> Dataset:
     """The dataset as read with these quirks, for any order of them."""
+    chosen = set(quirks)
+    if not chosen:
+        return data
     records: Sequence[Record] = data.records
-    for quirk in sorted(set(quirks), key=lambda one: (one.step, one.name)):
+    for quirk in sorted(chosen, key=lambda one: (one.step, one.name)):
         records = quirk.change(records)
-    return dataclasses.replace(data, records=tuple(records))
+    return data.with_records(records)
 
 
 def each(change: Callable[[Record], Record]) -> Change:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.measures.ceilings import delivery_rate
+import numpy as np
+
+from analysis.measures.arrays import Texts, counts
+from analysis.measures.columns import Downloads
 from analysis.measures.dataset import Record
-from upshift.domain import CacheState, Download, IdentityFlag, Outcome
+from upshift.domain import CacheState, IdentityFlag, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,21 @@ class Selection:
 
 
 DEFAULT = Selection()
+
+
+WITHOUT_HITS = ("in a run with a cache miss", "in a run with an unknown cache state")
+"""Why `--only-hits` leaves a measurement run out."""
+
+
+def missing_hits(downloads: Downloads) -> Texts:
+    """Per measurement run: empty, or that a download after the warm-up was not a cache hit (`WITHOUT_HITS`).
+
+    Failed downloads are ignored: their cache state is unknown, and they are not in speed-ups anyway.
+    """
+    judged = ~downloads.is_warmup & ~downloads.outcome.are(Outcome.FAILED)
+    missed = downloads.any_of_run(judged & downloads.cache_state.are(CacheState.MISS))
+    other = downloads.any_of_run(judged & ~downloads.cache_state.are(CacheState.HIT))
+    return Texts(np.where(missed, 0, np.where(other, 1, -1)).astype(np.int8), WITHOUT_HITS)
 
 
 def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
@@ -60,20 +77,23 @@ class ClientLimits:
     """Why a ceiling is unknown -> clients."""
 
 
-def client_limits(records: Iterable[Record]) -> ClientLimits:
+def client_limits(downloads: Downloads) -> ClientLimits:
     """Counts over all downloads, warm-ups included."""
-    rated = [r for r in records if r.download.outcome != Outcome.FAILED and delivery_rate(r.download) is not None]
-    unknown = [record for record in rated if record.near_ceiling is None]
+    clients, ceilings = downloads.client.names, downloads.ceilings
+    near = downloads.near_ceiling == 1
+    unknown = downloads.has_rate & (downloads.near_ceiling < 0)
+    of_client = counts((downloads.client.codes, len(clients)), where=near)
+    of_ceiling = counts((downloads.ceiling, len(ceilings)), where=near)
     reasons: dict[str, set[str]] = {}
-    for record in unknown:
-        reasons.setdefault(record.ceiling.fault or "", set()).add(record.download.client)
-    near = Counter(record.download.client for record in rated if record.near_ceiling)
+    pairs = counts((downloads.ceiling, len(ceilings)), (downloads.client.codes, len(clients)), where=unknown)
+    for at, client in np.argwhere(pairs).tolist():
+        reasons.setdefault(ceilings[at].fault or "", set()).add(clients[client])
     return ClientLimits(
-        downloads=len(rated),
-        near=dict(sorted(near.items())),
-        doubtful=sum(bool(record.near_ceiling) and record.ceiling.too_low for record in rated),
-        unknown=len(unknown),
-        reasons={reason: sorted(clients) for reason, clients in sorted(reasons.items())},
+        downloads=int(np.count_nonzero(downloads.has_rate)),
+        near={name: int(count) for name, count in sorted(zip(clients, of_client, strict=True)) if count},
+        doubtful=sum(int(count) for known, count in zip(ceilings, of_ceiling, strict=True) if known.too_low),
+        unknown=int(np.count_nonzero(unknown)),
+        reasons={reason: sorted(names) for reason, names in sorted(reasons.items())},
     )
 
 
@@ -93,28 +113,30 @@ class Identity:
     """Runs with a cache miss; in the others the state of some download is unknown."""
 
 
-def identity(records: Sequence[Record]) -> Identity:
+def identity(downloads: Downloads) -> Identity:
     """Counts over all measurement runs."""
-    flags: dict[Hashable, set[IdentityFlag]] = {}
-    for record in records:
-        if record.download.identity_flags is not None:
-            flags.setdefault(record.run, set()).update(flags_of(record.download))
-    counts = Counter(flag for members in flags.values() for flag in members)
-    others = {run: why for run, why in runs_without_hits(records).items() if run in flags}
-    missed = sum("miss" in why for why in others.values())
+    found = downloads.identity_flags
+    answered = downloads.any_of_run(found.codes >= 0)
+    flags = [flags_of(text) for text in found.names]
+    by_flag = {
+        flag: downloads.any_of_run(found.map([flag in members for members in flags], empty=False))
+        for flag in IdentityFlag
+    }
+    numbers = {flag: int(np.count_nonzero(runs)) for flag, runs in by_flag.items()}
+    others = missing_hits(downloads).codes[answered]
     return Identity(
-        runs=len(flags),
-        flagged=sum(bool(members) for members in flags.values()),
-        by_flag={flag: counts[flag] for flag in IdentityFlag if counts[flag]},
-        hit_runs=len(flags) - len(others),
-        missed_runs=missed,
+        runs=int(np.count_nonzero(answered)),
+        flagged=int(np.count_nonzero(np.any(list(by_flag.values()), axis=0))),
+        by_flag={flag: count for flag, count in numbers.items() if count},
+        hit_runs=int(np.count_nonzero(others < 0)),
+        missed_runs=int(np.count_nonzero(others == 0)),
     )
 
 
-def flags_of(download: Download) -> tuple[IdentityFlag, ...]:
-    """The download's flags; unknown ones, from a newer version, are skipped."""
+def flags_of(text: str | None) -> tuple[IdentityFlag, ...]:
+    """The flags in `Download.identity_flags`; unknown ones, from a newer version, are skipped."""
     try:
-        found = json.loads(download.identity_flags or "[]")
+        found = json.loads(text or "[]")
     except (ValueError, RecursionError):
         return ()
     return tuple(flag for flag in IdentityFlag if isinstance(found, list) and flag.value in found)

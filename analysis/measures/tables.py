@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from analysis.measures import speedup
+from analysis.measures.arrays import Codes, Ints, Mask, Texts, counts
+from analysis.measures.columns import Downloads
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.pairs import Metric, Sample
-from analysis.measures.processor import cpu_bound, starved
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
-from upshift.domain import Download, Failure, Outcome, Provider, Transport, VoidReason
+from upshift.domain import Failure, Outcome, Provider, Transport, VoidReason
 from upshift.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
@@ -99,70 +102,104 @@ class ConfigurationRow:
 
 def table1(dataset: Dataset) -> list[Table1Row]:
     """Rows in order of vantage point, transport (TCP first) and provider."""
-    groups: dict[tuple[str, str, str], list[Download]] = {}
-    for record in dataset.records:
-        d = record.download
-        if not record.is_warmup:
-            groups.setdefault((d.vantage, d.transport, d.provider), []).append(d)
-    rows = []
-    for vantage, transport, provider in sorted(groups, key=lambda g: (g[0], transport_rank(g[1]), provider_rank(g[2]))):
-        members = groups[vantage, transport, provider]
-        rows.append(
-            Table1Row(
-                vantage=vantage,
-                provider=provider,
-                transport=transport,
-                planned=len(members),
-                ok=_count(members, Outcome.OK),
-                failed=_count(members, Outcome.FAILED),
-                censored=_count(members, Outcome.CENSORED),
-                causes=causes(members),
-            )
+    d = dataset.downloads
+    vantages = d.runs.vantage.names
+    groups = (
+        (d.of_run(d.runs.vantage.codes), len(vantages)),
+        (d.transport.codes, len(d.transport.names)),
+        (d.provider.codes, len(d.provider.names)),
+    )
+    planned = counts(*groups, where=~d.is_warmup)
+    by_outcome = _by_outcome(d, groups, ~d.is_warmup)
+    of_cause = _by_cause(d, groups, ~d.is_warmup)
+    rows = [
+        Table1Row(
+            vantage=vantages[v],
+            provider=d.provider.names[p],
+            transport=d.transport.names[t],
+            planned=int(planned[v, t, p]),
+            ok=int(by_outcome[Outcome.OK][v, t, p]),
+            failed=int(by_outcome[Outcome.FAILED][v, t, p]),
+            censored=int(by_outcome[Outcome.CENSORED][v, t, p]),
+            causes=_frequent(of_cause[0], of_cause[1][v, t, p]),
         )
-    return rows
+        for v, t, p in np.argwhere(planned).tolist()
+    ]
+    return sorted(rows, key=lambda row: (row.vantage, transport_rank(row.transport), provider_rank(row.provider)))
 
 
 def configurations(dataset: Dataset) -> list[ConfigurationRow]:
     """Rows in the order of the campaign, the warm-up first; others after them, by name."""
-    groups: dict[str, list[Download]] = {}
-    for record in dataset.records:
-        groups.setdefault(record.download.configuration, []).append(record.download)
+    d = dataset.downloads
+    names = d.configuration.names
+    group = (d.configuration.codes, len(names))
+    is_ok, measured = d.outcome.are(Outcome.OK), ~d.outcome.are(Outcome.FAILED)
+    disturbed, refuted = d.host_disturbance.codes >= 0, d.treatment_ok == 0
+    is_whole = ~d.is_void & ~disturbed
+    chosen = {
+        "planned": None,
+        "ok": is_ok,
+        "failed": ~measured,
+        "censored": d.outcome.are(Outcome.CENSORED),
+        "proven": measured & is_whole & (d.treatment_ok == 1),
+        "disturbed": disturbed,
+        "mismatched": d.is_void | refuted,
+        "unproven": measured & is_whole & (d.treatment_ok < 0),
+        "cpu_bound": d.cpu_bound == 1,
+        "starved": d.starved == 1,
+        "cpu_unknown": is_ok & ((d.cpu_bound < 0) | (d.starved < 0)),
+        "near_ceiling": measured & (d.near_ceiling == 1),
+        "ceiling_unknown": measured & (d.near_ceiling < 0),
+        "handshakes": d.slow_handshake >= 0,
+        "slow_handshakes": d.slow_handshake == 1,
+    }
+    numbers = {what: counts(group, where=rows) for what, rows in chosen.items()}
+    causes = _by_cause(d, (group,), None)
+    reasons = counts(group, _coded(d.treatment_reason), where=refuted & ~d.is_void & (d.treatment_reason.codes >= 0))
+    sides = [(texts.names, counts(group, _coded(texts))) for texts in (d.client, d.transport)]
     voids = Counter(row.configuration for row in dataset.superseded if row.reason != VoidReason.INTERRUPTED)
-    measured_records = [record for record in dataset.records if record.download.outcome != Outcome.FAILED]
-    near = Counter(record.download.configuration for record in measured_records if record.near_ceiling)
-    unknown = Counter(record.download.configuration for record in measured_records if record.near_ceiling is None)
+    present = {names[code]: code for code in np.flatnonzero(numbers["planned"]).tolist()}
     rows = []
-    for name in sorted({*groups, *voids}, key=dataset.design.rank):
-        members = groups.get(name, [])
-        measured = [d for d in members if d.outcome != Outcome.FAILED]
+    for name in sorted({*present, *voids}, key=dataset.design.rank):
+        code = present.get(name)
+        client, transport = ("" if code is None else _listed(values, count[code]) for values, count in sides)
         rows.append(
             ConfigurationRow(
                 configuration=name,
-                client=", ".join(sorted({d.client for d in members})),
-                transport=", ".join(sorted({d.transport for d in members})),
-                planned=len(members),
-                ok=_count(members, Outcome.OK),
-                failed=_count(members, Outcome.FAILED),
-                censored=_count(members, Outcome.CENSORED),
-                proven=sum(d.accepted is True for d in measured),
-                disturbed=sum(d.host_disturbance is not None for d in members),
-                mismatched=sum(d.void_reason is not None or d.treatment_ok is False for d in members),
-                unproven=sum(d.accepted is None for d in measured),
-                cpu_bound=sum(cpu_bound(d) is True for d in members),
-                starved=sum(starved(d) is True for d in members),
-                cpu_unknown=sum(
-                    d.outcome == Outcome.OK and (cpu_bound(d) is None or starved(d) is None) for d in members
-                ),
-                near_ceiling=near[name],
-                ceiling_unknown=unknown[name],
-                handshakes=sum(d.slow_handshake is not None for d in members),
-                slow_handshakes=sum(d.slow_handshake is True for d in members),
+                client=client,
+                transport=transport,
+                **{what: 0 if code is None else int(number[code]) for what, number in numbers.items()},
                 void=voids[name],
-                causes=causes(members),
-                reasons=reasons(members),
+                causes={} if code is None else _frequent(causes[0], causes[1][code]),
+                reasons={} if code is None else _frequent(d.treatment_reason.names, reasons[code]),
             )
         )
     return rows
+
+
+def _coded(texts: Texts) -> tuple[Codes, int]:
+    return texts.codes, len(texts.names)
+
+
+def _listed(names: Sequence[str], numbers: Ints) -> str:
+    return ", ".join(sorted(name for name, number in zip(names, numbers, strict=True) if number))
+
+
+def _by_outcome(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask) -> dict[Outcome, Ints]:
+    return {outcome: counts(*groups, where=where & d.outcome.are(outcome)) for outcome in Outcome}
+
+
+def _by_cause(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | None) -> tuple[tuple[str, ...], Ints]:
+    """Causes, and how many downloads of each group are not ok because of them; a missing cause is `unknown`."""
+    failed = ~d.outcome.are(Outcome.OK)
+    cause = d.failure.filled(Failure.UNKNOWN)
+    return cause.names, counts(*groups, _coded(cause), where=failed if where is None else failed & where)
+
+
+def _frequent(names: Sequence[str], numbers: Ints) -> dict[str, int]:
+    """Name -> number, the most frequent first; only those that occur."""
+    found = [(name, int(number)) for name, number in zip(names, numbers, strict=True) if number]
+    return dict(sorted(found, key=lambda item: (-item[1], item[0])))
 
 
 def table2(
@@ -248,14 +285,7 @@ def _apart_from_treatment(
 
 
 def _time(record: Record) -> tuple[float, float] | str:
-    d = record.download
-    if d.outcome == Outcome.CENSORED:
-        # The byte budget ends a download at its last byte, the time budget at the budget, even if data stopped before.
-        seen = d.last_byte_s or 0.0
-        return (seen if d.failure == Failure.BYTE_BUDGET else max(seen, d.budget_s)), math.inf
-    if d.last_byte_s is None or not 0 < d.last_byte_s < math.inf:
-        return "without a time"
-    return d.last_byte_s, d.last_byte_s
+    return record.download.time_bounds_s or "without a time"
 
 
 def _slowness(record: Record) -> tuple[float, float] | str:
@@ -266,23 +296,6 @@ def _slowness(record: Record) -> tuple[float, float] | str:
     if not throughput or throughput < 0:
         return "without a mean throughput"
     return 1 / throughput, 1 / throughput
-
-
-def causes(downloads: Iterable[Download]) -> dict[str, int]:
-    """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
-    found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
-
-
-def reasons(downloads: Iterable[Download]) -> dict[str, int]:
-    """Reason -> downloads whose treatment was not as requested, most frequent first; older files have no reasons."""
-    refuted = [d for d in downloads if d.treatment_ok is False and d.void_reason is None]
-    found = Counter(d.treatment_reason for d in refuted if d.treatment_reason is not None)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _count(downloads: Sequence[Download], outcome: Outcome) -> int:
-    return sum(d.outcome == outcome for d in downloads)
 
 
 def provider_rank(name: str) -> tuple[int, str]:

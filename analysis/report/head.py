@@ -50,7 +50,7 @@ def facts(dataset: Dataset) -> list[tuple[str, str]]:
     found = [
         ("Vantage points", ", ".join(vantages)),
         ("Targets", str(len({d.domain for d in downloads}))),
-        ("Measurement runs", str(len({record.run for record in dataset.records}))),
+        ("Measurement runs", str(len(dataset.downloads.runs))),
         ("Downloads", str(len(downloads))),
         ("Measured", f"{first} to {last} UTC"),
     ]

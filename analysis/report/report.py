@@ -121,9 +121,9 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     downloads = [record.download for record in dataset.records]
     sentences: list[str | None] = [findings.outcome_sentence(states)]
     sentences += [findings.handshake_sentence(states), findings.truth_sentence(known)]
-    limits = client_limits(dataset.records)
+    limits = client_limits(dataset.downloads)
     sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
-    sentences += [*findings.identity_sentences(identity(dataset.records), only_hits=options.selection.only_hits)]
+    sentences += [*findings.identity_sentences(identity(dataset.downloads), only_hits=options.selection.only_hits)]
     sentences += [findings.interval_note(main), *findings.method_sentences(main), *dataset.notes]
     return {
         "title": head.title(downloads),

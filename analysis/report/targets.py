@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dataset import Record
-from analysis.measures.processor import run_delay_share, starved
-from analysis.measures.tables import THROUGHPUT_KPI, causes
+from analysis.measures.tables import THROUGHPUT_KPI
 from analysis.report import figures
-from upshift.domain import Download, Outcome, Transport
+from upshift.domain import Download, Failure, Outcome, Transport
 
 MAX_DOWNLOADS = 20_000
 """Most downloads shown in detail: browsers cannot open a page of more than about 30 MB."""
@@ -120,10 +120,16 @@ def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
         ok=sum(d.outcome == Outcome.OK for d in downloads),
         planned=len(downloads),
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
-        causes=causes(downloads),
+        causes=_causes(downloads),
         longest=f"{longest:.2f}",
         runs=tuple(_run(members, longest) for members in runs.values()),
     )
+
+
+def _causes(downloads: Iterable[Download]) -> dict[str, int]:
+    """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
+    found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _run(records: Sequence[Record], longest: float) -> RunView:
@@ -232,8 +238,8 @@ def _why(record: Record) -> str:
         parts.append(f"disturbed by the host ({d.host_disturbance}): left out of speed-ups")
     elif d.treatment_ok is False:
         parts.append("treatment not accepted: left out of speed-ups")
-    if starved(d):
-        parts.append(f"waited for a CPU for {run_delay_share(d) or 0:.0%} of the transfer")
+    if record.starved and d.run_delay_s and d.last_byte_s:
+        parts.append(f"waited for a CPU for {d.run_delay_s / d.last_byte_s:.0%} of the transfer")
     if record.near_ceiling:
         parts.append("above 70 % of its client's ceiling")
     return "; ".join(part for part in parts if part)

@@ -17,11 +17,13 @@ from downloader import factors
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.comparisons import describe, read_comparisons
 from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
+from downloader.campaign.stop_rule import read_rule
 from upshift.domain import Comparison, Configuration, Target
 from upshift.errors import UsageError
 from upshift.files.config import STRICT, build, read_toml
 from upshift.files.description import Description
 from upshift.reach import ANYWHERE, IPNetwork, parse_prefixes
+from upshift.sequential import Rule
 
 
 class Order(StrEnum):
@@ -52,7 +54,8 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """What to measure and compare. All except the comparisons is the plan: a folder is resumed only with the same."""
+    """What to measure and compare. All except comparisons and `stop_when` is the plan: a folder is resumed only with
+    the same."""
 
     name: str
     path: Path
@@ -90,6 +93,9 @@ class Campaign:
     """Without warm-ups."""
     comparisons: tuple[Comparison, ...]
     """For analysis; not part of the plan."""
+    stop_when: Rule
+    """When a vantage point stops before the end of its plan. Not part of the plan: the intervals hold at every look, so
+    a finished folder may be continued with a stricter rule."""
 
     def __post_init__(self) -> None:
         # Checked here too, as the command line replaces them in a campaign that was loaded.
@@ -135,8 +141,8 @@ class Campaign:
     def description(self) -> dict[str, Any]:
         """The plan as plain data, with the complete levels of each configuration."""
         plain: dict[str, Any] = dataclasses.asdict(self)
-        # Neither the file's path nor the comparisons affect what is downloaded.
-        del plain["path"], plain["comparisons"]
+        # Neither affects what is downloaded, or in which order.
+        del plain["path"], plain["comparisons"], plain["stop_when"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
         if self.order == Order.BALANCED:  # folders from before Williams squares have another order, so another hash
             plain["sequences"] = "williams"
@@ -169,7 +175,7 @@ _HOST_OF_CONTACT = re.compile(r"(?:@|https?://)([^\s/:?#>)]+)")
 _EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
 """Domains reserved for examples (RFC 2606): no mail can be received there."""
 
-_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget"})
+_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget", "until_ci"})
 """Fields that may have several types; parsed separately."""
 
 
@@ -209,6 +215,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     entry = build(rest, _File, where=where)
     _check(entry, where)
     configurations = read_configurations(document, where)
+    comparisons = read_comparisons(document, configurations, where)
     return Campaign(
         name=entry.name,
         path=path,
@@ -230,7 +237,8 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         max_attempts=entry.max_attempts,
         address_family=entry.address_family,
         configurations=configurations,
-        comparisons=read_comparisons(document, configurations, where),
+        comparisons=comparisons,
+        stop_when=read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -20,6 +21,7 @@ from downloader.execution.calls import Caller, Resolution, StoppedError
 from downloader.execution.capture import Capture
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
+from downloader.execution.stopping import Stopping
 from downloader.execution.tcpdump import Captured
 from upshift.domain import Disturbance, Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
@@ -106,9 +108,10 @@ class Worker:
         self._folder = out / "vantage" / place.name / "captures"
         counts = journal.counts()
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
+        self._stopping = Stopping(campaign, journal.downloads())
 
     def work(self) -> None:
-        """Makes all remaining runs. Returns early when stopped.
+        """Makes all remaining runs. Returns early when stopped, and as soon as the campaign's `stop_when` is met.
 
         Raises:
             StoppedError: stopped in the middle of a run, which the next start repeats.
@@ -116,7 +119,8 @@ class Worker:
         """
         waiting = [self._runs[number] for number in self.journal.open_runs()]
         self._show("")
-        if not waiting:
+        self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
+        if not waiting or self._stopping.reached:
             return
         self._remove_parts()
         used = {self.campaign.configuration(name).client for run in waiting for name in run.configurations}
@@ -126,6 +130,8 @@ class Worker:
         ):
             for run in runs:
                 self._record(run, caller)
+                if self._stopping.reached:
+                    return
 
     def _record(self, run: PlannedRun, caller: Caller) -> None:
         """One run, repeated until it is recorded."""
@@ -148,6 +154,8 @@ class Worker:
                 if disturbed is not None:
                     downloads = mark_void(downloads, disturbed)
                 self.journal.accept(run.number, downloads, void=disturbed)
+                self._stopping.record(downloads)
+                self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
                 self._recorded += len(downloads)
                 self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
                 self._show(run.target.domain)

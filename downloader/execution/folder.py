@@ -75,4 +75,10 @@ def environment(journals: Mapping[str, Journal]) -> dict[str, Any]:
     for journal in journals.values():
         document |= {"campaign": json.loads(journal.meta("campaign") or "{}"), "plan_sha256": journal.meta("plan_hash")}
     places = {name: json.loads(journal.meta("environment") or "{}") for name, journal in journals.items()}
-    return document | {"vantage_points": places}
+    runs = {
+        name: {"recorded_runs": journal.recorded_runs(), "planned_runs": journal.planned_runs()}
+        for name, journal in journals.items()
+    }
+    stopping = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
+    told = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
+    return document | {"vantage_points": places} | ({"stopping": told} if told else {})

@@ -260,6 +260,10 @@ class Journal:
         """How many measurement runs are recorded."""
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs WHERE state = 'done'"))
 
+    def planned_runs(self) -> int:
+        """How many measurement runs the plan has."""
+        return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs"))
+
     def superseded(self) -> Iterator[Superseded]:
         """The downloads of void and interrupted attempts, in the order in which they were discarded."""
         if self._version == 1:

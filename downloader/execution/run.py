@@ -49,12 +49,15 @@ class RunSummary:
     causes: Mapping[str, int]
     """Cause of failure or censoring -> downloads."""
     stopped: bool
-    """Whether it was stopped early."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every planned download is recorded."""
-        return self.recorded == self.planned
+    """Whether it was interrupted."""
+    rule: Mapping[str, float]
+    """When to stop before the end of the plan (`upshift.sequential.Rule`); empty: never."""
+    enough: Sequence[str]
+    """Vantage points that met the rule."""
+    wide: Mapping[str, Sequence[str]]
+    """Vantage point -> comparisons with an interval that is wider than the rule says, of the others."""
+    complete: bool
+    """Whether every planned download is recorded, save those of the vantage points in `enough`."""
 
     def sentence(self, out: Path) -> str:
         """The summary in one line."""
@@ -62,12 +65,22 @@ class RunSummary:
         void = f"; {self.void_runs} measurement runs were void and repeated" if self.void_runs else ""
         return (
             f"{out}: {self.recorded} of {self.planned} downloads recorded: {self.ok} ok, {self.failed} failed, "
-            f"{self.censored} censored{f' ({causes})' if causes else ''}{void}"
+            f"{self.censored} censored{f' ({causes})' if causes else ''}{void}{self._stopping()}"
         )
+
+    def _stopping(self) -> str:
+        """What became of the rule."""
+        if not self.rule:
+            return ""
+        rule = " and ".join(f"{quantity} {width:g}" for quantity, width in self.rule.items())
+        said = f"; all intervals within {rule}: {', '.join(self.enough)}" if self.enough else ""
+        for vantage, names in self.wide.items():
+            said += f"; {vantage}: wider than {rule}: {', '.join(names)}"
+        return said
 
     def document(self) -> dict[str, Any]:
         """The summary as plain data."""
-        return {**asdict(self), "complete": self.complete}
+        return asdict(self)
 
 
 def run_campaign(
@@ -108,7 +121,7 @@ def run_campaign(
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, campaign.for_analysis())
             _work(campaign, journals, targets, places, out, progress, stopping)
-            return _summary(list(journals.values()), stopped=stopping.is_set())
+            return _summary(journals, stopped=stopping.is_set())
         except sqlite3.OperationalError as error:
             raise PlaceError(
                 f"the journal cannot be written ({error})",
@@ -230,18 +243,29 @@ def _await(ended: threading.Event) -> None:
             ended.wait(0.5)
 
 
-def _summary(journals: Sequence[Journal], *, stopped: bool) -> RunSummary:
-    counts: list[Counts] = [journal.counts() for journal in journals]
+def _summary(journals: Mapping[str, Journal], *, stopped: bool) -> RunSummary:
+    counts: dict[str, Counts] = {name: journal.counts() for name, journal in journals.items()}
+    states = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
+    enough = [name for name, state in states.items() if state.get("reached")]
+    found = counts.values()
     return RunSummary(
-        planned=sum(c.planned for c in counts),
-        recorded=sum(c.recorded for c in counts),
-        ok=sum(c.ok for c in counts),
-        failed=sum(c.failed for c in counts),
-        censored=sum(c.censored for c in counts),
-        void_runs=sum(c.void_runs for c in counts),
-        interrupted_runs=sum(c.interrupted_runs for c in counts),
-        causes=failures(download for journal in journals for download in journal.downloads()),
+        planned=sum(c.planned for c in found),
+        recorded=sum(c.recorded for c in found),
+        ok=sum(c.ok for c in found),
+        failed=sum(c.failed for c in found),
+        censored=sum(c.censored for c in found),
+        void_runs=sum(c.void_runs for c in found),
+        interrupted_runs=sum(c.interrupted_runs for c in found),
+        causes=failures(download for journal in journals.values() for download in journal.downloads()),
         stopped=stopped,
+        rule=next(iter(states.values())).get("rule", {}),
+        enough=enough,
+        wide={
+            name: [one["name"] for one in state.get("comparisons", ()) if not one["reached"]]
+            for name, state in states.items()
+            if state.get("rule") and name not in enough
+        },
+        complete=all(c.recorded == c.planned for name, c in counts.items() if name not in enough),
     )
 
 

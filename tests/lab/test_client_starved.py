@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.measures.processor import cpu_bound, run_delay_share, starved
+from analysis.measures import dataset
+from analysis.measures.dataset import Dataset
 from tests.lab.campaigns import Silent
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from upshift.compose.run import run_file
 from upshift.domain import Download, Outcome
-from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
@@ -42,7 +42,7 @@ def lab(lab_host: Path, path: Path) -> Iterator[Lab]:
         yield found
 
 
-def run(path: Path, out: Path, *clients: str) -> tuple[list[Download], Noise]:
+def run(path: Path, out: Path, *clients: str) -> tuple[Dataset, Noise]:
     """Two downloads by each client, and the warm-ups."""
     campaign = out.with_suffix(".toml")
     configurations = "".join(
@@ -53,21 +53,23 @@ def run(path: Path, out: Path, *clients: str) -> tuple[list[Download], Noise]:
     campaign.write_text(CAMPAIGN.replace("LAB", str(path)) + configurations)
     with host_noise() as noise:
         run_file(campaign, out, progress=Silent())
-    rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
-    for row in rows:
+    found = dataset.load([out])
+    for row in (record.download for record in found.records):
         assert row.outcome == Outcome.OK, row.failure_detail
-        share = run_delay_share(row)
-        print(
-            f"{row.configuration}: {row.last_byte_s:.3f} s, run-queue delay {share:.0%}, CPU {row.transfer_cpu_s:.3f} s"
-        )
-    return rows, noise[0]
+        print(f"{shown(row)}: {row.last_byte_s:.3f} s, CPU {row.transfer_cpu_s:.3f} s")
+    return found, noise[0]
+
+
+def shown(row: Download) -> str:
+    assert row.run_delay_s is not None and row.last_byte_s
+    return f"{row.configuration}, run-queue delay {row.run_delay_s / row.last_byte_s:.0%}"
 
 
 @pytest.mark.usefixtures("lab")
 def test_a_quiet_host_starves_no_client(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     measured(
         lambda: run(path, tmp_path_factory.mktemp("quiet") / "out", "aioquic", "quiche", "requests"),
-        lambda found: [f"{row.configuration} starved: {run_delay_share(row):.0%}" for row in found[0] if starved(row)],
+        lambda found: [f"starved: {shown(record.download)}" for record in found[0].records if record.starved],
         excuse=lambda found: found[1].excuse,
     )
 
@@ -79,7 +81,7 @@ def test_a_starved_client_is_flagged_though_it_uses_little_cpu(lab: Lab, path: P
         for _ in range(2 * len(os.sched_getaffinity(0))):
             loop = place.start(["sh", "-c", "while :; do :; done"])
             stack.callback(loop.stop)
-        rows, _ = run(path, tmp_path / "out", "aioquic")
-    starving = [row for row in rows if row.client == "aioquic"]
-    assert len(starving) >= 2 and all(starved(row) for row in starving)
-    assert not any(cpu_bound(row) for row in starving), "CPU time alone would not tell"
+        found, _ = run(path, tmp_path / "out", "aioquic")
+    is_aioquic = found.downloads.client.are("aioquic")
+    assert is_aioquic.sum() >= 2 and (found.downloads.starved[is_aioquic] == 1).all()
+    assert not (found.downloads.cpu_bound[is_aioquic] == 1).any(), "CPU time alone would not tell"

@@ -52,9 +52,12 @@ def downloads() -> list[Download]:
         ({}, None, None),
     ],
 )
-def test_above_70_per_cent_is_near(changes: dict[str, Any], ceiling_mbit_s: float | None, near: bool | None) -> None:
-    download = dataclasses.replace(make_download(), **changes)
-    assert ceilings.near_ceiling(download, ceilings.Ceiling(mbit_s=ceiling_mbit_s)) is near
+def test_above_70_per_cent_is_near(
+    tmp_path: Path, changes: dict[str, Any], ceiling_mbit_s: float | None, near: bool | None
+) -> None:
+    known = environment(**({} if ceiling_mbit_s is None else {"requests": ceiling_mbit_s}))
+    folder = write_campaign(tmp_path / "c", [dataclasses.replace(make_download(), **changes)], environment=known)
+    assert [record.near_ceiling for record in dataset.load([folder]).records] == [near]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_a_ceiling_out_of_the_environment(found: Any, mbit_s: float | None, faul
 def test_flagged_downloads_are_counted_and_left_out_on_demand(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", downloads(), environment=environment(requests=900, quiche=20))
     data = dataset.load([folder])
-    limits = selection.client_limits(data.records)
+    limits = selection.client_limits(data.downloads)
     assert (limits.downloads, limits.near, limits.unknown) == (24, {"quiche": 12}, 0)
     rows = {row.configuration: row for row in tables.configurations(data)}
     assert {name: (row.near_ceiling, row.ceiling_unknown) for name, row in rows.items()} == {
@@ -126,7 +129,7 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
         ("stale", environment(requests=stale, quiche=stale), "stale"),
     ):
         data = dataset.load([write_campaign(tmp_path / name, downloads(), environment=told)])
-        limits = selection.client_limits(data.records)
+        limits = selection.client_limits(data.downloads)
         assert (limits.near, limits.unknown) == ({}, 24), why
         [row] = [row for row in tables.table2(data, selection=ONLY) if row.comparison.name == "quiche vs BL"]
         assert row.n == 12

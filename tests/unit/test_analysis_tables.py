@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -146,7 +147,9 @@ def test_a_client_that_waited_for_a_cpu_is_flagged_and_unknown_is_not_zero(tmp_p
 def test_a_wait_counts_from_a_quarter_of_the_transfer_and_five_milliseconds(
     run_delay_s: float | None, last_byte_s: float, flag: bool | None
 ) -> None:
-    assert processor.starved(make_download(run_delay_s=run_delay_s, last_byte_s=last_byte_s)) is flag
+    delay_s = np.array([math.nan if run_delay_s is None else run_delay_s])
+    [found] = processor.starved(np.array([True]), np.array([last_byte_s]), delay_s)
+    assert found == (-1 if flag is None else flag)
 
 
 def test_folders_of_version_1_told_voids_by_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from upshift.domain import Target
+from tests.unit.analysis_factory import make_download
+from upshift.domain import Download, Target
 from upshift.errors import UsageError
 from upshift.files import store
 
@@ -150,3 +153,98 @@ def test_columns_of_a_narrower_type_are_taken(tmp_path: Path) -> None:
         table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(kind))
     store.write_table(path, "targets", table)
     assert store.read_rows(path, "targets", Target) == TARGETS
+
+
+def campaign_rows(runs: int, of_each: int) -> list[Download]:
+    """Downloads run by run."""
+    names = [f"c{number}" for number in range(of_each)]
+    return [
+        make_download(domain=f"{run}.example", configuration=name, cache_state=None if run % 2 else "hit")
+        for run in range(runs)
+        for name in names
+    ]
+
+
+def test_row_groups_hold_whole_measurement_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 10)
+    path = tmp_path / "downloads.parquet"
+    rows = campaign_rows(20, 7)
+    store.write_rows(path, "downloads", rows)
+    with pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
+    assert sizes == [14] * 10
+    kpis = tmp_path / "kpis.parquet"
+    schema = pa.schema([store.row_schema("downloads").field(name) for name in store.DOWNLOAD_KEY])
+    with store.whole_file(kpis) as part, store.Table(part, "kpis", schema) as table:
+        for row in rows:
+            table.add({name: getattr(row, name) for name in store.DOWNLOAD_KEY})
+    assert pq.ParquetFile(kpis).metadata.row_group(0).num_rows == 14
+    assert store.read_rows(path, "downloads", Download) == rows
+
+
+@pytest.mark.parametrize("at_once", [1, 30, 1_000])
+def test_a_scan_gives_the_asked_columns_in_whole_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(store, "ROWS_SCANNED_AT_ONCE", at_once)
+    path = tmp_path / "downloads.parquet"
+    rows = campaign_rows(20, 7)
+    store.write_rows(path, "downloads", rows)
+    names = ("domain", "last_byte_s", "cache_state", "treatment_ok")
+    batches = list(store.scan(path, "downloads", names))
+    assert [batch.num_rows for batch in batches] == {1: [14] * 10, 30: [42] * 3 + [14], 1_000: [140]}[at_once]
+    assert all(tuple(batch.schema.names) == names for batch in batches)
+    assert pa.types.is_dictionary(batches[0].column("domain").type)
+    found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    assert found == [tuple(getattr(row, name) for name in names) for row in rows]
+
+
+def test_a_scan_reads_other_encodings_and_older_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "downloads.parquet"
+    rows = [dataclasses.replace(row, tls_s=1.0) for row in campaign_rows(3, 2)]
+    store.write_rows(path, "downloads", rows)
+    table = store.read_table(path, "downloads")
+    narrow = {"iteration": pa.int32(), "body_bytes": pa.int32(), "last_byte_s": pa.float32(), "tls_s": pa.int8()}
+    texts = {"domain": pa.large_string(), "provider": pa.dictionary(pa.int8(), pa.large_string())}
+    for name, kind in (narrow | texts).items():
+        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(kind))
+    table = table.set_column(table.schema.get_field_index("etag"), "etag", pa.nulls(len(rows)))
+    store.write_table(path, "downloads", table.drop_columns(["age_s", "edge"]))
+    names = (*narrow, *texts, "etag", "age_s", "edge")
+    [batch] = store.scan(path, "downloads", names)
+    assert batch.to_pylist() == [{name: getattr(row, name) for name in names} for row in rows]
+    plain = {"iteration": pa.int64(), "body_bytes": pa.int64(), "last_byte_s": pa.float64(), "age_s": pa.int64()}
+    assert {name: batch.column(name).type for name in plain} == plain
+    # Version 1 told voids by a text: its rows are converted.
+    monkeypatch.setattr(store, "SCHEMA_VERSIONS", {"downloads": 1})
+    old = [dataclasses.replace(row, treatment_ok=False, treatment_detail="void: late") for row in rows]
+    store.write_rows(path, "downloads", old)
+    monkeypatch.undo()
+    [batch] = store.scan(path, "downloads", ["void_reason", "treatment_ok"])
+    assert batch.to_pylist() == [{"void_reason": "unknown", "treatment_ok": None}] * len(rows)
+
+
+def test_a_scan_refuses_what_it_cannot_give(tmp_path: Path) -> None:
+    path = tmp_path / "downloads.parquet"
+    store.write_rows(path, "downloads", campaign_rows(3, 2))
+    table = store.read_table(path, "downloads")
+
+    def said(changed: pa.Table, *names: str) -> str:
+        store.write_table(path, "downloads", changed)
+        with pytest.raises(UsageError) as caught:
+            list(store.scan(path, "downloads", names))
+        return caught.value.sentence()
+
+    assert "the column domain is missing" in said(table.drop_columns(["domain"]), "domain")
+    assert "the column colour is missing" in said(table, "colour")
+    texts = table.set_column(table.schema.get_field_index("last_byte_s"), "last_byte_s", [["fast"] * 6])
+    assert "the column last_byte_s holds string, not double" in said(texts, "last_byte_s")
+    holes = table.set_column(table.schema.get_field_index("domain"), "domain", [["a.example", *[None] * 5]])
+    assert "the column domain has empty cells" in said(holes, "domain")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UsageError, match="not a readable Parquet file"):
+        list(store.scan(path, "downloads", ["domain"]))
+    with pytest.raises(UsageError, match="not kpis"):
+        store.write_rows(path, "downloads", campaign_rows(1, 1))
+        list(store.scan(path, "kpis", ["domain"]))

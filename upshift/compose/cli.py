@@ -49,13 +49,24 @@ def run(
         str | None,
         typer.Option(help="netns or host: where kernel settings are changed outside a lab. Default: the campaign's."),
     ] = None,
+    stop_when: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="QUANTITY=WIDTH",
+            help="Stop a vantage point as soon as the 95 % intervals of all its comparisons with the role effect are "
+            "this narrow: median=0.05 (median speed-up: upper end at most 5 % above the lower one), share=0.2 (share "
+            "of faster domains, 0 to 1: upper end less lower end). May be repeated: all must be met. The intervals "
+            "hold at every look; one domain is one step. never: measure the whole plan. Default: the campaign's "
+            "until_ci, else never.",
+        ),
+    ] = None,
     let_cpus_sleep: LetCpusSleep = False,
     json: AsJson = False,
 ) -> None:
     """Run a campaign, or resume the one in a folder.
 
-    Exit code 0 if every planned download is recorded, ok or not; 1 if the plan is incomplete or earlier captures are
-    missing.
+    Exit code 0 if every planned download is recorded, ok or not, or if the rule to stop early is met; 1 if the plan is
+    incomplete or earlier captures are missing.
     """
     from upshift.compose.run import run_file
 
@@ -67,6 +78,7 @@ def run(
             order=order,
             vantage_points=vantage or (),
             isolation=isolation,
+            stop_when=stop_when or (),
             let_cpus_sleep=let_cpus_sleep,
         )
     if json:

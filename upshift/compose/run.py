@@ -11,6 +11,7 @@ from typing import Any
 
 from downloader import clients
 from downloader.campaign.campaign import Campaign, load
+from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust
 from downloader.execution.run import RunSummary, check_clients, run_campaign
@@ -33,12 +34,13 @@ def run_file(
     order: str | None = None,
     vantage_points: Sequence[str] = (),
     isolation: str | None = None,
+    stop_when: Sequence[str] = (),
     let_cpus_sleep: bool = False,
 ) -> tuple[RunSummary, Inspection]:
     """Runs the campaign of a file into a folder, or resumes the one in that folder.
 
     Args:
-        order, vantage_points, isolation: replace the campaign's values if given.
+        order, vantage_points, isolation, stop_when: replace the campaign's values if given.
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
 
     Raises:
@@ -51,6 +53,8 @@ def run_file(
         campaign = replace(campaign, vantage_points=tuple(vantage_points))
     if isolation is not None:
         campaign = replace(campaign, isolation=isolation)
+    if stop_when:
+        campaign = replace(campaign, stop_when=parse_rule(stop_when, campaign.comparisons))
     check_clients(campaign)  # before a lab is built
     check_trust(campaign)
     with ExitStack() as stack:

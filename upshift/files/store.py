@@ -15,7 +15,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,10 +54,15 @@ _ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "sup
 DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
 """The columns that identify a download; `kpis` has them too."""
 
+RUN_KEY = DOWNLOAD_KEY[:-1]
+"""The columns that identify a measurement run within a folder."""
+
 ROWS_AT_ONCE = 10_000
-"""Most rows in memory while a file is read or written."""
+"""Rows of a row group. In `downloads` and `kpis`, the group goes on to the end of the measurement run."""
 
 ROWS_READ_AT_ONCE = 1_000
+
+ROWS_SCANNED_AT_ONCE = 250_000
 
 _UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_bytes": "B"}
 
@@ -124,7 +129,10 @@ def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | N
 
 
 class Table:
-    """A table that is written row by row, at most `ROWS_AT_ONCE` of them in memory. Use as a context manager.
+    """A table that is written row by row, about `ROWS_AT_ONCE` of them in memory. Use as a context manager.
+
+    The rows of a measurement run that follow each other are in one row group, so that a reader of some row groups has
+    whole runs.
 
     Args:
         path: the temporary path of the file, see `whole_file`.
@@ -135,6 +143,7 @@ class Table:
         import pyarrow.parquet as pq
 
         self._schema = schema
+        self._key = RUN_KEY if kind in ("downloads", "kpis") else ()
         self._rows: list[object] = []
         self._writer = pq.ParquetWriter(path, _with_metadata(schema, kind), compression="zstd")
 
@@ -150,19 +159,29 @@ class Table:
 
     def add(self, row: object) -> None:
         """Adds a row."""
-        self._rows.append(row)
-        if len(self._rows) >= ROWS_AT_ONCE:
+        if len(self._rows) >= ROWS_AT_ONCE and not self._continues_run(row):
             self._flush()
+        self._rows.append(row)
+
+    def _continues_run(self, row: object) -> bool:
+        if not self._key:
+            return False
+        key = _picker(row)(*self._key)
+        return bool(key(row) == key(self._rows[-1]))
 
     def _flush(self) -> None:
         import pyarrow as pa
 
         if not self._rows:
             return
-        pick: Any = operator.itemgetter if isinstance(self._rows[0], Mapping) else operator.attrgetter
+        pick = _picker(self._rows[0])
         columns = [pa.array(map(pick(field.name), self._rows), type=field.type) for field in self._schema]
         self._rows = []
         self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+
+
+def _picker(row: object) -> Any:
+    return operator.itemgetter if isinstance(row, Mapping) else operator.attrgetter
 
 
 def write_table(path: Path, kind: str, table: pa.Table) -> None:
@@ -204,10 +223,75 @@ def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
             yield from _newest(batch.to_pylist(), path, kind, version)
 
 
-def columns(path: Path, kind: str) -> tuple[str, ...]:
-    """Names of the columns that a table has. Raises UsageError as `read_table`."""
+def columns(path: Path, kind: str) -> Mapping[str, str]:
+    """Names of the columns that a table has, with their units (empty: none). Raises UsageError as `read_table`."""
     with _opened(path, kind) as (file, _):
-        return tuple(file.schema_arrow.names)
+        return {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in file.schema_arrow}
+
+
+def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Reads some columns of a table, whole row groups at a time, at least `ROWS_SCANNED_AT_ONCE` rows if there are.
+
+    Rows are of the newest version. Row groups of `downloads` and `kpis` that Upshift wrote hold whole measurement runs.
+
+    Yields:
+        Batches with exactly these columns, in this order. Columns with a known type have it, but text is a dictionary
+        array. Columns that the file lacks are empty.
+
+    Raises:
+        UsageError: as `read_table`, and for a missing column that must have a value.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    known = {field.name: field for field in _known_fields(kind)}
+    with _opened(path, kind) as (file, version):
+        present = file.schema_arrow.names
+        for name in columns:
+            if name not in present and (name not in known or not known[name].nullable):
+                raise UsageError(f"the column {name} is missing", where=str(path), remedy="make it again")
+        is_old = version < _newest_version(kind) and kind in _ROW_TYPES
+        wanted = None if is_old else [name for name in columns if name in present]
+        texts = [name for name in wanted or () if name in known and known[name].type == pa.string()]
+        with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=texts) as reader:
+            for groups in _row_groups(file.metadata):
+                table = reader.read_row_groups(groups, columns=wanted)
+                _check_values(table, path, kind)
+                if is_old:
+                    rows = list(_newest(table.to_pylist(), path, kind, version))
+                    table = pa.Table.from_pylist(rows, schema=row_schema(kind))
+                yield _batch(table, columns, known)
+
+
+def _row_groups(metadata: pq.FileMetaData) -> Iterator[list[int]]:
+    """Neighbouring row groups with at least `ROWS_SCANNED_AT_ONCE` rows together; the last ones may have fewer."""
+    groups: list[int] = []
+    rows = 0
+    for index in range(metadata.num_row_groups):
+        groups.append(index)
+        rows += metadata.row_group(index).num_rows
+        if rows >= ROWS_SCANNED_AT_ONCE or index + 1 == metadata.num_row_groups:
+            yield groups
+            groups, rows = [], 0
+
+
+def _batch(table: pa.Table, columns: Sequence[str], known: Mapping[str, pa.Field]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays: dict[str, pa.Array] = {}
+    for name in columns:
+        kind = known[name].type if name in known else table.schema.field(name).type
+        if name not in table.column_names or pa.types.is_null(table.schema.field(name).type):
+            found = pa.nulls(table.num_rows, kind)
+        else:
+            found = table.column(name).unify_dictionaries().combine_chunks()
+        if pa.types.is_dictionary(found.type) and found.type.value_type != pa.string():
+            found = found.cast(found.type.value_type)
+        if not pa.types.is_dictionary(found.type):
+            found = found.cast(kind)
+            found = found.dictionary_encode() if kind == pa.string() else found
+        arrays[name] = found
+    return pa.RecordBatch.from_pydict(arrays)
 
 
 def read_table(path: Path, kind: str) -> pa.Table:
@@ -247,15 +331,13 @@ def _check_types(found: pa.Schema, path: Path, kind: str) -> None:
     """Raises UsageError for a column whose type differs from its dataclass, e.g. text for numbers."""
     import pyarrow.types as pt
 
-    if kind not in _ROW_TYPES:
-        return
     good: Mapping[str, Callable[[pa.DataType], bool]] = {
         "int64": pt.is_integer,
         "double": lambda column: pt.is_floating(column) or pt.is_integer(column),
         "string": lambda column: pt.is_string(column) or pt.is_large_string(column),
         "bool": pt.is_boolean,
     }
-    for field in row_schema(kind):
+    for field in _known_fields(kind):
         at = found.get_field_index(field.name)
         if at < 0:
             continue
@@ -269,7 +351,7 @@ def _check_types(found: pa.Schema, path: Path, kind: str) -> None:
 
 def _check_values(rows: pa.Table | pa.RecordBatch, path: Path, kind: str) -> None:
     """Raises UsageError if a column that must have a value has none."""
-    for field in row_schema(kind) if kind in _ROW_TYPES else ():
+    for field in _known_fields(kind):
         if not field.nullable and field.name in rows.schema.names and rows.column(field.name).null_count:
             raise UsageError(f"the column {field.name} has empty cells", where=str(path), remedy="make it again")
 
@@ -335,6 +417,13 @@ def kind_of(path: Path) -> str | None:
 def row_schema(kind: str) -> pa.Schema:
     """The pyarrow schema of a kind whose dataclass is in `upshift.domain`."""
     return schema_of(_ROW_TYPES[kind])
+
+
+def _known_fields(kind: str) -> list[pa.Field]:
+    """The columns of a kind whose types are known here; of `kpis`, those that identify the download."""
+    if kind == "kpis":
+        return [row_schema("downloads").field(name) for name in DOWNLOAD_KEY]
+    return list(row_schema(kind)) if kind in _ROW_TYPES else []
 
 
 def schema_of(row_type: type) -> pa.Schema:

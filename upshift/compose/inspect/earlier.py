@@ -50,7 +50,7 @@ class Earlier:
         self._downloads = _Forward(folder / DOWNLOADS, "downloads")
         self._kpis = _Forward(folder / KPIS, "kpis")
         self._where, self._columns = str(folder / KPIS), columns
-        self._unknown = sorted(set(self._kpis.columns) - set(columns))
+        self._unknown = sorted(self._kpis.columns - set(columns))
 
     def of(self, download: Download) -> Old:
         """The earlier rows of this download. Call it for each download, in order."""
@@ -93,7 +93,7 @@ class _Forward:
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
         there = path.exists()
-        self.columns = store.columns(path, kind) if there else ()
+        self.columns = set(store.columns(path, kind)) if there else set()
         self._rows = store.each_row(path, kind) if there else iter(())
         self.current = next(self._rows, None)
 

@@ -1,0 +1,295 @@
+"""Reads the downloads and KPIs of campaign folders into columns, a batch of row groups at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.measures import processor
+from analysis.measures.arrays import Codes, Flags, Floats, Ints, Texts, numbered, rows_by_code
+from analysis.measures.ceilings import Ceiling, ceiling, delivery_rate, near_ceiling
+from analysis.measures.columns import Downloads, Runs
+from analysis.measures.comparisons import Appearance
+from upshift.domain import Outcome
+from upshift.errors import UsageError
+from upshift.files import store
+from upshift.files.config import parse_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXTS = (
+    *("client", "transport", "provider", "outcome", "failure", "host_disturbance"),
+    *("treatment_reason", "cache_state", "identity_flags"),
+)
+_OTHERS = (
+    *("levels", "position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
+    *("void_reason", "treatment_ok", "slow_handshake", "started_at"),
+)
+_KEY_TEXTS = ("campaign", "vantage", "domain", "url", "configuration")
+
+COLUMNS = (*store.DOWNLOAD_KEY, *_TEXTS, *_OTHERS)
+"""The columns of `downloads` that tables need."""
+
+
+class Names:
+    """Texts as codes, in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All texts so far, by code."""
+        return tuple(self._codes)
+
+    def encode(self, column: pa.DictionaryArray) -> Codes:
+        """The codes of a column, -1 where it is empty, in the narrowest type."""
+        known = self._codes
+        local = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
+        kind = np.min_scalar_type(-len(known) - 1)
+        found: Codes = np.array([*local, -1], dtype=kind)[column.indices.fill_null(len(local)).to_numpy()]
+        return found
+
+
+class Reader:
+    """Reads folders one by one; then `finish` has all of them."""
+
+    def __init__(self) -> None:
+        self._names = {name: Names() for name in (*_KEY_TEXTS, *_TEXTS, "levels")}
+        self._keys: list[list[npt.NDArray[Any]]] = []
+        """Folder and run key of each stretch: of neighbouring rows of one run."""
+        self._stretches = 0
+        self._parts: dict[str, list[npt.NDArray[Any]]] = {}
+        self._ceilings: dict[tuple[int, int, int], tuple[int, Ceiling]] = {}
+        """(folder, vantage, client) -> index, ceiling."""
+        self._paths: list[Path] = []
+        self._kpis: list[tuple[Codes, Codes]] = []
+        """Per folder: stretch and configuration of each row of `kpis`; no rows if the file is missing."""
+
+    def add(
+        self, path: Path, batches: Iterable[pa.RecordBatch], environment: Mapping[str, Any] | None
+    ) -> list[Appearance]:
+        """Adds the downloads of a folder, and returns its configurations in order of appearance.
+
+        Args:
+            path: the folder, for messages.
+            batches: its downloads, with `COLUMNS`.
+            environment: its `environment.json`, if present.
+
+        Raises:
+            UsageError: a text in `levels` is not JSON.
+        """
+        where = f"{path / 'downloads.parquet'}: column levels"
+        self._paths.append(path)
+        self._kpis.append((np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int8)))
+        appearances: dict[int, Appearance] = {}
+        for batch in batches:
+            known = len(self._names["levels"].all)
+            columns = self._columns(batch)
+            for text in self._names["levels"].all[known:]:
+                parse_json(text, where=where, remedy="export it again with `upshift run`")
+            self._rate(batch, columns, environment)
+            _appear(batch, columns["configuration"], appearances)
+            for name, values in columns.items():
+                self._parts.setdefault(name, []).append(values)
+        return list(appearances.values())
+
+    def add_kpis(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Adds the rows of `kpis` of the folder added last, with `store.DOWNLOAD_KEY`."""
+        found = [(self._stretch(b), self._names["configuration"].encode(b.column("configuration"))) for b in batches]
+        if found:
+            stretches, configurations = zip(*found, strict=True)
+            self._kpis[-1] = (np.concatenate(stretches), np.concatenate(configurations))
+
+    def _stretch(self, batch: pa.RecordBatch) -> Codes:
+        """The stretch of each row."""
+        keys: list[npt.NDArray[Any]] = [
+            self._names[name].encode(batch.column(name)) if name in self._names else _numbers(batch, name)
+            for name in store.RUN_KEY
+        ]
+        starts = np.zeros(batch.num_rows, dtype=np.bool_)
+        starts[:1] = True
+        for column in keys:
+            starts[1:] |= column[1:] != column[:-1]
+        first = np.flatnonzero(starts)
+        self._keys.append([np.full(len(first), len(self._paths) - 1), *(column[first] for column in keys)])
+        found = (np.cumsum(starts) + (self._stretches - 1)).astype(np.int32)
+        self._stretches += len(first)
+        return found
+
+    def _columns(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
+        """The columns of `Downloads` that need no environment."""
+        found = {name: self._names[name].encode(batch.column(name)) for name in ("configuration", "levels", *_TEXTS)}
+        del found["levels"]  # Only its names are needed.
+        is_ok = Texts(found["outcome"], self._names["outcome"].all).are(Outcome.OK)
+        last_byte_s = _numbers(batch, "last_byte_s")
+        return found | {
+            "stretch": self._stretch(batch),
+            "is_warmup": _numbers(batch, "position") <= 0,
+            "last_byte_s": last_byte_s,
+            "budget_s": _numbers(batch, "budget_s"),
+            "started_at": _numbers(batch, "started_at"),
+            "is_void": batch.column("void_reason").is_valid().to_numpy(zero_copy_only=False),
+            "treatment_ok": _flags(batch, "treatment_ok"),
+            "slow_handshake": _flags(batch, "slow_handshake"),
+            "cpu_bound": processor.cpu_bound(is_ok, last_byte_s, _numbers(batch, "transfer_cpu_s")),
+            "starved": processor.starved(is_ok, last_byte_s, _numbers(batch, "run_delay_s")),
+        }
+
+    def _rate(
+        self,
+        batch: pa.RecordBatch,
+        columns: dict[str, npt.NDArray[Any]],
+        environment: Mapping[str, Any] | None,
+    ) -> None:
+        """Adds which ceiling is that of each row, and whether its rate is near it."""
+        vantage = self._names["vantage"].encode(batch.column("vantage"))
+        vantages, clients = self._names["vantage"].all, self._names["client"].all
+        pairs = vantage.astype(np.int64) * len(clients) + columns["client"]
+        index = np.full(len(vantages) * len(clients), -1, dtype=np.int32)
+        for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+            at, of = divmod(pair, len(clients))
+            known = (len(self._ceilings), ceiling(environment, vantage=vantages[at], client=clients[of]))
+            index[pair] = self._ceilings.setdefault((len(self._paths), at, of), known)[0]
+        columns["ceiling"] = index[pairs]
+        highest = np.array([math.nan if c.mbit_s is None else c.mbit_s for _, c in self._ceilings.values()])
+        rates = delivery_rate(_numbers(batch, "body_bytes"), _numbers(batch, "first_byte_s"), columns["last_byte_s"])
+        rates[Texts(columns["outcome"], self._names["outcome"].all).are(Outcome.FAILED)] = math.nan
+        columns["has_rate"] = ~np.isnan(rates)
+        columns["near_ceiling"] = near_ceiling(rates, highest[columns["ceiling"]])
+
+    def finish(self) -> tuple[Downloads, tuple[Codes, ...]]:
+        """All downloads; and per folder, for each row of its `kpis`, the row of its download (-1: there is none).
+
+        Raises:
+            UsageError: a download is listed twice, in one folder or in two.
+        """
+        keys = [np.concatenate(part) for part in zip(*self._keys, strict=True)]
+        joined: dict[str, Any] = {name: np.concatenate(self._parts.pop(name)) for name in list(self._parts)}
+        stretch, started_at = joined.pop("stretch"), joined.pop("started_at")
+        of_stretch = numbered(keys)
+        del self._keys
+        is_measured = np.zeros(int(of_stretch.max(initial=-1)) + 1, dtype=np.bool_)
+        is_measured[of_stretch[stretch]] = True
+        # Runs of which only `kpis` has rows have numbers behind the others, for the check below.
+        number = np.where(is_measured, np.cumsum(is_measured), is_measured.sum() + np.cumsum(~is_measured)) - 1
+        run_of_stretch = number[of_stretch].astype(np.int32)
+        several = [np.empty(len(number), dtype=np.int64) for _ in keys]
+        for values, column in zip(several, keys, strict=True):
+            values[run_of_stretch] = column
+        key_of_run = dict(zip(("folder", *store.RUN_KEY), several, strict=True))
+        count = int(is_measured.sum())
+        for name in ("configuration", *_TEXTS):
+            joined[name] = Texts(joined[name], self._names[name].all)
+        downloads = Downloads(
+            runs=self._runs({name: values[:count] for name, values in key_of_run.items()}),
+            run=run_of_stretch[stretch],
+            ceilings=tuple(known for _, known in self._ceilings.values()),
+            **joined,
+        )
+        del stretch
+        self._refuse_repeats(downloads)
+        if len(self._paths) > 1:
+            self._refuse_copies(downloads, key_of_run, started_at)
+        return downloads, tuple(self._kpi_rows(downloads, key_of_run, run_of_stretch))
+
+    def _runs(self, keys: Mapping[str, Ints]) -> Runs:
+        names = self._names["domain"].all
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.empty(len(names), dtype=np.int64)
+        rank[order] = np.arange(len(names))
+        return Runs(
+            folder=keys["folder"],
+            vantage=Texts(keys["vantage"], self._names["vantage"].all),
+            iteration=keys["iteration"],
+            domain=Texts(rank[keys["domain"]], tuple(names[code] for code in order)),
+        )
+
+    def _refuse_repeats(self, downloads: Downloads) -> None:
+        row = _repeated(downloads.run, downloads.configuration.codes, len(downloads.runs))
+        if row is not None:
+            path = self._paths[int(downloads.runs.folder[downloads.run[row]])]
+            what = f"download {self._words(downloads, row)} is listed twice"
+            raise UsageError(what, where=str(path / "downloads.parquet"), remedy="export it again")
+
+    def _refuse_copies(self, downloads: Downloads, keys: Mapping[str, Ints], started_at: Floats) -> None:
+        """Raises UsageError for a download that two folders have, e.g. as one is a copy of the other."""
+        same = numbered([keys[name][: len(downloads.runs)] for name in store.RUN_KEY])
+        rows = np.flatnonzero((np.bincount(same) > 1)[same][downloads.run])
+        if not len(rows):
+            return
+        started = np.unique(started_at[rows], return_inverse=True)[1]
+        key = numbered([same[downloads.run[rows]], downloads.configuration.codes[rows], started])
+        order = np.argsort(key, kind="stable")
+        repeats = np.flatnonzero(key[order][1:] == key[order][:-1])
+        if not len(repeats):
+            return
+        first, second = (int(rows[order[repeats[0] + step]]) for step in (0, 1))
+        one, other = (self._paths[int(downloads.runs.folder[downloads.run[row]])] for row in (first, second))
+        what = f"download {self._words(downloads, second)} is also in {one}"
+        raise UsageError(what, where=str(other / "downloads.parquet"), remedy="name one of the two")
+
+    def _words(self, downloads: Downloads, row: int) -> str:
+        runs, run, named = downloads.runs, int(downloads.run[row]), downloads.configuration
+        vantage, domain = (texts.names[int(texts.codes[run])] for texts in (runs.vantage, runs.domain))
+        return f"{vantage}, iteration {runs.iteration[run]}, {domain}, {named.names[int(named.codes[row])]}"
+
+    def _kpi_rows(self, downloads: Downloads, keys: Mapping[str, Ints], run_of_stretch: Codes) -> list[Codes]:
+        """Per folder, the download of each row of its `kpis`."""
+        runs = len(keys["folder"])
+        names = self._names["configuration"].all
+        rows = rows_by_code(downloads.configuration.codes, len(names))
+        found = []
+        for path, (stretches, configurations) in zip(self._paths, self._kpis, strict=True):
+            run = run_of_stretch[stretches]
+            row = _repeated(run, configurations, runs)
+            if row is not None:
+                key = {name: int(keys[name][run[row]]) for name in ("vantage", "iteration", "domain")}
+                vantage, domain = (self._names[name].all[key[name]] for name in ("vantage", "domain"))
+                words = f"{vantage}, iteration {key['iteration']}, {domain}, {names[int(configurations[row])]}"
+                where = str(path / "kpis.parquet")
+                raise UsageError(f"two rows for download {words}", where=where, remedy="make the file again")
+            download = np.full(len(run), -1, dtype=np.int32)
+            at = np.empty(runs, dtype=np.int32)
+            for code, members in enumerate(rows_by_code(configurations, len(names))):
+                at[:] = -1
+                at[downloads.run[rows[code]]] = rows[code]
+                download[members] = at[run[members]]
+            found.append(download)
+        return found
+
+
+def _repeated(run: Codes, configuration: Codes, runs: int) -> int | None:
+    """A row with the run and the configuration of an earlier one; None if there is none."""
+    seen = np.empty(runs, dtype=np.int32)
+    for members in rows_by_code(configuration, int(configuration.max(initial=-1)) + 1):
+        seen[run[members][::-1]] = members[::-1]  # The first row of each run stays.
+        later = np.flatnonzero(seen[run[members]] != members)
+        if len(later):
+            return int(members[later[0]])
+    return None
+
+
+def _appear(batch: pa.RecordBatch, configuration: Codes, found: dict[int, Appearance]) -> None:
+    """Adds the configurations that appear for the first time."""
+    codes, rows = np.unique(configuration, return_index=True)
+    for row, code in sorted(zip(rows.tolist(), codes.tolist(), strict=True)):
+        if code not in found:
+            found[code] = Appearance(*(batch.column(name)[row].as_py() for name in Appearance._fields))
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """A column of numbers; NaN where it is empty."""
+    found: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _flags(batch: pa.RecordBatch, name: str) -> Flags:
+    found: Flags = batch.column(name).cast("int8").fill_null(-1).to_numpy()
+    return found

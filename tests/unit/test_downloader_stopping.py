@@ -1,0 +1,146 @@
+"""When a vantage point stops early: the field, the option, and the steps that follow from recorded downloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.stop_rule import parse_rule
+from downloader.execution.stopping import Stopping
+from tests.unit.analysis_factory import make_download
+from upshift.domain import Download
+from upshift.errors import UsageError
+from upshift.sequential import Quantity, SpeedUps
+
+PLAIN: dict[str, Any] = {
+    "name": "c",
+    "lab": "anrw",
+    "targets": "lab",
+    "configurations": [{"name": n, "client": "requests"} for n in ("BL", "BL2")]
+    + [{"name": "WS", "client": "requests", "levels": {"window_scaling": 14}}],
+}
+
+
+def campaign(**changes: Any) -> Campaign:
+    return from_document({**PLAIN, **changes}, Path("c.toml"))
+
+
+def run(number: int, *, ws: float = 0.5, iteration: int = 1, **changes: Any) -> list[Download]:
+    common = {"domain": f"d{number}.example", "iteration": iteration, "treatment_ok": None} | changes
+    times = {"BL": 1.0, "BL2": 1.0, "WS": ws}
+    return [make_download(configuration=n, last_byte_s=t, **common) for n, t in times.items()]
+
+
+def test_the_field_and_the_option() -> None:
+    assert campaign().stop_when == {}
+    assert campaign(until_ci=0.05).stop_when == {Quantity.MEDIAN: 0.05}
+    both = {Quantity.MEDIAN: 1.0, Quantity.SHARE: 0.2}
+    assert campaign(until_ci={"median": 1, "share": 0.2}).stop_when == both
+    comparisons = campaign().comparisons
+    assert parse_rule(["median=1", "share=0.2"], comparisons) == both
+    assert parse_rule(["never"], comparisons) == {}
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, True, "wide", {"median": 0}, {"share": 1.0}, {"mean": 0.1}, [0.05], float("nan")]
+)
+def test_a_wrong_width_is_one_sentence(value: object) -> None:
+    with pytest.raises(UsageError, match=r"^c.toml: field until_ci: "):
+        campaign(until_ci=value)
+
+
+@pytest.mark.parametrize(
+    "entry", ["0.05", "median", "median=", "median=wide", "mean=0.1", "share=2", "median=-1", "median=nan"]
+)
+def test_a_wrong_option_is_one_sentence(entry: str) -> None:
+    with pytest.raises(UsageError, match=r"^--stop-when: "):
+        parse_rule([entry], campaign().comparisons)
+
+
+def test_a_rule_needs_an_effect() -> None:
+    with pytest.raises(UsageError, match="no comparison with the role effect"):
+        campaign(until_ci=0.05, comparisons=[])
+
+
+def test_the_rule_is_not_in_the_plan_s_hash() -> None:
+    """The intervals hold whenever one stops: the same folder may go on with a stricter rule, or without one."""
+    assert plan_hash(campaign(until_ci=0.05), [], ["A"]) == plan_hash(campaign(), [], ["A"])
+
+
+def test_it_stops_as_soon_as_every_effect_is_narrow_enough() -> None:
+    stopping = Stopping(campaign(until_ci=0.05), [])
+    steps = 0
+    while not stopping.reached:
+        stopping.record(run(steps))
+        steps += 1
+    assert steps == 16
+    (told,) = stopping.state()["comparisons"]
+    low, high = told.pop("share")
+    assert 0.5 < low < 1 == high
+    assert told == {"name": "WS vs BL", "domains": steps, "reached": True, "median": (2.0, 2.0)}
+    noise = Stopping(campaign(until_ci=0.05), [])
+    for number in range(200):
+        noise.record(run(number, ws=0.5 + (number % 10) / 10))
+    assert not noise.reached
+    assert not noise.state()["comparisons"][0]["reached"]
+
+
+def test_what_is_resumed_is_what_was_left() -> None:
+    rows = [download for number in range(40) for download in run(number, ws=0.5 + number / 100)]
+    left = Stopping(campaign(until_ci=0.05), [])
+    for start in range(0, len(rows), 3):
+        left.record(rows[start : start + 3])
+    resumed = Stopping(campaign(until_ci=0.05), rows)
+    assert resumed.state() == left.state() and resumed.state()["comparisons"][0]["domains"] == 40
+
+
+def steps(rows: list[Download]) -> int:
+    found: int = Stopping(campaign(until_ci=0.05), rows).state()["comparisons"][0]["domains"]
+    return found
+
+
+def test_only_the_first_run_of_a_domain_with_both_times_is_a_step() -> None:
+    failed = run(1, outcome="failed", failure="tls_error")
+    void = run(1, void_reason="emulator_late")
+    assert steps(failed) == steps(void) == 0
+    assert steps([*failed, *run(1, iteration=2), *run(1, iteration=3)]) == 1
+    late = run(2, outcome="censored", failure="time_budget", budget_s=10.0)
+    assert steps([*run(1), *late]) == 2
+
+
+def test_without_a_rule_nothing_is_read() -> None:
+    def never() -> Any:
+        raise AssertionError
+        yield
+
+    stopping = Stopping(campaign(), never())
+    stopping.record(run(1))
+    assert not stopping.reached and stopping.state()["rule"] == {}
+
+
+def test_a_step_costs_the_same_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run costs must not grow with the plan: work is counted, not time."""
+    from upshift import sequential
+
+    bets = 0
+    real = sequential.log_capital
+
+    def counted(successes: int, steps: int, mean: float, prior: float) -> float:
+        nonlocal bets
+        bets += 1
+        return real(successes, steps, mean, prior)
+
+    monkeypatch.setattr(sequential, "log_capital", counted)
+    taken = []
+    for count in (100, 10_000):
+        speed_ups = SpeedUps()
+        for number in range(count):
+            speed_ups.add(str(number), (1.0, 1.0), (1.0 + number % 2, 1.0 + number % 2))
+        bets = 0
+        for quantity in Quantity:
+            speed_ups.interval(quantity)
+        taken.append(bets)
+    assert 0 < taken[1] <= taken[0] + 10  # a bisection more
