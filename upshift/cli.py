@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
     "figures": ("analysis.cli:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
     "report": ("analysis.cli:report", "Everything in one HTML file that needs no network."),
+    "compare": (
+        "analysis.compare.cli:compare",
+        "Two campaigns: what moved, what differs; exit code 1 if it got worse.",
+    ),
     "lab": ("vantage.lab.cli:app", "The emulated Internet: up, down, exec, calibrate."),
 }
 """Command -> (module:attribute of a Typer app or a function, one line of help)."""

@@ -1,0 +1,253 @@
+"""Two made campaigns against each other: what moved, what differs, and the exit code of the gate."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from analysis.compare import changes, result
+from analysis.compare.changes import Change, Quantity, Verdict
+from tests.unit.analysis_factory import make_download, write_campaign
+from upshift import paper
+from upshift.cli import app
+from upshift.domain import Download
+from upshift.errors import UsageError
+
+NAMES = ("BL", "BL2", "WS", "ALL", "quiche")
+COMPARISONS = [c for c in paper.COMPARISONS if {c.config, c.vs} <= set(NAMES)]
+Change_ = Callable[[dict[str, Any]], Any]
+
+
+def downloads(
+    seed: int, change: Change_ = lambda _: None, *, domains: int = 14, iterations: int = 2, noise: float = 0.02
+) -> list[Download]:
+    """Every configuration on every domain, whose path is the same for all seeds; `change` may alter each download."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for domain in range(domains):
+        for iteration in range(1, iterations + 1):
+            for name in NAMES:
+                time_s = (0.5 + 0.1 * domain) * (0.7 if name in ("WS", "ALL") else 1.0)
+                arguments: dict[str, Any] = {
+                    "configuration": name,
+                    "domain": f"d{domain:02}.example",
+                    "iteration": iteration,
+                    "last_byte_s": time_s * float(rng.lognormal(0, noise)),
+                }
+                change(arguments)
+                found.append(make_download(**arguments))
+    return found
+
+
+def slower(name: str, factor: float) -> Change_:
+    def change(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] == name:
+            arguments["last_byte_s"] *= factor
+
+    return change
+
+
+def folder(path: Path, rows: list[Download], **environment: Any) -> Path:
+    document = {"schema": 1, "plan_sha256": "0", "vantage_points": {"MUC": {"kernel": "6.1", **environment}}}
+    present = {d.configuration for d in rows}
+    comparisons = [c for c in COMPARISONS if {c.config, c.vs} <= present]
+    return write_campaign(path, rows, comparisons=comparisons, environment=document)
+
+
+def compared(tmp_path: Path, a: list[Download], b: list[Download], threshold: float = 0.05) -> result.Result:
+    return result.compare(folder(tmp_path / "a", a), folder(tmp_path / "b", b), threshold=threshold)
+
+
+def row(made: result.Result, name: str, quantity: Quantity) -> Change:
+    (found,) = [change for change in made.changes if (change.name, change.quantity) == (name, quantity)]
+    return found
+
+
+def command(*arguments: object) -> tuple[int, str, str]:
+    outcome = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+    if outcome.exception and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    return outcome.exit_code, outcome.stdout, outcome.stderr
+
+
+def test_a_slower_configuration_closes_the_gate(tmp_path: Path) -> None:
+    made = compared(tmp_path, downloads(1), downloads(2, slower("WS", 1.12)))
+    assert {(c.name, c.quantity) for c in made.worse} == {("WS", Quantity.TIME), ("WS vs BL", Quantity.SPEEDUP)}
+    change = row(made, "WS", Quantity.TIME)
+    assert change.change == pytest.approx(1 / 1.12, abs=0.02)
+    assert change.low is not None
+    assert change.high is not None
+    assert change.low < 1 / 1.12 < change.high < 1 / 1.05
+    assert change.b is not None
+    assert change.a is not None
+    assert change.b / change.a == pytest.approx(1.12, abs=0.04)
+    # ALL vs WS got better, as WS got worse: that closes nothing.
+    assert row(made, "ALL vs WS", Quantity.SPEEDUP).verdict is Verdict.BETTER
+    assert row(made, "BL", Quantity.TIME).verdict is Verdict.EQUAL
+    # The other way round everything is better or equal.
+    back = result.compare(made.b, made.a, threshold=0.05)
+    assert row(back, "WS", Quantity.TIME).change == pytest.approx(1 / (change.change or math.nan))
+    assert {c.name for c in back.worse} == {"ALL vs WS"}
+
+
+def test_less_than_the_threshold_leaves_it_open(tmp_path: Path) -> None:
+    a, b = downloads(1), downloads(2, slower("WS", 1.12))
+    assert not compared(tmp_path, a, b, threshold=0.20).worse
+    assert row(compared(tmp_path, a, b, threshold=0.20), "WS", Quantity.TIME).verdict is Verdict.EQUAL
+
+
+def test_campaigns_of_the_same_hardly_ever_close_it(tmp_path: Path) -> None:
+    """Even without a threshold: the false discovery rate is 5 %, for the worse half of it."""
+    alarms = 0
+    for seed in range(30):
+        pair = (downloads(2 * seed + side, noise=0.1, iterations=1) for side in (0, 1))
+        a, b = (folder(tmp_path / f"{seed}{name}", rows) for name, rows in zip("ab", pair, strict=True))
+        alarms += bool(result.compare(a, b, threshold=0.0).worse)
+    assert alarms <= 4
+
+
+def test_failures_move_the_share_of_ok_downloads(tmp_path: Path) -> None:
+    def failing(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] == "quiche":
+            arguments |= {"outcome": "failed", "failure": "connect_timeout", "last_byte_s": None}
+
+    made = compared(tmp_path, downloads(1), downloads(2, failing))
+    assert [(c.name, c.quantity) for c in made.worse] == [("quiche", Quantity.OK)]
+    change = row(made, "quiche", Quantity.OK)
+    assert (change.a, change.b, change.change) == (1.0, 0.0, -1.0)
+    # Nothing is left of its times, so they have no row.
+    assert not [c for c in made.changes if c.name == "quiche" and c.quantity is Quantity.TIME]
+
+
+def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
+    def cut(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] == "BL" and arguments["domain"] < "d08":
+            arguments |= {"outcome": "censored", "failure": "time_budget", "budget_s": 10.0, "last_byte_s": 10.0}
+
+    made = compared(tmp_path, downloads(1), downloads(2, cut))
+    change = row(made, "BL", Quantity.TIME)
+    # At least ten times slower on 8 of 14 domains: the median is only known to be at most that.
+    assert change.change is None
+    assert change.b is None
+    assert change.low == 0.0
+    assert change.high is not None
+    assert change.high > 0.9
+
+
+def test_shares_of_faster_pairs_move(tmp_path: Path) -> None:
+    def reversed_quiche(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] == "quiche":
+            arguments["last_byte_s"] *= 1.5
+
+    def fast_quiche(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] == "quiche":
+            arguments["last_byte_s"] *= 0.9
+
+    made = compared(tmp_path, downloads(1, fast_quiche), downloads(2, reversed_quiche))
+    change = row(made, "quiche vs BL", Quantity.FASTER)
+    assert (change.a, change.b) == (1.0, 0.0)
+    assert change.verdict is Verdict.WORSE
+    # Its noise floor cannot close the gate.
+    assert not row(made, "BL2 vs BL", Quantity.SPEEDUP).gates
+
+
+def test_only_common_targets_count_and_the_others_are_told(tmp_path: Path) -> None:
+    extra = [make_download(domain="only-b.example", configuration=name, last_byte_s=90.0) for name in NAMES]
+    made = compared(tmp_path, downloads(1, domains=15), [*downloads(2), *extra])
+    assert {change.domains for change in made.changes} == {14}
+    (targets,) = [one for one in made.differences if one.what.startswith("targets")]
+    assert (targets.what, targets.a) == ("targets (14 in both)", "15, only here: d14.example")
+    assert targets.b == "15, only here: only-b.example"
+
+
+def test_too_few_domains_give_no_verdict(tmp_path: Path) -> None:
+    made = compared(tmp_path, downloads(1, domains=9), downloads(2, slower("WS", 3.0), domains=9))
+    assert {change.verdict for change in made.changes} == {Verdict.UNDECIDED}
+    assert {change.low for change in made.changes} == {None}
+    assert "No interval and no verdict below 10 domains (here: 9 and more)." in made.notes
+
+
+def test_what_differs_is_told(tmp_path: Path) -> None:
+    newer = [make_download(configuration=n, client_version="0.31", started_at=1.9e9) for n in ("BL", "WS")]
+    older = [make_download(configuration=n, client_version="0.30") for n in ("BL", "WS")]
+    a = folder(tmp_path / "a", older, versions={"caddy": "2.6"}, links=["1: lo"], memory_kib=4)
+    b = folder(tmp_path / "b", newer, kernel="6.9", versions={"caddy": "2.6"}, links=["2: lo"], memory_kib=4)
+    told = {one.what: (one.a, one.b) for one in result.compare(a, b, threshold=0.05).differences}
+    assert told == {
+        "dates (UTC)": ("2027-01-15 08:00 to 2027-01-15 08:00", "2030-03-17 17:46 to 2030-03-17 17:46"),
+        "client requests": ("0.30", "0.31"),
+        "kernel": ("6.1", "6.9"),
+    }
+
+
+def test_what_differs_at_one_vantage_point_names_it(tmp_path: Path) -> None:
+    def both(name: str, kernels: tuple[str, str]) -> Path:
+        rows = [make_download(vantage=place) for place in ("MUC", "SFO")]
+        places = {place: {"kernel": kernel} for place, kernel in zip(("MUC", "SFO"), kernels, strict=True)}
+        return write_campaign(tmp_path / name, rows, environment={"vantage_points": places})
+
+    made = result.compare(both("a", ("6.1", "6.1")), both("b", ("6.1", "6.9")), threshold=0.05)
+    assert [(one.what, one.a, one.b) for one in made.differences] == [("SFO: kernel", "6.1", "6.9")]
+
+
+def test_exit_codes_and_formats(tmp_path: Path) -> None:
+    a = folder(tmp_path / "a", downloads(1))
+    same = folder(tmp_path / "same", downloads(2))
+    worse = folder(tmp_path / "worse", downloads(3, slower("WS", 1.2)), kernel="6.9")
+    code, text, _ = command(a, same)
+    assert (code, text.splitlines()[0][:34]) == (0, "No row got worse by more than 5 %.")
+    code, text, _ = command(a, worse)
+    assert code == 1
+    assert "Worse by more than 5 %: WS (time), WS vs BL (speed-up)." in text
+    assert "6.9" in text
+    assert command(a, worse, "--threshold", "30")[0] == 0
+    code, text, err = command(a, worse, "--format", "csv")
+    assert (code, err.startswith("Worse by more than 5 %")) == (1, True)
+    first, second = text.split("\n\n")
+    lines = list(csv.DictReader(first.splitlines()))
+    assert tuple(lines[0]) == result.CHANGES_CSV
+    assert {line["verdict"] for line in lines if line["name"] == "WS"} == {"worse", "undecided"}
+    assert "kernel,6.1,6.9" in second
+    code, text, _ = command(a, worse, "--format", "markdown")
+    assert text.startswith("| row | quantity |")
+    code, text, _ = command(a, worse, "--json")
+    document = json.loads(text)
+    assert (code, document["worse"], len(document["changes"])) == (1, 2, len(lines))
+
+
+@pytest.mark.parametrize(
+    ("b", "said"),
+    [
+        ("a", "this folder is A and B"),
+        ("none", "folder not found"),
+        ("elsewhere", "it measured no target from a vantage point of"),
+        ("others", "it has no configuration of"),
+    ],
+)
+def test_wrong_input_is_refused(tmp_path: Path, b: str, said: str) -> None:
+    folder(tmp_path / "a", downloads(1))
+    folder(tmp_path / "elsewhere", [make_download(domain="z.example")])
+    write_campaign(tmp_path / "others", [make_download(domain="d00.example", configuration="SACK")])
+    with pytest.raises(UsageError, match=said) as error:
+        command(tmp_path / "a", tmp_path / b)
+    assert error.value.exit_code == 2
+
+
+def test_quantities_of_throughput_are_in_mbit_s(tmp_path: Path) -> None:
+    a, b = folder(tmp_path / "a", downloads(1)), folder(tmp_path / "b", downloads(2, slower("BL", 2.0)))
+    made = result.compare(a, b, threshold=0.05, metric=changes.Metric.THROUGHPUT)
+    change = row(made, "BL", Quantity.THROUGHPUT)
+    assert change.a is not None
+    assert change.b is not None
+    # 1 MB in 0.5 to 1.8 s, with 5 % of headers.
+    assert change.a == pytest.approx(8.4 / 1.15, rel=0.05)
+    assert change.b == pytest.approx(change.a / 2, rel=0.05)
+    assert change.verdict is Verdict.WORSE
