@@ -19,6 +19,7 @@ from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, published, render, report
+from analysis.report.summary import Summary
 from upshift import terminal
 from upshift.domain import Role
 from upshift.files import store
@@ -264,6 +265,8 @@ class Made:
     tables: Tables
     figures: tuple[Path, ...]
     report: Path
+    summary: Summary
+    """The report's first screen, for the terminal."""
 
 
 def make_all(folders: Sequence[Path], *, out: Path | None = None) -> Made:
@@ -274,5 +277,5 @@ def make_all(folders: Sequence[Path], *, out: Path | None = None) -> Made:
     made.write(target / "tables")
     drawn = figures.write(data, target / "figures")
     page = target / "report" / "index.html"
-    report.write(data, page)
-    return Made(tables=made, figures=tuple(drawn), report=page)
+    summary = report.write(data, page)
+    return Made(tables=made, figures=tuple(drawn), report=page, summary=summary)

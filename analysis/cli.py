@@ -286,7 +286,11 @@ def report(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Everything in one HTML file that needs no network: DIR/report/index.html. Its path is printed."""
+    """Everything in one HTML file that needs no network: DIR/report/index.html.
+
+    Its path is printed, and on standard error its first screen: the question, the answer for each comparison, the noise
+    floor.
+    """
     from analysis.measures import dataset
     from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
@@ -296,5 +300,7 @@ def report(
     path = dataset.output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
     options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets)
-    reporting.write(data, path, options)
+    summary = reporting.write(data, path, options)
+    if not as_json:
+        summary.show(sys.stderr)
     typer.echo(json.dumps({"schema": 1, "report": str(path), "notes": list(data.notes)}) if as_json else path)

@@ -32,6 +32,7 @@ from analysis.report import (
     findings,
     forest,
     head,
+    limiter_bars,
     points,
     problems,
     render,
@@ -39,7 +40,8 @@ from analysis.report import (
     servers,
     targets,
 )
-from upshift.domain import Download, Role, Transport
+from analysis.report.summary import Summary
+from upshift.domain import Download, Limiter, Role, Transport
 from upshift.files import store
 from upshift.scrub import plain
 
@@ -63,15 +65,21 @@ class Options:
     """Targets shown in detail."""
 
 
-def write(dataset: Dataset, path: Path, options: Options | None = None) -> None:
-    """Writes the report atomically."""
-    html = build(dataset, options or Options())
+def write(dataset: Dataset, path: Path, options: Options | None = None) -> Summary:
+    """Writes the report atomically; returns its first screen for the terminal."""
+    context = _context(dataset, options or Options())
+    html = _html(context)
     with writing(path.parent):
         store.write_text(path, html)
+    return Summary(asked=context["asked"], forest=context["forest"], noise=tuple(context["noise"]))
 
 
 def build(dataset: Dataset, options: Options) -> str:
     """The report as HTML."""
+    return _html(_context(dataset, options))
+
+
+def _html(context: dict[str, Any]) -> str:
     folder = resources.files("analysis.report") / "templates"
     sources = {name: (folder / name).read_text(encoding="utf-8") for name in (_PAGE, _STYLE, *SCRIPTS)}
     environment = jinja2.Environment(
@@ -92,7 +100,6 @@ def build(dataset: Dataset, options: Options) -> str:
     }
     script = "".join(sources[name] for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context = _context(dataset, options)
     context |= {"style": Markup(sources[_STYLE]), "script": Markup(script), "script_hash": digest}  # noqa: S704
     return environment.get_template(_PAGE).render(**context)
 
@@ -147,6 +154,8 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "evidence": render.evidence_cells(main),
         "dose": render.dose_cells(doses) if doses else None,
         "limiters": render.limiter_cells(limited) if limited else None,
+        "limiter_bars": limiter_bars.bars(limited),
+        "limiter_order": list(Limiter),
         "table2_more": list(_more_tables(dataset, options)),
         "configurations": dataset.design.cells(),
         "table1": render.table1_wide(tables.table1(dataset)),

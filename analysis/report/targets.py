@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dataset import Record
+from analysis.measures.limiters import limiter_of
 from analysis.measures.tables import THROUGHPUT_KPI
 from analysis.report import figures
 from upshift.domain import Download, Failure, Outcome, Transport
@@ -44,6 +45,7 @@ class DownloadView:
     loaded_rtt: str
     """Mean over the download; of TCP only, as QUIC hides it."""
     retransmitted: str
+    limiter: str
     negotiated: str
     client_data: str
     """What the client tells about the connection, as JSON."""
@@ -72,6 +74,8 @@ class TargetView:
     urls: tuple[str, ...]
     vantages: tuple[str, ...]
     providers: tuple[str, ...]
+    limiters: tuple[str, ...]
+    """Of any of its downloads."""
     ok: int
     planned: int
     size: str
@@ -117,6 +121,7 @@ def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
         urls=tuple(sorted({d.url for d in downloads})),
         vantages=tuple(sorted({d.vantage for d in downloads})),
         providers=tuple(sorted({d.provider for d in downloads})),
+        limiters=tuple(sorted({found for record in records if (found := limiter_of(record))})),
         ok=sum(d.outcome == Outcome.OK for d in downloads),
         planned=len(downloads),
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
@@ -163,6 +168,7 @@ def _download(record: Record, longest: float) -> DownloadView:
         handshake_rtt=_number(figures.handshake_rtt(record), 1),
         loaded_rtt=_number(record.number("rtt_mean") if d.transport == Transport.TCP else None, 1),
         retransmitted=_retransmitted(record),
+        limiter=limiter_of(record) or "–",
         negotiated=_negotiated(record),
         client_data=_short(d.transport_detail),
         why=_why(record),

@@ -91,7 +91,7 @@ def test_search_finds_targets_by_domain_and_cause(visit: Visit) -> None:
 
 def test_colours_parts_and_paths_can_be_chosen(visit: Visit) -> None:
     choose(visit, "show-colour", "vantage")
-    assert visit.run("[...document.querySelector('.legend-groups').children].map((one) => one.textContent)") == [
+    assert visit.run("[...document.querySelector('[data-drawn]').children].map((one) => one.textContent)") == [
         *("MUC", "SFO", "SGP")
     ]
     before = visit.run("document.querySelector('#cdfs').innerHTML")
@@ -163,7 +163,7 @@ def test_hostile_names_in_drawings_are_text(browser: Browser, tmp_path: Path) ->
     made = api.make_all([write_campaign(tmp_path / "c", downloads)]).report
     with browser.visit(made) as visit:
         choose(visit, "show-colour", "provider")
-        assert HOSTILE in visit.run("document.querySelector('.legend-groups').textContent")
+        assert HOSTILE in visit.run("document.querySelector('[data-drawn]').textContent")
         assert visit.run(VISIBLE_TARGETS) == 2
         choose(visit, "by-provider", HOSTILE)
         assert visit.run(VISIBLE_TARGETS) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 
 from analysis.measures import dataset, tables
 from analysis.measures.dataset import Dataset
+from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
 from analysis.measures.selection import DEFAULT
-from analysis.report import figures, findings, forest, head, points, problems, series, servers
+from analysis.report import figures, findings, forest, head, limiter_bars, points, problems, series, servers, summary
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, write_campaign
-from upshift.domain import Role
+from upshift.domain import Limiter, Role
 
 
 def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:
@@ -183,3 +185,32 @@ def test_runs_without_a_pair_have_their_reasons(tmp_path: Path) -> None:
     data = dataset.load([write_campaign(tmp_path / "c", [make_download(), failed])])
     assert problems.excluded_cells(tables.table2(data))[1] == ["WS vs BL", "0", "1", "WS failed 1"]
     assert problems.excluded_cells(tables.table2(load(tmp_path))) == []
+
+
+def test_summary_draws_the_forest_in_characters(tmp_path: Path) -> None:
+    drawn = plot(load(tmp_path))
+    stream = io.StringIO()
+    summary.Summary(asked="How much?", forest=drawn, noise=("Noise floor: none.",)).show(stream)
+    text = stream.getvalue()
+    assert text.startswith("How much?") and "Noise floor: none." in text
+    names = ("comparison", "WS vs BL", "BL2 vs BL")
+    lines = {name: next(line for line in text.splitlines() if line.startswith(name)) for name in names}
+    assert "faster" in lines["WS vs BL"] and "<0.001" in lines["WS vs BL"]
+    ruler, faster, noise = (lines[name] for name in names)
+    # The dot of a speed-up of 2 is below the label 2, that of the noise below 1.
+    assert abs(faster.index("●") - ruler.rindex("2")) <= 1 and abs(noise.index("●") - ruler.index("1")) <= 1
+    stream = io.StringIO()
+    summary.Summary(asked="How much?", forest=dataclasses.replace(drawn, rows=()), noise=()).show(stream)
+    assert "No two configurations could be compared." in stream.getvalue()
+
+
+def test_limiters_of_all_providers_are_one_bar() -> None:
+    def row(provider: str, n: int, **shares: float) -> LimiterRow:
+        downloads = {name: shares.get(name, 0.0) for name in Limiter}
+        return LimiterRow(configuration="BL", provider=provider, n=n, missing=0, downloads=downloads, time=downloads)
+
+    rows = [row("akamai", 3, congestion=1.0), row("amazon", 1, client_cpu=1.0), row("other", 0)]
+    (bar,), names = limiter_bars.bars(rows)
+    assert bar.n == 4 and names == [Limiter.CLIENT_CPU, Limiter.CONGESTION]
+    assert bar.parts == ((Limiter.CLIENT_CPU, 0.0, 25.0), (Limiter.CONGESTION, 25.0, 75.0))
+    assert limiter_bars.bars([row("akamai", 0)]) == ([], [])

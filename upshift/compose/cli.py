@@ -193,6 +193,7 @@ def demo(
         typer.echo(dumps({"report": str(made.report)}))
     else:
         made.tables.show(sys.stdout)
+        made.summary.show(sys.stdout)
         typer.echo(summary.sentence(out))
         typer.echo(inspection.sentence())
         typer.echo(f"report: {made.report}")

@@ -51,7 +51,17 @@ const middle = (values) => {
   const half = logs.length / 2;
   return Math.exp((logs[Math.ceil(half) - 1] + logs[Math.floor(half)]) / 2);
 };
-const noteOf = (values) => (values.length ? `n = ${values.length}, median ${middle(values).toFixed(2)}` : "n = 0");
+// Each domain counts once, with the median of its pairs, as in Table 2. Pairs are [row, speed-up].
+const medianOf = (pairs) => {
+  const domains = new Map();
+  for (const [row, value] of pairs) {
+    const name = row[column("domain")];
+    if (!domains.has(name)) domains.set(name, []);
+    domains.get(name).push(value);
+  }
+  return middle([...domains.values()].map(middle));
+};
+const noteOf = (pairs) => (pairs.length ? `n = ${pairs.length}, median ${medianOf(pairs).toFixed(2)}` : "n = 0");
 
 const speedupAxis = () => {
   const far = data.points.map(speedup).filter(Boolean).map((value) => Math.exp(Math.abs(Math.log(placeOf(value)))));
@@ -88,7 +98,7 @@ const drawPanels = () => {
   data.comparisons.forEach((comparison, index) => {
     const rows = kept.filter((row) => row[COMPARISON] === index && speedup(row));
     if (!data.points.some((row) => row[COMPARISON] === index)) return;
-    const head = { title: comparison.name, note: noteOf(rows.map((row) => placeOf(speedup(row))).filter((v) => v > 0)) };
+    const head = { title: comparison.name, note: noteOf(rows.map((row) => [row, placeOf(speedup(row))])) };
     const cdf = new Panel(cdfs, { ...head, x: across, y: shares });
     cdf.rule(1);
     if (!floors.has(index)) distribution(cdf, floor, { stroke: "var(--grid)", width: 3 });
@@ -106,7 +116,7 @@ const drawPanels = () => {
     if (!rows.length) [cdf, cloud].forEach((panel) => panel.say("nothing here"));
   });
   const named = groupsOf(kept).map(([name, number]) => [name, number]);
-  for (const place of document.querySelectorAll(".legend-groups")) legend(place, controls.colour.value ? named : []);
+  for (const place of document.querySelectorAll("[data-drawn]")) legend(place, controls.colour.value ? named : []);
 };
 
 // The median of what the filters keep, in the forest plot: a description, without an interval.
@@ -116,13 +126,13 @@ const markForest = () => {
     const place = document.querySelector(`[data-comparison="${index}"] .kept`);
     if (!place) return;
     const rows = data.points.filter((row) => row[COMPARISON] === index && isKept(row));
-    const values = rows.map((row) => placeOf([row[LOW] ?? 0, row[HIGH] ?? Infinity])).filter((value) => value > 0);
-    place.setAttribute("visibility", isFiltered && values.length ? "visible" : "hidden");
-    if (!values.length) return;
+    const pairs = rows.map((row) => [row, placeOf([row[LOW] ?? 0, row[HIGH] ?? Infinity])]);
+    place.setAttribute("visibility", isFiltered && pairs.length ? "visible" : "hidden");
+    if (!pairs.length) return;
     const [low, high] = data.axis;
-    const share = Math.min(1, Math.max(0, (Math.log(middle(values)) - low) / (high - low)));
+    const share = Math.min(1, Math.max(0, (Math.log(medianOf(pairs)) - low) / (high - low)));
     place.setAttribute("cx", `${(100 * share).toFixed(2)}%`);
-    place.firstElementChild.textContent = `what the filters keep: ${noteOf(values)}`;
+    place.firstElementChild.textContent = `what the filters keep: ${noteOf(pairs)}`;
   });
 };
 
