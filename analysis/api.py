@@ -13,12 +13,14 @@ from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow, limiters
+from analysis.measures.order import OrderEffects, order_effects
 from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Quirk
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
+from analysis.measures.stopping import Stopping, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
-from analysis.report import figures, findings, published, render, report
+from analysis.report import conduct, figures, findings, published, render, report
 from analysis.report.summary import Summary
 from upshift import terminal
 from upshift.domain import Role
@@ -51,6 +53,10 @@ class Tables:
     """For all groups together."""
     limiters: tuple[LimiterRow, ...] = ()
     """Per configuration and provider; none if no capture was inspected."""
+    order: OrderEffects
+    """What position and predecessor did to the times."""
+    stopping: tuple[Stopping, ...]
+    """Of campaigns with a rule to stop early, one per vantage point."""
     quirks: tuple[Quirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
     congestion: tuple[CongestionRow, ...] = ()
@@ -137,6 +143,8 @@ class Tables:
             "table2": render.table2_rows(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
             "limiters": render.limiter_rows(self.limiters),
+            "order": dataclasses.asdict(self.order),
+            "stopping": [dataclasses.asdict(one) | {"early": one.early} for one in self.stopping],
             "notes": list(self.data.notes),
         }
         if self.quirks:
@@ -185,6 +193,11 @@ class Tables:
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
+        for sentence in (conduct.order_sentence(self.order), *conduct.stopping_sentences(self.stopping)):
+            terminal.print_line(to, sentence, indent=2)
+        if self.stopping:
+            cells = conduct.stopping_cells(self.stopping)
+            terminal.print_table(to, (cells,), title="Intervals that hold at every look", words=_WORDS)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)
 
@@ -253,6 +266,8 @@ def make_tables(
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection)),
         limiters=tuple(limiters(data)),
         dose=tuple(dose.dose_rows(read, metric=metric, selection=selection)),
+        order=order_effects(data.downloads, unproven=selection.unproven),
+        stopping=tuple(stoppings(data, unproven=selection.unproven)),
         quirks=tuple(quirks),
         congestion=tuple(congestion(read)) if quirks else (),
     )

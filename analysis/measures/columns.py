@@ -43,6 +43,8 @@ class Downloads:
     transport: Texts
     provider: Texts
     is_warmup: Mask
+    position: Codes
+    """Within the measurement run, from 1; warm-ups have less."""
     outcome: Texts
     failure: Texts
     last_byte_s: Floats

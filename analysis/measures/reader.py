@@ -132,6 +132,7 @@ class Reader:
         return found | {
             "stretch": self._stretch(batch),
             "is_warmup": _numbers(batch, "position") <= 0,
+            "position": _numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
             "budget_s": _numbers(batch, "budget_s"),
             "started_at": _numbers(batch, "started_at"),

@@ -20,7 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 import upshift
-from analysis.measures import composition, dose, limiters, tables, truth
+from analysis.measures import composition, dose, limiters, order, stopping, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, writing
 from analysis.measures.pairs import Metric
@@ -28,6 +28,7 @@ from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
 from analysis.report import (
+    conduct,
     figures,
     findings,
     forest,
@@ -131,7 +132,10 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     limits = client_limits(dataset.downloads)
     sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
     sentences += [*findings.identity_sentences(identity(dataset.downloads), only_hits=options.selection.only_hits)]
-    sentences += [findings.interval_note(main), *findings.method_sentences(main), *dataset.notes]
+    ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
+    stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
+    sentences += [conduct.order_sentence(ordered), findings.interval_note(main)]
+    sentences += [*findings.method_sentences(main), *dataset.notes]
     return {
         "title": head.title(downloads),
         "asked": head.asked(dataset),
@@ -139,6 +143,9 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
         "noise": findings.noise_sentences(main),
+        "stopping": conduct.stopping_sentences(stopped),
+        "stopping_cells": conduct.stopping_cells(stopped),
+        "order_cells": conduct.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(told | {"axis": plot.ends, "series": list(drawn.values())}),
         "max_points": f"{points.MAX_POINTS:,}",

@@ -1,0 +1,74 @@
+"""What reports say of campaigns with a rule to stop early."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.measures import dataset
+from analysis.measures.stopping import Stopping, stoppings
+from analysis.report.conduct import stopping_cells, stopping_sentences
+from tests.unit.analysis_factory import make_download, write_campaign
+from upshift.domain import Comparison, Download
+from upshift.sequential import Quantity
+
+
+def rows(domains: int, **changes: Any) -> list[Download]:
+    found = []
+    for number in range(domains):
+        for iteration in (1, 2):
+            common = {"domain": f"d{number}.example", "iteration": iteration, "started_at": 1e9 * iteration + number}
+            found.append(make_download(configuration="BL", last_byte_s=1.0, **common))
+            speed = 2.0 if iteration == 1 else 9.0
+            found.append(make_download(configuration="WS", last_byte_s=1.0 / speed, **(common | changes)))
+    return found
+
+
+def told(folder: Path, downloads: list[Download], **entry: Any) -> list[Stopping]:
+    state: dict[str, Any] = {"rule": {"median": 0.05}, "reached": True, "recorded_runs": 20, "planned_runs": 90}
+    environment = {"schema": 1, "stopping": {"MUC": state | entry}}
+    declared = [Comparison.of("WS", "BL")]
+    write_campaign(folder, downloads, environment=environment, comparisons=declared)
+    return stoppings(dataset.load([folder]), unproven=False)
+
+
+def test_an_early_stop_is_said_with_the_intervals_that_hold(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, rows(20))
+    assert found.rule == {Quantity.MEDIAN: 0.05} and found.early
+    first, warning = stopping_sentences([found])
+    assert first == (
+        "MUC stopped early, after 20 of 90 planned measurement runs: all intervals were within median 0.05 (until_ci)."
+    )
+    assert "the intervals of Table 2 do not hold at 95 %" in warning
+    assert stopping_cells([found])[1] == ["MUC", "WS vs BL", "20", "[2.000, 2.000]", "[0.78, 1.00]", "yes"]
+
+
+def test_rejected_downloads_are_no_steps(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, rows(20, treatment_ok=False))
+    assert found.rows[0].domains == 0
+    assert "Without the downloads that inspection rejected, WS vs BL would be wider." in stopping_sentences([found])[0]
+    assert stopping_cells([found])[1][3:] == ["[0.000, ∞]", "[0.00, 1.00]", "no"]
+
+
+def test_a_plan_that_ended_first(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, rows(9), reached=False, recorded_runs=90)
+    assert stopping_sentences([found]) == [
+        "MUC did not reach intervals within median 0.05 (until_ci) in 90 of 90 planned measurement runs; "
+        "wider: WS vs BL."
+    ]
+    (found,) = told(tmp_path / "b", rows(20), recorded_runs=90)
+    assert not found.early and len(stopping_sentences([found])) == 1
+
+
+@pytest.mark.parametrize("damage", [{"rule": {"mean": 1}}, {"rule": 5}, {"recorded_runs": "x"}, {"reached": None}])
+def test_a_damaged_environment_is_no_traceback(tmp_path: Path, damage: dict[str, Any]) -> None:
+    found = told(tmp_path, rows(3), **damage)
+    assert found == [] or not found[0].reached
+
+
+def test_without_a_rule_there_is_nothing_to_say(tmp_path: Path) -> None:
+    write_campaign(tmp_path, rows(3), environment={"schema": 1})
+    assert stoppings(dataset.load([tmp_path]), unproven=False) == []
+    assert stopping_sentences([]) == []
