@@ -287,8 +287,8 @@ def test_settings_change_while_the_lab_is_up(lab: Lab, here: LabPlace) -> None:
 def test_lab_json_and_dns_say_who_speaks_quic(lab: Lab, here: LabPlace) -> None:
     paths = {path["domain"]: path for path in lab.truth()["paths"]}
     fields = ("quic_server", "quic_congestion_control", "quic_initial_window_packets", "quic_packet_bytes")
-    assert [paths["www.s.example"][name] for name in fields] == ["quiche", "cubic", 10, 1378]
-    assert [paths["www.reno.example"][name] for name in fields] == ["quiche", "reno", 10, 1378]
+    assert [paths["www.s.example"][name] for name in fields] == ["quiche", "cubic", 10, 1480]
+    assert [paths["www.reno.example"][name] for name in fields] == ["quiche", "reno", 10, 1480]
     assert [paths["www.old.example"][name] for name in fields] == ["caddy", "reno", 32, 1280]
     assert "quic_server" not in paths["www.none.example"] and not paths["www.none.example"]["quic"]
     for domain in ("www.s.example", "www.old.example"):

@@ -156,11 +156,11 @@ def test_the_quic_server_is_read_from_the_lab() -> None:
         "quic_server": "quiche",
         "quic_congestion_control": "bbr2",
         "quic_initial_window_packets": 10,
-        "quic_packet_bytes": 1378,
+        "quic_packet_bytes": 1480,
     }
     (row,) = compare(_document(lab_path(**server)), [make_download(configuration="quiche")])
-    assert (row.congestion_control, row.initial_window, row.mtu) == ("bbr2", 10, 1378)
-    assert "the QUIC server quiche uses bbr2, 10 packets at first, 1378-byte packets" in row.note
+    assert (row.congestion_control, row.initial_window, row.mtu) == ("bbr2", 10, 1480)
+    assert "the QUIC server quiche uses bbr2, 10 packets at first, 1480-byte packets" in row.note
 
 
 def test_quic_saves_a_round_trip() -> None:

@@ -103,7 +103,7 @@ QUICHE = ServerKind(
     programs=_programs,
     missing=_missing,
     version=_version,
-    quic=QuicTraits(congestion_control=_ALGORITHMS, initial_window_packets=_INITIAL_WINDOW_PACKETS, packet_bytes=1378),
+    quic=QuicTraits(congestion_control=_ALGORITHMS, initial_window_packets=_INITIAL_WINDOW_PACKETS, packet_bytes=1480),
     settings={
         "congestion_control": ProgramSetting(choices=_ALGORITHMS),
         "initial_window_packets": ProgramSetting(least=1, most=1000),
