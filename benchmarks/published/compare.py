@@ -119,7 +119,9 @@ def main() -> int:
                 print(f"{d.vantage} {d.domain} {d.configuration} {d.iteration}: {'; '.join(unequal)}")
             if number % 50 == 49:
                 print(f"{number + 1} of {len(records)}", file=sys.stderr)
-    print(f"{equal} of {len(records)} TCP downloads equal in {len(FIELDS)} figures; differences: {dict(wrong) or 'none'}")
+    print(
+        f"{equal} of {len(records)} TCP downloads equal in {len(FIELDS)} figures; differences: {dict(wrong) or 'none'}"
+    )
     return 0 if records and equal == len(records) else 1
 
 

@@ -112,7 +112,7 @@ def wrong_signs(found: Measured, domain: str) -> list[str]:
 
 
 @cells("quic_server", every=SERVERS, quick=SERVERS)
-@cells("ms", every=SIZES, quick=[3, 40, 200])
+@cells("ms", every=SIZES, quick=[3, 40])
 def test_the_faster_one_needs_fewer_round_trips(bench: Bench, ms: int, quic_server: str) -> None:
     domain = domain_of(ms, quic_server)
     configurations = {"ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
