@@ -44,9 +44,9 @@ def ours(record: Record) -> list[float | None]:
 
 def theirs(folder: Path) -> list[float]:
     """The same from `folder/capture.pcap` by the published code, which runs in its own folder."""
-    from lib.capture import Capture  # type: ignore[import-not-found]  # noqa: PLC0415
-    from lib.lib import get_cst  # type: ignore[import-not-found]  # noqa: PLC0415
-    from lib.tcp_flow_info import TCPFlowCharacteristics  # type: ignore[import-not-found]  # noqa: PLC0415
+    from lib.capture import Capture  # type: ignore[import-not-found]
+    from lib.lib import get_cst  # type: ignore[import-not-found]
+    from lib.tcp_flow_info import TCPFlowCharacteristics  # type: ignore[import-not-found]
 
     capture: Any = Capture(str(folder), False)
     flow: Any = TCPFlowCharacteristics(capture.capture_df, capture.ips)
