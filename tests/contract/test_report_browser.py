@@ -16,6 +16,8 @@ from tests.unit import pcap_writer
 from tests.unit.analysis_factory import make_download, realistic, write_campaign
 
 VISIBLE_TARGETS = "[...document.querySelectorAll('details.target')].filter((one) => !one.hidden).length"
+A4 = 794
+"""Width of the paper [CSS pixels]."""
 KEPT = "document.getElementById('kept').textContent"
 
 
@@ -139,7 +141,8 @@ def test_nothing_is_wider_than_the_window(visit: Visit, width: int) -> None:
     for dark in (False, True):
         visit.look(width, dark=dark)
         assert visit.run("document.documentElement.scrollWidth") <= width
-    visit.look(width, media="print")
+    visit.look(A4, media="print")
+    assert visit.run("document.documentElement.scrollWidth") <= A4
     assert visit.run("getComputedStyle(document.getElementById('filters')).display") == "none"
 
 

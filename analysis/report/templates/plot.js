@@ -123,7 +123,7 @@ class Panel {
   }
 
   say(text) {
-    const look = { x: (this.left + this.right) / 2, y: (this.top + this.bottom) / 2, class: "empty" };
+    const look = { x: (this.left + this.right) / 2, y: this.top + 12, class: "empty" };
     draw("text", look, this.svg).textContent = text;
   }
 
