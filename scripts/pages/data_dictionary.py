@@ -65,7 +65,8 @@ FILES = {
     "kpis.parquet": "one row per download whose capture was inspected",
     "superseded.parquet": "downloads of measurement runs that were void or interrupted, and repeated",
     "campaign.json": "the configurations and comparisons of a campaign",
-    "environment.json": "the campaign, the hash of its plan, and the host, software and settings of each vantage point",
+    "environment.json": "the campaign, the hash of its plan, and host, software and settings of each vantage point; "
+    "`stopping`, if the campaign had a rule to stop early: the rule, whether it was met, and the intervals",
     "ceilings.json": "in the state folder: what `upshift doctor --calibrate` measured on this host",
     "lab.json": "a campaign in the lab: what is programmed on every path",
     "vantage/NAME/journal.sqlite": "the journal: every download as recorded",

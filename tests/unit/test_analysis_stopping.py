@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analysis import api
 from analysis.measures import dataset
 from analysis.measures.stopping import Stopping, stoppings
+from analysis.report import report
 from analysis.report.conduct import stopping_cells, stopping_sentences
 from tests.unit.analysis_factory import make_download, write_campaign
 from upshift.domain import Comparison, Download
@@ -66,6 +70,24 @@ def test_a_plan_that_ended_first(tmp_path: Path) -> None:
 def test_a_damaged_environment_is_no_traceback(tmp_path: Path, damage: dict[str, Any]) -> None:
     found = told(tmp_path, rows(3), **damage)
     assert found == [] or not found[0].reached
+
+
+def test_tables_and_report_say_so(tmp_path: Path) -> None:
+    told(tmp_path, rows(20))
+    data = dataset.load([tmp_path])
+    tables = api.make_tables(data)
+    shown = io.StringIO()
+    tables.show(shown)
+    printed = " ".join(shown.getvalue().split())
+    page = report.build(data, report.Options())
+    for text in (printed, page):
+        assert "MUC stopped early, after 20 of 90 planned measurement runs" in text
+        assert "[2.000, 2.000]" in text
+        assert "Order, tested in 40 measurement runs: " in text
+    document = json.loads(json.dumps(tables.document()))
+    (entry,) = document["stopping"]
+    assert (entry["early"], entry["rule"], entry["rows"][0]["domains"]) == (True, {"median": 0.05}, 20)
+    assert document["order"]["runs"] == 40 and set(document["order"]["position"]) == {"p", "medians", "counts"}
 
 
 def test_without_a_rule_there_is_nothing_to_say(tmp_path: Path) -> None:
