@@ -108,6 +108,8 @@ class Tables:
         parts = [
             (f"**{self.by.value}: {render.escape_markdown(group)}**\n\n" if self.by else "")
             + render.markdown(render.table2_cells(rows))
+            + "\n"
+            + render.markdown(render.evidence_cells(rows))
             for group, rows in self.groups()
         ]
         return "\n".join(parts)

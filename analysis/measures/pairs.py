@@ -73,7 +73,8 @@ class PlannedPairs:
     """Pairs of one row by intention to treat: all that were planned and measured, also those that failed."""
 
     pairs: Pairs
-    """A failed download is slower than any other: a speed-up of 0 or infinity, and 1 if both failed."""
+    """A failed download is slower than any other: a speed-up of 0 or infinity, and 1 if both failed. The same object as
+    the row's pairs where all was as planned, so nothing is computed twice."""
     config_failed: Ints
     """Per pair, 1 if the configuration failed."""
     vs_failed: Ints
@@ -97,8 +98,9 @@ def pair(samples: Iterable[Sample], config: str, vs: str) -> tuple[Pairs, Planne
             excluded[reason] += 1
         else:
             found.append((sides[config], sides[vs]))
-    return _pairs(found, dict(sorted(excluded.items()))), PlannedPairs(
-        pairs=_pairs(planned, {}),
+    pairs = _pairs(found, dict(sorted(excluded.items())))
+    return pairs, PlannedPairs(
+        pairs=pairs if planned == found else _pairs(planned, {}),
         config_failed=np.array([one.failed for one, _ in planned], dtype=np.int64),
         vs_failed=np.array([other.failed for _, other in planned], dtype=np.int64),
     )

@@ -58,6 +58,10 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     possible = [faster | undecided, slower | undecided, tie, undecided, *maybe, spread]
     shares = _shares(sure, possible, pairs)
     low, high = domain_medians(pairs)
+    median, p_wilcoxon = _median(low, high), signed_rank(low, high)
+    same = Intention(
+        n=n, domains=pairs.domains, faster=shares[0], slower=shares[1], median=median, p_wilcoxon=p_wilcoxon
+    )
     return SpeedupRow(
         comparison=comparison,
         group=group,
@@ -70,12 +74,12 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         bins=tuple(shares[4:-1]),
         bin_undecided=shares[-1],
         bounds=int(np.count_nonzero(~exact)),
-        median=_median(low, high),
-        p_wilcoxon=signed_rank(low, high) if n else None,
+        median=median,
+        p_wilcoxon=p_wilcoxon if n else None,
         p_clusters=signed_rank(*_logs(pairs), pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
-        larger={name: _larger(pairs, clusters) for name, clusters in pairs.larger.items()},
-        intention=_intention(planned.pairs),
+        larger={name: _larger(pairs, clusters, low, high) for name, clusters in pairs.larger.items()},
+        intention=same if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),
         excluded=pairs.excluded,
     )
@@ -153,12 +157,18 @@ def _middle(logs: Floats) -> float:
     return float(cluster_medians(logs, np.zeros(len(logs), dtype=np.int64), 1)[0])
 
 
-def _larger(pairs: Pairs, clusters: Ints) -> LargerClusters:
-    """The parts of each domain in each cluster are medians first, so a domain with many runs counts no more."""
+def _larger(pairs: Pairs, clusters: Ints, low: Floats, high: Floats) -> LargerClusters:
+    """The row with these clusters as the unit; `low` and `high` are the medians of domains.
+
+    The parts of each domain in each cluster are medians first, so a domain with many runs counts no more.
+    """
     count = int(clusters.max()) + 1 if len(clusters) else 0
-    parts, part = np.unique(pairs.domain * count + clusters, return_inverse=True)
-    low, high = _medians(*_logs(pairs), part.astype(np.int64), len(parts))
-    cluster = parts % max(count, 1)
+    cluster = np.zeros(pairs.domains, dtype=np.int64)
+    cluster[pairs.domain] = clusters
+    if not np.array_equal(cluster[pairs.domain], clusters):  # a domain in several of them
+        parts, part = np.unique(pairs.domain * count + clusters, return_inverse=True)
+        low, high = _medians(*_logs(pairs), part.astype(np.int64, copy=False), len(parts))
+        cluster = parts % count
     # Bounds have no mean.
     alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
     return LargerClusters(

@@ -211,6 +211,8 @@ def test_rows_are_what_the_campaign_declares(tmp_path: Path) -> None:
     assert "ours against theirs" in text_of(made) and "Noise floor: again vs mine." in text_of(made)
     assert "ours against theirs,effect,mine,theirs,12,1,0," in made.csv("table2")
     assert "| ours against theirs | 12 | 100 [71–100] | 0 [0–29] |" in made.markdown("table2")
+    checks = "| faster | – | – (1) | 1.50 [1.50–1.50] of 12 | 0:0 | 1.00 |"
+    assert checks in made.markdown("table2"), "its AS is unknown, and there is one vantage point"
     assert [row["configuration"] for row in made.document()["configurations"]] == ["again", "mine", "theirs"]
 
 

@@ -69,6 +69,13 @@ def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a"
     return record(planned, result, looked_up=LOOKED_UP)
 
 
+def test_a_row_has_the_network_of_its_target() -> None:
+    run = runs()[0]
+    mapped = dataclasses.replace(run, target=dataclasses.replace(run.target, prefix="198.18.0.0/24", asn=64496))
+    rows = [download(one, 1) for one in (run, mapped)]
+    assert [(row.prefix, row.asn) for row in rows] == [(None, None), ("198.18.0.0/24", 64496)]
+
+
 def test_what_resolver_and_client_say_is_kept(tmp_path: Path) -> None:
     """Through journal and Parquet: aliases, type of the content, and when the header fields were here."""
     journal = opened(tmp_path)

@@ -11,6 +11,20 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+def order_within(order: Ints, clusters: Ints) -> Ints:
+    """The order by cluster, and within each as before: `numpy.lexsort`, with a sort of integers instead of a slow one.
+
+    Args:
+        order: positions of the pairs in the order of their values.
+        clusters: code of the cluster of each pair.
+    """
+    n = len(order)
+    keys = clusters[order] * n + np.arange(n)
+    keys.sort()
+    sorted_order: Ints = order[keys % max(n, 1)]
+    return sorted_order
+
+
 def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
     """The median of each cluster; of an even number of values, the mean of the middle two (of opposite infinities, 0).
 
@@ -19,8 +33,7 @@ def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
         clusters: code of the cluster of each pair.
         count: number of clusters.
     """
-    order = np.lexsort((values, clusters))
-    ordered = values[order]
+    ordered = values[order_within(np.argsort(values), clusters)]
     sizes = np.bincount(clusters, minlength=count)
     starts = np.cumsum(sizes) - sizes
     with np.errstate(invalid="ignore"):

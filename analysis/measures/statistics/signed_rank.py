@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats, Ints
+from analysis.measures.statistics.clusters import Floats, Ints, order_within
 
 EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""
@@ -56,7 +56,7 @@ def cluster_scores(values: Floats, clusters: Ints) -> Floats:
     below = np.empty(len(values))
     below[order] = (running[left] + running[right]) / 2
     alone = len(sizes) == len(values)
-    own = np.full(len(values), 0.5) if alone else _share_below_within(magnitudes, clusters, sizes)
+    own = 0.5 if alone else _share_below_within(magnitudes, order, clusters, sizes)
     scores = np.bincount(clusters, np.sign(values) * (1.0 + below - own) * weights)
     return scores.astype(np.float64, copy=False)
 
@@ -70,9 +70,9 @@ def _tie_bounds(ordered: Floats) -> tuple[Ints, Ints]:
     return np.repeat(starts, lengths), np.repeat(ends, lengths)
 
 
-def _share_below_within(magnitudes: Floats, clusters: Ints, sizes: Ints) -> Floats:
+def _share_below_within(magnitudes: Floats, order: Ints, clusters: Ints, sizes: Ints) -> Floats:
     """For each value the share of its own cluster with a smaller one; equal ones, itself included, count half."""
-    order = np.lexsort((magnitudes, clusters))
+    order = order_within(order, clusters)
     ordered, code = magnitudes[order], clusters[order]
     changes = np.flatnonzero((ordered[1:] != ordered[:-1]) | (code[1:] != code[:-1])) + 1
     starts = np.concatenate(([0], changes))
