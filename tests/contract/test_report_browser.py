@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from analysis import api
+from analysis.measures import dataset
+from analysis.report import report
 from tests.browser import Browser, Visit
 from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
 from tests.unit import pcap_writer
@@ -81,8 +83,39 @@ def test_filters_keep_what_was_chosen(visit: Visit) -> None:
     assert int(visit.run(KEPT).split()[0]) * 3 == kept
     rows = "[...document.querySelectorAll('#servers tbody tr')].filter((one) => !one.hidden)"
     assert visit.run(f"{rows}.map((one) => one.cells[0].textContent)") == ["SGP", "SGP"]
+    failed = "document.querySelector('#problems details tbody tr')"
+    assert "connect_timeout" in visit.run(f"{failed}.textContent") and visit.run(f"{failed}.hidden")
     visit.run("document.getElementById('reset').click()")
     assert visit.run(VISIBLE_TARGETS) == 12 and int(visit.run(KEPT).split()[0]) == everything
+
+
+def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path) -> None:
+    downloads = [make_download(domain=f"d{i}", configuration=name) for i in range(3) for name in ("BL", "WS")]
+    data = dataset.load([write_campaign(tmp_path, downloads)])
+    limited = [
+        dataclasses.replace(r, kpis={**r.kpis, "limiter": "congestion" if r.download.domain == "d1" else "path_rate"})
+        for r in data.records
+    ]
+    told = dataset.of_records(
+        limited,
+        folders=data.folders,
+        kpi_units={**data.kpi_units, "limiter": ""},
+        superseded=(),
+        design=data.design,
+        notes=(),
+    )
+    report.write(told, tmp_path / "report.html")
+    with browser.visit(tmp_path / "report.html") as visit:
+        assert visit.run("[...document.querySelectorAll('#by-limiter option')].map((one) => one.value)") == [
+            *("", "congestion", "path_rate")
+        ]
+        choose(visit, "by-limiter", "congestion")
+        assert visit.run(KEPT) == "1 of 3 pairs, 1 target"
+        assert visit.run("document.querySelectorAll('.bars rect').length") == 4
+        assert (
+            visit.run("document.querySelector('.bars rect title').textContent") == "BL: congestion 33 % of 3 downloads"
+        )
+        assert visit.complaints == []
 
 
 def test_search_finds_targets_by_domain_and_cause(visit: Visit) -> None:

@@ -149,7 +149,8 @@ const applyFilters = () => {
     shown += part.matches(".target") && !part.hidden;
   }
   const pairs = data.points.filter(isKept).length;
-  document.getElementById("kept").textContent = `${pairs} of ${data.points.length} pairs, ${shown} targets`;
+  const many = `${shown} ${shown === 1 ? "target" : "targets"}`;
+  document.getElementById("kept").textContent = `${pairs} of ${data.points.length} pairs, ${many}`;
 };
 
 document.getElementById("filters").hidden = false;
