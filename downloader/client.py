@@ -69,6 +69,8 @@ class DownloadRequest:
     allowed: tuple[str, ...]
     """Prefixes that may be contacted; the program checks them again before its first packet."""
     options: Mapping[str, int] = field(default_factory=dict)
+    logs: Path | None = None
+    """Folder for logs of the client itself, if a quirk wants some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,13 @@ class Folder:
     composition: Mapping[str, Any] | None = None
     """`targets/composition.json`, the report of `upshift targets compose`, if present."""
 
+    @property
+    def published_quirks(self) -> tuple[str, ...]:
+        """Names of quirks of the published code with which it was measured (`downloader.quirks`)."""
+        campaign = (self.environment or {}).get("campaign")
+        found = campaign.get("published_quirks") if isinstance(campaign, dict) else None
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -243,10 +250,14 @@ def load(paths: Sequence[Path]) -> Dataset:
 
 
 def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[Codes]) -> Iterator[str]:
-    """What KPIs are missing."""
+    """Which KPIs are missing, and which campaigns imitated the published code."""
     is_ok = downloads.outcome.are(Outcome.OK)
     of_folder = downloads.of_run(downloads.runs.folder)
     for index, (folder, rows) in enumerate(zip(folders, kpi_rows, strict=True)):
+        if folder.published_quirks:
+            yield (
+                f"{folder.path} was measured with quirks of the published code: {', '.join(folder.published_quirks)}."
+            )
         if not (folder.path / KPIS).is_file():
             yield (
                 f"{folder.path} has no kpis.parquet, so figures from its captures are missing; "

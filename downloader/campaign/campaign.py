@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from downloader import factors
+from downloader import factors, quirks
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.comparisons import describe, read_comparisons
 from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
@@ -93,6 +93,8 @@ class Campaign:
     """Without warm-ups."""
     comparisons: tuple[Comparison, ...]
     """For analysis; not part of the plan."""
+    published_quirks: tuple[str, ...]
+    """Names from `downloader.quirks`, in order of name."""
     stop_when: Rule
     """When a vantage point stops before the end of its plan. Not part of the plan: the intervals hold at every look, so
     a finished folder may be continued with a stricter rule."""
@@ -106,9 +108,21 @@ class Campaign:
                     where=str(self.path),
                     remedy=f"write {' or '.join(words)}",
                 )
+        self._check_quirks()
         for name in self.vantage_points:
             if not NAME.fullmatch(name):
                 raise fault(f"{name!r} is not a valid name", str(self.path), "vantage_points", NAME_REMEDY)
+
+    def _check_quirks(self) -> None:
+        where = f"{self.path}: field published_quirks"
+        if self.published_quirks and self.order != Order.PUBLISHED:
+            remedy = 'write order = "published", or give --order published'
+            raise UsageError(f"they need another order than {self.order}", where=where, remedy=remedy)
+        for name in self.published_quirks:
+            quirk = quirks.ALL.pick(name, where=where)
+            if quirk.on_host and (self.lab is not None or self.isolation != Isolation.HOST):
+                remedy = f'leave {name} out, or set isolation = "host" for a real vantage point'
+                raise UsageError(f"{name} changes settings of the whole host", where=where, remedy=remedy)
 
     @property
     def topology(self) -> str | None:
@@ -144,6 +158,8 @@ class Campaign:
         # Neither affects what is downloaded, or in which order.
         del plain["path"], plain["comparisons"], plain["stop_when"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
+        if not self.published_quirks:  # older folders know none
+            del plain["published_quirks"]
         if self.order == Order.BALANCED:  # folders from before Williams squares have another order, so another hash
             plain["sequences"] = "williams"
         if len(self.warmups) > 1:  # older folders have a single warm-up
@@ -193,6 +209,7 @@ class _File:
     iterations: int = 1
     seed: int = 1
     order: Order = Order.BALANCED
+    published_quirks: list[str] = field(default_factory=list)
     isolation: Isolation = Isolation.NETNS
     slowest_mbit: float = 2.0
     max_bytes: int = 20_000_000
@@ -238,6 +255,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         address_family=entry.address_family,
         configurations=configurations,
         comparisons=comparisons,
+        published_quirks=tuple(sorted(set(entry.published_quirks))),
         stop_when=read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
     )
 

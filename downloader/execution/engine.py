@@ -11,12 +11,11 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from downloader import clients
-from downloader.campaign.apply import settings_for
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
+from downloader.campaign.published import client_with, pauses_s, settings_with
 from downloader.campaign.trust import trusted
-from downloader.client import ClientResult, DownloadRequest
+from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, Resolution, StoppedError
 from downloader.execution.capture import Capture
 from downloader.execution.journal import Journal
@@ -125,7 +124,7 @@ class Worker:
         self._remove_parts()
         used = {self.campaign.configuration(name).client for run in waiting for name in run.configurations}
         with (
-            Caller(self.place, [clients.ALL[name] for name in sorted(used)], self._stop) as caller,
+            Caller(self.place, [self.client(name) for name in sorted(used)], self._stop) as caller,
             contextlib.closing(self._turns.each(waiting, self._stop)) as runs,
         ):
             for run in runs:
@@ -171,6 +170,19 @@ class Worker:
         self._progress.update(
             self.place.name, done=self._recorded + extra, total=self._planned, failed=self._failed, note=scrub(note)
         )
+
+    def client(self, name: str) -> Client:
+        """The client of that name, or what a quirk runs in its place."""
+        return client_with(self.campaign.published_quirks, name)
+
+    def pause(self, seconds: float) -> None:
+        """Waits. Raises StoppedError when stopped meanwhile."""
+        if seconds and self._stop.wait(seconds):
+            raise StoppedError
+
+    def logs_path(self, run: PlannedRun, attempt: int) -> Path:
+        """The folder for logs that clients write during an attempt; made by the client that writes some."""
+        return self._folder.parent / "logs" / self.capture_path(run, attempt).stem
 
     def capture_path(self, run: PlannedRun, attempt: int) -> Path:
         """The path of an attempt's capture."""
@@ -270,7 +282,10 @@ class _Attempt:
             failure = goal.failure or Failure.UNKNOWN
             result = not_started(failure, goal.detail, at=time.time(), address=None)
         else:
-            self._place.apply(settings_for(configuration.levels))
+            self._place.apply(settings_with(self._campaign.published_quirks, configuration))
+            client = self._worker.client(configuration.client)
+            before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
+            self._worker.pause(before_s)
             request = DownloadRequest(
                 url=target.url,
                 address=goal.address,
@@ -281,6 +296,8 @@ class _Attempt:
                 user_agent=self._campaign.user_agent,
                 allowed=tuple(str(prefix) for prefix in self._place.allowed_prefixes),
                 options=configuration.options,
+                logs=self._worker.logs_path(self._run, self._attempt) / configuration.name,
             )
-            result = self._caller.download(clients.ALL[configuration.client], request)
+            result = self._caller.download(client, request)
+            self._worker.pause(after_s)
         return record(planned, result, looked_up=goal.looked_up)

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from downloader import clients
 from downloader.campaign.campaign import Campaign, plan_hash
 from downloader.campaign.plan import PlannedRun, make_plan
+from downloader.campaign.published import client_with
 from downloader.campaign.targets import check_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
@@ -142,7 +142,7 @@ def check_clients(campaign: Campaign) -> None:
 
 def _clients(campaign: Campaign) -> list[Client]:
     named = {configuration.client for configuration in (*campaign.warmups, *campaign.configurations)}
-    return [clients.ALL[name] for name in sorted(named)]
+    return [client_with(campaign.published_quirks, name) for name in sorted(named)]
 
 
 def _open_journals(

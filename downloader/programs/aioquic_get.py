@@ -2,7 +2,7 @@
 
 aioquic's protocol engine does no I/O, so this is a plain loop around a connected UDP socket: read all waiting
 datagrams, let the engine answer once, sleep until the next datagram or timer. Without asyncio's overhead per datagram,
-as this client is CPU-bound. No qlog is written during the download.
+as this client is CPU-bound. A qlog is written only if `--logs` asks for it (the quirk `aioquic-logs`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
 
 import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - pyOpenSSL would import it within the handshake
 import service_identity
@@ -27,6 +28,7 @@ from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
+from aioquic.quic.logger import QuicFileLogger
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 from OpenSSL import crypto
 
@@ -315,8 +317,12 @@ def _open_socket(options: Options) -> socket.socket:
     return sock
 
 
-def _configuration(options: Options, max_data: int, max_stream_data: int) -> QuicConfiguration:
+def _configuration(
+    options: Options, max_data: int, max_stream_data: int, logs: Path | None, secrets: TextIO | None
+) -> QuicConfiguration:
     return QuicConfiguration(
+        quic_logger=None if logs is None else QuicFileLogger(str(logs)),
+        secrets_log_file=secrets,
         alpn_protocols=H3_ALPN,
         is_client=True,
         idle_timeout=options.budget_s + 5,  # the budget applies, not the idle timeout
@@ -362,18 +368,44 @@ def _facts(download: _Download) -> dict[str, Any]:
     }
 
 
-def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data: int = WINDOW_BYTES) -> Document:
-    """One download; errors are part of the document. Raises WrongUseError for certificates that cannot be read."""
+def download(
+    options: Options,
+    *,
+    max_data: int = WINDOW_BYTES,
+    max_stream_data: int = WINDOW_BYTES,
+    logs: Path | None = None,
+) -> Document:
+    """One download; errors are part of the document. Raises WrongUseError for certificates that cannot be read.
+
+    Args:
+        logs: write a qlog (`CONNECTION.qlog`) and the secrets (`secrets.log`) into this folder.
+    """
     document = Document("aioquic", "aioquic", options)
     if document.refused():
         return document
     trusted = _trusted(options)
-    configuration = _configuration(options, max_data, max_stream_data)
+    with _secrets(logs) as secrets:
+        _download(document, trusted, _configuration(options, max_data, max_stream_data, logs, secrets))
+    return document
+
+
+@contextlib.contextmanager
+def _secrets(logs: Path | None) -> Iterator[TextIO | None]:
+    if logs is None:
+        yield None
+        return
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / "secrets.log").open("a", encoding="ascii") as file:
+        yield file
+
+
+def _download(document: Document, trusted: crypto.X509Store, configuration: QuicConfiguration) -> None:
+    options = document.options
     try:
         sock = _open_socket(options)
     except OSError as error:
         document.fail(classify_os_error(error, connected=False) or Failure.UNKNOWN, str(error))
-        return document
+        return
     with sock:
         values = document.values
         values["local_ip"], values["local_port"] = sock.getsockname()[:2]
@@ -394,7 +426,9 @@ def download(options: Options, *, max_data: int = WINDOW_BYTES, max_stream_data:
             memory = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
             values["socket_drops"] = struct.unpack_from("=9I", memory)[_DROPS]
         values["quic"] = _facts(state)
-    return document
+    trace = state.quic._quic_logger
+    if trace is not None and configuration.quic_logger is not None:  # aioquic itself writes it after its closing period
+        configuration.quic_logger.end_trace(trace)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -402,10 +436,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argument_parser("aioquic_get", "One HTTP/3 download by aioquic, one JSON document on standard output.")
     parser.add_argument("--max-data", type=int, default=WINDOW_BYTES, help="connection window [bytes]")
     parser.add_argument("--max-stream-data", type=int, default=WINDOW_BYTES, help="stream window [bytes]")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="write a qlog and the secrets into this folder")
     arguments = parser.parse_args(argv)
     try:
         options = options_from(arguments)
-        document = download(options, max_data=arguments.max_data, max_stream_data=arguments.max_stream_data)
+        windows = {"max_data": arguments.max_data, "max_stream_data": arguments.max_stream_data}
+        document = download(options, **windows, logs=arguments.logs)
     except WrongUseError as error:
         sys.stderr.write(f"aioquic_get: {error}\n")
         return 2

@@ -118,7 +118,7 @@ def inspect(
 
 def run_listing() -> dict[str, list[tuple[str, str]]]:
     """What a campaign file can use, for `upshift run --help`."""
-    from downloader import clients, factors
+    from downloader import clients, factors, quirks
 
     return {
         "Factors (field `permute`, and `levels` of a configuration)": [
@@ -128,6 +128,9 @@ def run_listing() -> dict[str, list[tuple[str, str]]]:
         "Clients (field `client` of a configuration)": [
             (client.name, " ".join([client.help, *(_option(option) for option in client.options)]))
             for client in clients.ALL.values()
+        ],
+        'Quirks of the published code (field `published_quirks`, with order = "published")': [
+            (quirk.name, f"{quirk.help} Source: {quirk.source}.") for quirk in quirks.ALL.values()
         ],
     }
 

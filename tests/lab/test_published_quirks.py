@@ -1,0 +1,78 @@
+"""Quirks of the published code in campaigns that are really run: real kernel and server, in a namespace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.execution.folder import environment, open_journals
+from tests.lab.test_download_run import World, campaign, recorded, run
+from tests.lab.test_download_run import world as world
+from upshift.domain import Download
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
+
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {"name": "BL", "client": "requests"},
+    {"name": "WS", "client": "requests", "levels": {"window_scaling": 14}},
+    {"name": "BL2", "client": "requests"},
+]
+
+
+def measured(world: World, out: Path, *names: str, configurations: list[dict[str, Any]]) -> list[Download]:
+    """A campaign of one target in the published order with these quirks."""
+    plan = campaign(order="published", published_quirks=list(names), configurations=configurations)
+    summary = run(world, plan, world.targets("a.example"), out)
+    assert summary.complete
+    rows = recorded(out)
+    assert {row.outcome for row in rows} == {"ok"}, [row.failure_detail for row in rows]
+    return sorted(rows, key=lambda row: row.position)
+
+
+def initial_buffer(world: World) -> tuple[str, ...]:
+    """What the kernel of the namespace has now: initial and largest size."""
+    return tuple(world.place().run(["sysctl", "-n", "net.ipv4.tcp_rmem"]).stdout.split()[1:])
+
+
+def test_the_initial_buffer_leaks_into_the_next_configuration(world: World, tmp_path: Path) -> None:
+    rows = measured(world, tmp_path / "quirk", "initial-buffer", configurations=CONFIGURATIONS)
+    assert [row.configuration for row in rows] == ["warmup", "BL", "WS", "BL2"]
+    # BL2 came last: it has no scaling, and the buffer of WS.
+    assert initial_buffer(world) == ("1073725440", "1073725440")
+    scales = [json.loads(row.transport_detail or "")["rcv_wscale"] for row in rows]
+    assert scales == [0, 0, 14, 0]
+    with open_journals(tmp_path / "quirk") as journals:
+        assert environment(journals)["campaign"]["published_quirks"] == ["initial-buffer"]
+    # Without the quirk every configuration sets everything again.
+    measured(world, tmp_path / "plain", configurations=CONFIGURATIONS[:1])
+    assert initial_buffer(world) == ("131072", "6291456")
+
+
+def test_aioquic_writes_its_logs(world: World, tmp_path: Path) -> None:
+    both = [{"name": name, "client": name} for name in ("aioquic", "quiche")]
+    rows = measured(world, tmp_path / "quirk", "aioquic-logs", configurations=both)
+    (folder,) = (tmp_path / "quirk" / "vantage" / "A" / "logs").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"aioquic", "warmup-quic"}
+    (qlog,) = (folder / "aioquic").glob("*.qlog")
+    (trace,) = json.loads(qlog.read_text(encoding="utf-8"))["traces"]
+    received = [event for event in trace["events"] if event["name"] == "transport:packet_received"]
+    (aioquic,) = [row for row in rows if row.configuration == "aioquic"]
+    # A datagram may hold two packets, only during the handshake.
+    datagrams = json.loads(aioquic.transport_detail or "")["packets_received"]
+    assert datagrams <= len(received) <= datagrams + 6
+    secrets = (folder / "aioquic" / "secrets.log").read_text(encoding="ascii")
+    assert {line.split()[0] for line in secrets.splitlines()} >= {"CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"}
+
+
+def test_pauses_surround_each_download(world: World, tmp_path: Path) -> None:
+    rows = measured(world, tmp_path / "out", "pauses", configurations=CONFIGURATIONS[:1])
+    warmup, after = rows
+    assert warmup.last_byte_s is not None
+    pause_s = after.started_at - warmup.started_at - warmup.last_byte_s
+    assert 6.0 <= pause_s < 12.0
+    # The times of the downloads have no pause in them.
+    assert after.setup_s is not None
+    assert after.setup_s < 1.0

@@ -1,0 +1,131 @@
+"""Quirks of the published code: their settings, clients and pauses, the plan's hash, and what a campaign refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.measures import dataset
+from downloader import quirks
+from downloader.campaign import published
+from downloader.campaign.apply import settings_for
+from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.client import DownloadRequest
+from tests.unit.analysis_factory import make_download, write_campaign
+from upshift.domain import Configuration, Sysctl, Transport
+from upshift.errors import UsageError
+
+BL = Configuration(name="BL", client="requests", levels={"window_scaling": "off"})
+WS = Configuration(name="WS", client="requests", levels={"window_scaling": "14"})
+
+BASE: dict[str, Any] = {"name": "test", "lab": "anrw", "targets": "lab", "order": "published"}
+REAL: dict[str, Any] = {"name": "test", "targets": "t.csv", "order": "published", "contact": "a@tests.invalid"}
+
+
+def campaign(**changes: Any) -> Campaign:
+    return from_document({**BASE, **changes}, Path("test.toml"))
+
+
+def rmem(names: list[str], configuration: Configuration) -> dict[int | None, str]:
+    """Field -> value of tcp_rmem."""
+    found = [s for s in published.settings_with(names, configuration) if isinstance(s, Sysctl)]
+    return {s.field: s.value for s in found if s.name == "net.ipv4.tcp_rmem"}
+
+
+def test_without_quirks_nothing_changes() -> None:
+    for one in (BL, WS):
+        assert published.settings_with([], one) == settings_for(one.levels)
+    assert published.pauses_s([], Transport.QUIC) == (0.0, 0.0)
+    assert "published_quirks" not in campaign().description()
+
+
+def test_the_initial_buffer_comes_with_scaling_and_is_not_restored() -> None:
+    assert rmem([], BL) == {1: "131072", 2: "6291456"}
+    assert rmem(["initial-buffer"], WS) == {1: "1073725440", 2: "1073725440"}
+    assert rmem(["initial-buffer"], BL) == {}
+    seven = Configuration(name="WS7", client="requests", levels={"window_scaling": "7"})
+    assert rmem(["initial-buffer"], seven) == {1: "8388480", 2: "8388480"}
+    # Nothing else changes.
+    plain, changed = settings_for(BL.levels), published.settings_with(["initial-buffer"], BL)
+    assert set(plain) - set(changed) == {s for s in plain if s.name == "net.ipv4.tcp_rmem"}
+
+
+def test_host_wide_settings_come_with_scaling() -> None:
+    added = set(published.settings_with(["host-wide-settings"], WS)) - set(settings_for(WS.levels))
+    assert added == {
+        Sysctl(name="net.core.rmem_default", value="1073725440"),
+        Sysctl(name="net.core.rmem_max", value="1073725440"),
+    }
+    assert published.settings_with(["host-wide-settings"], BL) == settings_for(BL.levels)
+
+
+def test_pauses_differ_by_transport() -> None:
+    assert published.pauses_s(["pauses"], Transport.TCP) == (1.0, 5.0)
+    assert published.pauses_s(["pauses", "initial-buffer"], Transport.QUIC) == (5.0, 5.0)
+
+
+def test_only_aioquic_writes_logs() -> None:
+    request = DownloadRequest(
+        url="https://a.example/",
+        address="198.18.1.1",
+        port=443,
+        ca_file=Path("ca.pem"),
+        budget_s=1.0,
+        max_bytes=None,
+        user_agent="",
+        allowed=(),
+        logs=Path("logs/x"),
+    )
+    for name in ("aioquic", "quiche", "requests"):
+        arguments = published.client_with(["aioquic-logs"], name).arguments(request)
+        assert (arguments[-2:] == ["--logs", "logs/x"]) == (name == "aioquic")
+        assert "--logs" not in published.client_with([], name).arguments(request)
+
+
+def test_quirks_are_part_of_the_plan_in_any_order() -> None:
+    def of(*names: str) -> str:
+        return plan_hash(campaign(published_quirks=list(names)), [], ["MUC"])
+
+    assert of("pauses", "initial-buffer") == of("initial-buffer", "pauses", "pauses")
+    assert len({of(), of("pauses"), of("initial-buffer"), of("initial-buffer", "pauses")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"order": "balanced", "published_quirks": ["pauses"]}, "they need another order than balanced"),
+        ({"published_quirks": ["pause"]}, "unknown quirk 'pause'; did you mean pauses"),
+        ({"published_quirks": ["host-wide-settings"]}, "host-wide-settings changes settings of the whole host"),
+    ],
+)
+def test_what_a_campaign_refuses(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        campaign(**changes)
+    assert "field published_quirks" in str(error.value)
+
+
+def test_the_host_itself_may_have_host_wide_settings() -> None:
+    document = {**REAL, "published_quirks": ["host-wide-settings"]}
+    with pytest.raises(UsageError, match="whole host"):
+        from_document(document, Path("test.toml"))
+    made = from_document({**document, "isolation": "host"}, Path("test.toml"))
+    assert made.published_quirks == ("host-wide-settings",)
+
+
+def test_every_quirk_tells_its_source_and_changes_something() -> None:
+    for name, one in quirks.ALL.items():
+        assert ".py" in one.source, name
+        by_settings = published.settings_with([name], WS) != settings_for(WS.levels)
+        by_client = any(published.client_with([name], c) != published.client_with([], c) for c in ("aioquic", "quiche"))
+        assert by_settings or by_client or one.pauses_s, name
+
+
+def test_analysis_names_the_quirks_of_a_folder(tmp_path: Path) -> None:
+    environment = {"campaign": {"published_quirks": ["initial-buffer", "pauses"]}}
+    folder = write_campaign(tmp_path / "c", [make_download()], environment=environment)
+    notes = dataset.load([folder]).notes
+    assert f"{folder} was measured with quirks of the published code: initial-buffer, pauses." in notes
+    plain = write_campaign(tmp_path / "d", [make_download()], environment={"campaign": {}})
+    assert not [note for note in dataset.load([plain]).notes if "was measured with" in note]
