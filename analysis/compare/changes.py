@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.measures import tables
+from analysis.measures import costs
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import MINIMUM_DOMAINS
@@ -136,16 +136,18 @@ class _Side:
         self._costs: dict[str, dict[Unit, dict[Hashable, Bounds]]] = {}
         self.planned: dict[str, dict[Unit, list[bool]]] = {}
         """Configuration -> unit -> whether each download is ok; without those of void runs."""
-        samples = tables.samples(data.records, metric=metric, selection=selection)
-        for record, sample in zip(data.records, samples, strict=True):
+        samples = costs.samples(data, metric=metric, selection=selection)
+        columns = (samples.run, samples.low, samples.high, samples.excluded.codes)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for record, (run, least, most, excluded) in zip(data.records, rows, strict=True):
             d = record.download
             unit = (d.vantage, d.domain, d.url)
             if d.void_reason is None:
                 self.planned.setdefault(d.configuration, {}).setdefault(unit, []).append(d.outcome == Outcome.OK)
-            if sample.excluded is None:
-                low = math.log(sample.low) if sample.low > 0 else -math.inf
+            if excluded < 0:
+                low = math.log(least) if least > 0 else -math.inf
                 runs = self._costs.setdefault(d.configuration, {}).setdefault(unit, {})
-                runs[sample.run] = (low, math.log(sample.high))
+                runs[run] = (low, math.log(most))
 
     def costs(self, configuration: str) -> Values:
         """Logs of the costs of a configuration."""

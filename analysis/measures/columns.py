@@ -23,6 +23,7 @@ class Runs:
     folder: Ints
     """Index into `Dataset.folders`: the same names in two folders are two measurement runs."""
     vantage: Texts
+    """Its names are sorted."""
     iteration: Ints
     domain: Texts
     """Its names are sorted."""
@@ -42,6 +43,8 @@ class Downloads:
     client: Texts
     transport: Texts
     provider: Texts
+    asn: Texts
+    """Origin AS of the server's address, as text; its names are sorted."""
     is_warmup: Mask
     position: Codes
     """Within the measurement run, from 1; warm-ups have less."""

@@ -111,12 +111,25 @@ class Dataset:
         if self.given is not None:
             return np.array([math.nan if (value := r.number(name)) is None else value for r in self.given])
         found = np.full(len(self.downloads), math.nan)
+        for rows, (column,) in self.kpi_columns(name):
+            found[rows] = _finite(column)
+        return found
+
+    def kpi_columns(self, *names: str) -> Iterator[tuple[Codes, list[pa.Array]]]:
+        """Batches of downloads (their indices) with these KPIs, which are empty where a folder lacks the column."""
+        import pyarrow as pa
+
+        if self.given is not None:
+            yield np.arange(len(self.given)), [pa.array([r.kpis.get(name) for r in self.given]) for name in names]
+            return
         for folder, rows in zip(self.folders, self.kpi_rows, strict=True):
             file, first = folder.path / KPIS, 0
-            for batch in store.scan(file, "kpis", [name]) if len(rows) and name in store.columns(file, "kpis") else ():
+            present = [name for name in names if len(rows) and name in store.columns(file, "kpis")]
+            for batch in store.scan(file, "kpis", present) if present else ():
                 at, first = rows[first : first + batch.num_rows], first + batch.num_rows
-                found[at[at >= 0]] = _finite(batch.column(0))[at >= 0]
-        return found
+                known = np.flatnonzero(at >= 0)
+                taken = batch if len(known) == len(at) else batch.take(pa.array(known))
+                yield at[known], [taken[name] if name in present else pa.nulls(len(known)) for name in names]
 
     @cached_property
     def records(self) -> tuple[Record, ...]:

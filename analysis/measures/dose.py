@@ -7,16 +7,20 @@ threshold), which is stored in `campaign.json`. See docs/design/analysis.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from analysis.measures import speedup, tables
-from analysis.measures.dataset import Dataset, Record
-from analysis.measures.pairs import Metric, Sample
+import numpy as np
+
+from analysis.measures import costs
+from analysis.measures.arrays import Flags, Floats, Ints
+from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Metric, pair
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
-from upshift.domain import Comparison, Dose, Role
+from analysis.measures.speedup import row_of
+from upshift.domain import Comparison, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,39 +50,39 @@ def dose_rows(
     selection: Selection = DEFAULT,
 ) -> list[DoseRow]:
     """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
-    samples = tables.samples(dataset.records, metric=metric, selection=selection)
-    records = {(record.run, record.download.configuration): record for record in dataset.records}
-    runs = {record.run for record in dataset.records}
+    samples = costs.samples(dataset, metric=metric, selection=selection)
+    kpis: dict[str, Floats] = {}
     found = []
     for comparison in dataset.design.comparisons:
         doses = dataset.design.dose_of(comparison)
         if comparison.role is not Role.EFFECT or not doses:
             continue
-        sides = (comparison.config, comparison.vs)
-        states = {run: did_act(doses, [records.get((run, name)) for name in sides]) for run in runs}
-        parts = [_part(samples, states, state, comparison) for state in (True, False, None)]
+        for dose in doses:
+            if dose.kpi not in kpis:
+                kpis[dose.kpi] = dataset.kpi(dose.kpi)
+        sides = [samples.rows_of(name) for name in (comparison.config, comparison.vs)]
+        states = did_act([(_at(kpis[dose.kpi], rows), dose.above) for dose in doses for rows in sides])
+        acted, idle, unknown = (
+            row_of(*pair(samples, comparison.config, comparison.vs, runs=states == state), comparison)
+            for state in (1, 0, -1)
+        )
         words = " or ".join(dose.words for dose in doses)
-        found.append(DoseRow(comparison=comparison, words=words, acted=parts[0], idle=parts[1], unknown=parts[2]))
+        found.append(DoseRow(comparison=comparison, words=words, acted=acted, idle=idle, unknown=unknown))
     return found
 
 
-def did_act(doses: Sequence[Dose], sides: Sequence[Record | None]) -> bool | None:
-    """Whether one of the options took effect in a run; None if a KPI that could show it is missing.
+def _at(values: Floats, rows: Ints) -> Floats:
+    """The value of each row; NaN for -1."""
+    return np.append(values, math.nan)[rows]
+
+
+def did_act(values: Sequence[tuple[Floats, float]]) -> Flags:
+    """Whether one of the options took effect in each run; -1 if a KPI that could show it is missing.
 
     Args:
-        sides: the compared downloads. Both are checked, as either may be the one with the option; if it is off, its
-            KPI is at most the threshold.
+        values: a KPI of one side of each run (NaN: missing), and the threshold above which the option took effect. Both
+            sides are checked, as either may be the one with the option; if it is off, its KPI is at most the threshold.
     """
-    values = [(None if side is None else side.number(dose.kpi), dose.above) for dose in doses for side in sides]
-    if any(value is not None and value > above for value, above in values):
-        return True
-    return None if any(value is None for value, _ in values) else False
-
-
-def _part(
-    samples: Sequence[Sample],
-    states: Mapping[Any, bool | None],
-    state: bool | None,
-    comparison: Comparison,
-) -> SpeedupRow:
-    return speedup.speedup_row([s for s in samples if states[s.run] is state], comparison)
+    acted = np.any([value > above for value, above in values], axis=0)
+    unknown = np.any([np.isnan(value) for value, _ in values], axis=0)
+    return np.where(acted, 1, np.where(unknown, -1, 0)).astype(np.int8)

@@ -2,21 +2,21 @@
 
 The speed-up of a configuration over a reference within one measurement run is cost(reference) / cost(configuration),
 where the cost is the download time (metric `time`) or the reciprocal of the mean throughput (metric `throughput`, the
-ratio of ANRW'23). A censored download costs *more* than measured, so only a bound of its pair is known. See
-docs/design/analysis.md.
+ratio of ANRW'23). A censored download costs *more* than measured, so only a bound of its pair is known. All runs are
+paired at once, as arrays. See docs/design/analysis.md.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from analysis.measures.statistics.clusters import Floats, Ints, codes
+from analysis.measures.arrays import Codes, Floats, Ints, Mask, Texts, rows_by_code
 
 
 class Metric(StrEnum):
@@ -28,47 +28,81 @@ class Metric(StrEnum):
     """Mean throughput [Mbit/s] as in the paper: IP bytes over time, so retransmitted bytes count as speed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """The cost of one download."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples:
+    """The costs of downloads: an element of each array per download, if nothing else is said."""
 
-    run: Hashable
-    """The measurement run; pairs are made only within it."""
-    domain: str
-    """The unit of all tests and intervals."""
-    configuration: str
-    low: float = 0.0
+    run: Codes
+    """Index of the measurement run, from 0; pairs are made only within it."""
+    domain: Texts
+    """Per run, the unit of all tests and intervals; its names are sorted."""
+    configuration: Texts
+    """A run has each at most once."""
+    low: Floats
     """The cost is `low` if `low == high`, else strictly between both; infinite if the download failed."""
-    high: float = math.inf
-    excluded: str | None = None
-    """Why this download is left out of speed-ups, e.g. `failed`; None if it is not."""
-    planned: bool = True
+    high: Floats
+    excluded: Texts
+    """Why a download is left out of speed-ups, e.g. `failed`; empty if it is not."""
+    planned: Mask
     """Whether it counts by intention to treat: it failed, or ran as planned, whatever options were on the wire."""
-    group: str = ""
-    larger: Mapping[str, str | None] = field(default_factory=dict)
-    """Larger clusters that it belongs to, e.g. `AS` -> `64496`; None: unknown."""
+    larger: Mapping[str, Texts] = field(default_factory=dict)
+    """Larger clusters that it belongs to, e.g. `AS` -> `64496`, with sorted names; empty: unknown."""
 
-    @property
-    def failed(self) -> bool:
-        return math.isinf(self.low)
+    def __len__(self) -> int:
+        return len(self.run)
+
+    def part(self, rows: Ints) -> Samples:
+        """Only these downloads, and their runs."""
+        runs, run = np.unique(self.run[rows], return_inverse=True)
+        return Samples(
+            run=run,
+            domain=self.domain[runs],
+            configuration=self.configuration[rows],
+            low=self.low[rows],
+            high=self.high[rows],
+            excluded=self.excluded[rows],
+            planned=self.planned[rows],
+            larger={name: clusters[rows] for name, clusters in self.larger.items()},
+        )
+
+    def parts(self, groups: Texts) -> dict[str, Samples]:
+        """The downloads of each group that occurs; `groups` has one per download."""
+        members = zip(groups.names, rows_by_code(groups.codes, len(groups.names)), strict=True)
+        return {name: self.part(rows) for name, rows in members if len(rows)}
+
+    def rows_of(self, configuration: str) -> Ints:
+        """Per run, the index of its download of this configuration, -1 without one."""
+        found = np.full(len(self.domain), -1, dtype=np.int64)
+        if configuration in self.configuration.names:
+            rows = np.flatnonzero(self.configuration.codes == self.configuration.names.index(configuration))
+            found[self.run[rows]] = rows
+        return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _none() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
     """Pairs of one row, as arrays; speed-ups are `low` if `low == high`, else strictly between."""
 
     low: Floats
     high: Floats
     domain: Ints
-    """Index of the domain, in order of name."""
+    """Index of the domain, in order of name; every one has a pair."""
     domains: int
+    config: Ints = field(default_factory=_none)
+    """Index of the configuration's download in the samples; no elements for pairs of other origin."""
+    vs: Ints = field(default_factory=_none)
+    """Index of the reference's download."""
     excluded: Mapping[str, int] = field(default_factory=dict)
     """Reason -> number of measurement runs without a pair because of it."""
     larger: Mapping[str, Ints] = field(default_factory=dict)
     """Larger clusters, e.g. `AS` -> index of each pair's; without those that are unknown for some pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannedPairs:
     """Pairs of one row by intention to treat: all that were planned and measured, also those that failed."""
 
@@ -81,68 +115,80 @@ class PlannedPairs:
     """Per pair, 1 if the reference failed."""
 
 
-def pair(samples: Iterable[Sample], config: str, vs: str) -> tuple[Pairs, PlannedPairs]:
-    """Pairs the downloads of `config` and `vs` within each measurement run: as treated, and as planned."""
-    runs: dict[Hashable, dict[str, Sample]] = {}
-    for sample in samples:
-        if sample.configuration in (config, vs):
-            runs.setdefault(sample.run, {})[sample.configuration] = sample
-    excluded: Counter[str] = Counter()
-    found: list[tuple[Sample, Sample]] = []
-    planned: list[tuple[Sample, Sample]] = []
-    for sides in runs.values():
-        if len(sides) == 2 and all(side.planned for side in sides.values()):
-            planned.append((sides[config], sides[vs]))
-        reason = next((r for name in (config, vs) if (r := _why_not(sides.get(name), name))), None)
-        if reason:
-            excluded[reason] += 1
-        else:
-            found.append((sides[config], sides[vs]))
-    pairs = _pairs(found, dict(sorted(excluded.items())))
+def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) -> tuple[Pairs, PlannedPairs]:
+    """Pairs the downloads of `config` and `vs` within each measurement run: as treated, and as planned.
+
+    Args:
+        runs: which runs to pair; None for all.
+    """
+    sides = [samples.rows_of(name) for name in (config, vs)]
+    if runs is not None:
+        sides = [np.where(runs, rows, -1) for rows in sides]
+    is_there = (sides[0] >= 0) | (sides[1] >= 0)
+    reasons, why = _why_not(samples, {config: sides[0], vs: sides[1]})
+    numbers = np.bincount(why[is_there], minlength=len(reasons) + 1)[1:]
+    excluded = {reason: int(number) for reason, number in sorted(zip(reasons, numbers, strict=True)) if number}
+    treated = np.flatnonzero(is_there & (why == 0))
+    both = np.flatnonzero((sides[0] >= 0) & (sides[1] >= 0))
+    planned = both[samples.planned[sides[0][both]] & samples.planned[sides[1][both]]]
+    pairs = _pairs(samples, sides[0][treated], sides[1][treated], excluded, with_larger=True)
+    as_planned = pairs
+    if not np.array_equal(planned, treated):
+        as_planned = _pairs(samples, sides[0][planned], sides[1][planned], {}, with_larger=False)
     return pairs, PlannedPairs(
-        pairs=pairs if planned == found else _pairs(planned, {}),
-        config_failed=np.array([one.failed for one, _ in planned], dtype=np.int64),
-        vs_failed=np.array([other.failed for _, other in planned], dtype=np.int64),
+        pairs=as_planned,
+        config_failed=np.isinf(samples.low[as_planned.config]).astype(np.int64),
+        vs_failed=np.isinf(samples.low[as_planned.vs]).astype(np.int64),
     )
 
 
-def _why_not(sample: Sample | None, name: str) -> str | None:
-    if sample is None:
-        return f"{name} not in the run"
-    return f"{name} {sample.excluded}" if sample.excluded else None
+def _why_not(samples: Samples, sides: Mapping[str, Ints]) -> tuple[list[str], Ints]:
+    """Reasons, and per run the number of the first that holds, from 1; 0 for none."""
+    reasons: list[str] = []
+    found: Ints = np.zeros(len(samples.domain), dtype=np.int64)
+    for name, rows in sides.items():
+        # The first reason is that of the row -1, the second that of a code -1.
+        numbers = np.append(samples.excluded.codes.astype(np.int64) + 2, 1)[rows]
+        numbers = np.where(numbers == 1, np.where(rows < 0, 1, 0), numbers)
+        found = np.where((found == 0) & (numbers > 0), numbers + len(reasons), found)
+        reasons += [f"{name} {reason}" for reason in ("not in the run", *samples.excluded.names)]
+    return reasons, found
 
 
-def _pairs(found: Sequence[tuple[Sample, Sample]], excluded: Mapping[str, int]) -> Pairs:
-    bounds = [ratio(config, vs) for config, vs in found]
-    domain, domains = codes([config.domain for config, _ in found])
+def _pairs(samples: Samples, config: Ints, vs: Ints, excluded: Mapping[str, int], *, with_larger: bool) -> Pairs:
+    low, high = ratios((samples.low[config], samples.high[config]), (samples.low[vs], samples.high[vs]))
+    domain, domains = _present(samples.domain.codes[samples.run[config]], len(samples.domain.names))
     larger = {}
-    for name in found[0][0].larger if found else ():
-        members = [config.larger[name] for config, _ in found]
-        if None not in members:
-            larger[name] = codes(members)[0]
+    for name, clusters in samples.larger.items() if with_larger and len(config) else ():
+        codes = clusters.codes[config]
+        if codes.min() >= 0:
+            larger[name] = _present(codes, len(clusters.names))[0]
     return Pairs(
-        low=np.array([low for low, _ in bounds], dtype=np.float64),
-        high=np.array([high for _, high in bounds], dtype=np.float64),
-        domain=domain,
-        domains=domains,
-        excluded=excluded,
-        larger=larger,
+        low=low, high=high, domain=domain, domains=domains, config=config, vs=vs, excluded=excluded, larger=larger
     )
 
 
-def ratio(config: Sample, vs: Sample) -> tuple[float, float]:
-    """Bounds of the speed-up cost(vs) / cost(config); equal where both costs are known, or one failed."""
-    if config.failed or vs.failed:
-        value = 1.0 if config.failed and vs.failed else 0.0 if config.failed else math.inf
-        return value, value
-    if config.low == config.high and vs.low == vs.high:
-        value = vs.low / config.low
+def _present(codes: npt.NDArray[Any], size: int) -> tuple[Ints, int]:
+    """The codes that occur, numbered anew in their order; and how many there are."""
+    present = np.bincount(codes, minlength=size) > 0
+    return (np.cumsum(present) - 1)[codes], int(np.count_nonzero(present))
+
+
+def ratios(config: tuple[Floats, Floats], vs: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Bounds of the speed-ups cost(vs) / cost(config); equal where both costs are known, or one failed.
+
+    Args:
+        config, vs: lower and upper bounds of the costs.
+    """
+    (config_low, config_high), (vs_low, vs_high) = config, vs
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        exact = vs_low / config_low
         # Two different floats may have the quotient 1.0; the comparison must still be right.
-        if vs.low < config.low and value >= 1.0:
-            value = math.nextafter(1.0, 0.0)
-        elif vs.low > config.low and value <= 1.0:
-            value = math.nextafter(1.0, 2.0)
-        return value, value
-    low = 0.0 if math.isinf(config.high) else vs.low / config.high
-    high = math.inf if config.low == 0.0 or math.isinf(vs.high) else vs.high / config.low
-    return low, high
+        exact = np.where((vs_low < config_low) & (exact >= 1.0), np.nextafter(1.0, 0.0), exact)
+        exact = np.where((vs_low > config_low) & (exact <= 1.0), np.nextafter(1.0, 2.0), exact)
+        low = np.where(np.isinf(config_high), 0.0, vs_low / config_high)
+        high = np.where((config_low == 0.0) | np.isinf(vs_high), np.inf, vs_high / config_low)
+    config_failed, vs_failed = np.isinf(config_low), np.isinf(vs_low)
+    exact = np.where(config_failed, np.where(vs_failed, 1.0, 0.0), np.where(vs_failed, np.inf, exact))
+    is_exact = config_failed | vs_failed | ((config_low == config_high) & (vs_low == vs_high))
+    return np.where(is_exact, exact, low), np.where(is_exact, exact, high)

@@ -29,7 +29,7 @@ _TEXTS = (
 )
 _OTHERS = (
     *("levels", "position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
-    *("void_reason", "treatment_ok", "slow_handshake", "started_at"),
+    *("void_reason", "treatment_ok", "slow_handshake", "started_at", "asn"),
 )
 _KEY_TEXTS = ("campaign", "vantage", "domain", "url", "configuration")
 
@@ -38,15 +38,22 @@ COLUMNS = (*store.DOWNLOAD_KEY, *_TEXTS, *_OTHERS)
 
 
 class Names:
-    """Texts as codes, in order of first appearance."""
+    """Texts (or numbers) as codes, in order of first appearance."""
 
     def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
+        self._codes: dict[str | int, int] = {}
 
     @property
     def all(self) -> tuple[str, ...]:
         """All texts so far, by code."""
-        return tuple(self._codes)
+        return tuple(map(str, self._codes))
+
+    def sorted(self, codes: Codes) -> Texts:
+        """These codes as texts whose names are sorted."""
+        order = sorted(range(len(self._codes)), key=self.all.__getitem__)
+        rank = np.full(len(order) + 1, -1, dtype=codes.dtype)
+        rank[order] = np.arange(len(order))
+        return Texts(rank[codes], tuple(self.all[code] for code in order))
 
     def encode(self, column: pa.DictionaryArray) -> Codes:
         """The codes of a column, -1 where it is empty, in the narrowest type."""
@@ -61,7 +68,7 @@ class Reader:
     """Reads folders one by one; then `finish` has all of them."""
 
     def __init__(self) -> None:
-        self._names = {name: Names() for name in (*_KEY_TEXTS, *_TEXTS, "levels")}
+        self._names = {name: Names() for name in (*_KEY_TEXTS, *_TEXTS, "levels", "asn")}
         self._keys: list[list[npt.NDArray[Any]]] = []
         """Folder and run key of each stretch: of neighbouring rows of one run."""
         self._stretches = 0
@@ -131,6 +138,7 @@ class Reader:
         last_byte_s = _numbers(batch, "last_byte_s")
         return found | {
             "stretch": self._stretch(batch),
+            "asn": self._names["asn"].encode(batch.column("asn").dictionary_encode()),
             "is_warmup": _numbers(batch, "position") <= 0,
             "position": _numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
@@ -188,6 +196,7 @@ class Reader:
         count = int(is_measured.sum())
         for name in ("configuration", *_TEXTS):
             joined[name] = Texts(joined[name], self._names[name].all)
+        joined["asn"] = self._names["asn"].sorted(joined["asn"])
         downloads = Downloads(
             runs=self._runs({name: values[:count] for name, values in key_of_run.items()}),
             run=run_of_stretch[stretch],
@@ -201,15 +210,11 @@ class Reader:
         return downloads, tuple(self._kpi_rows(downloads, key_of_run, run_of_stretch))
 
     def _runs(self, keys: Mapping[str, Ints]) -> Runs:
-        names = self._names["domain"].all
-        order = sorted(range(len(names)), key=names.__getitem__)
-        rank = np.empty(len(names), dtype=np.int64)
-        rank[order] = np.arange(len(names))
         return Runs(
             folder=keys["folder"],
-            vantage=Texts(keys["vantage"], self._names["vantage"].all),
+            vantage=self._names["vantage"].sorted(keys["vantage"]),
             iteration=keys["iteration"],
-            domain=Texts(rank[keys["domain"]], tuple(names[code] for code in order)),
+            domain=self._names["domain"].sorted(keys["domain"]),
         )
 
     def _refuse_repeats(self, downloads: Downloads) -> None:

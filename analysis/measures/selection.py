@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.measures.arrays import Texts, counts
 from analysis.measures.columns import Downloads
-from analysis.measures.dataset import Record
 from upshift.domain import CacheState, IdentityFlag, Outcome
 
 
@@ -33,7 +32,7 @@ WITHOUT_HITS = ("in a run with a cache miss", "in a run with an unknown cache st
 """Why `--only-hits` leaves a measurement run out."""
 
 
-def missing_hits(downloads: Downloads) -> Texts:
+def runs_without_hits(downloads: Downloads) -> Texts:
     """Per measurement run: empty, or that a download after the warm-up was not a cache hit (`WITHOUT_HITS`).
 
     Failed downloads are ignored: their cache state is unknown, and they are not in speed-ups anyway.
@@ -42,23 +41,6 @@ def missing_hits(downloads: Downloads) -> Texts:
     missed = downloads.any_of_run(judged & downloads.cache_state.are(CacheState.MISS))
     other = downloads.any_of_run(judged & ~downloads.cache_state.are(CacheState.HIT))
     return Texts(np.where(missed, 0, np.where(other, 1, -1)).astype(np.int8), WITHOUT_HITS)
-
-
-def runs_without_hits(records: Iterable[Record]) -> dict[Hashable, str]:
-    """Measurement runs in which a download after the warm-up was not a cache hit, with the reason.
-
-    Failed downloads are ignored: their cache state is unknown, and they are not in speed-ups anyway.
-    """
-    found: dict[Hashable, str] = {}
-    for record in records:
-        d = record.download
-        if d.is_warmup or d.outcome == Outcome.FAILED or d.cache_state == CacheState.HIT:
-            continue
-        if d.cache_state == CacheState.MISS:
-            found[record.run] = "in a run with a cache miss"
-        else:
-            found.setdefault(record.run, "in a run with an unknown cache state")
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +105,7 @@ def identity(downloads: Downloads) -> Identity:
         for flag in IdentityFlag
     }
     numbers = {flag: int(np.count_nonzero(runs)) for flag, runs in by_flag.items()}
-    others = missing_hits(downloads).codes[answered]
+    others = runs_without_hits(downloads).codes[answered]
     return Identity(
         runs=int(np.count_nonzero(answered)),
         flagged=int(np.count_nonzero(np.any(list(by_flag.values()), axis=0))),

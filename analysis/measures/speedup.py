@@ -8,13 +8,13 @@ docs/design/analysis.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.measures.judgement import judge
-from analysis.measures.pairs import Pairs, PlannedPairs, Sample, pair
+from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair
 from analysis.measures.rows import (
     BIN_EDGES,
     BIN_NAMES,
@@ -36,11 +36,6 @@ from analysis.measures.statistics.intervals import (
 )
 from analysis.measures.statistics.signed_rank import sign_test, signed_rank
 from upshift.domain import Comparison
-
-
-def speedup_row(samples: Sequence[Sample], comparison: Comparison, *, group: str = "") -> SpeedupRow:
-    """One row without q-values and verdict, which depend on the other rows: see `judge`."""
-    return row_of(*pair(samples, comparison.config, comparison.vs), comparison, group=group)
 
 
 def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group: str = "") -> SpeedupRow:
@@ -202,21 +197,19 @@ def _failures(planned: PlannedPairs) -> Failures:
 
 
 def table2(
-    samples: Sequence[Sample], comparisons: Sequence[Comparison], *, groups: Sequence[str] | None = None
+    groups: Mapping[str, Samples], comparisons: Sequence[Comparison], *, only_present: bool = False
 ) -> list[SpeedupRow]:
-    """One row per comparison; with `groups`, one per group and comparison of which the group has both sides.
+    """One row per group and comparison. q-values count all effects of the table, those of all groups together.
 
-    q-values count all effects of the table, those of all groups together.
+    Args:
+        groups: name -> its samples; a table without groups is one group with an empty name.
+        only_present: leave out comparisons of which a group does not have both sides.
     """
-    if groups is None:
-        return judge([speedup_row(samples, comparison) for comparison in comparisons])
-    rows: list[SpeedupRow] = []
-    for group in groups:
-        members = [sample for sample in samples if sample.group == group]
-        present = {sample.configuration for sample in members}
-        rows += [
-            speedup_row(members, comparison, group=group)
+    return judge(
+        [
+            row_of(*pair(samples, comparison.config, comparison.vs), comparison, group=name)
+            for name, samples in groups.items()
             for comparison in comparisons
-            if present.issuperset((comparison.config, comparison.vs))
+            if not only_present or samples.configuration.present() >= {comparison.config, comparison.vs}
         ]
-    return judge(rows)
+    )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures import speedup
+from analysis.measures import costs, speedup
 from analysis.measures.arrays import Codes, Ints, Mask, Texts, counts
 from analysis.measures.columns import Downloads
-from analysis.measures.dataset import Dataset, Record
-from analysis.measures.pairs import Metric, Sample
+from analysis.measures.costs import THROUGHPUT_KPI
+from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Metric
 from analysis.measures.rows import SpeedupRow
-from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
+from analysis.measures.selection import DEFAULT, Selection
 from upshift.domain import Failure, Outcome, Provider, Transport, VoidReason
 from upshift.errors import UsageError
-
-THROUGHPUT_KPI = "mean_throughput"
 
 
 class Grouping(StrEnum):
@@ -209,7 +207,8 @@ def table2(
     by: Grouping | None = None,
     selection: Selection = DEFAULT,
 ) -> list[SpeedupRow]:
-    """Rows of Table 2: all comparisons that the campaigns declare.
+    """Rows of Table 2: all comparisons that the campaigns declare; with `by`, of each group those that it has both
+    sides of.
 
     Raises:
         UsageError: the metric needs KPIs that no folder has.
@@ -220,82 +219,23 @@ def table2(
             where="--metric throughput",
             remedy="finish the campaign with `upshift run`, or use --metric time",
         )
-    found = samples(dataset.records, metric=metric, by=by, selection=selection)
+    samples = costs.samples(dataset, metric=metric, selection=selection)
     if by is None:
-        return speedup.table2(found, dataset.design.comparisons)
-    names = {sample.group for sample in found}
-    groups = sorted(names, key=int if by is Grouping.ITERATION else str)
+        return speedup.table2({"": samples}, dataset.design.comparisons)
+    rank: Mapping[Grouping, Callable[[str], Any]] = {Grouping.ITERATION: int, Grouping.PROVIDER: provider_rank}
+    parts = samples.parts(_groups(dataset.downloads, by))
+    ordered = {name: parts[name] for name in sorted(parts, key=rank.get(by))}
+    return speedup.table2(ordered, dataset.design.comparisons, only_present=True)
+
+
+def _groups(d: Downloads, by: Grouping) -> Texts:
+    """The group of each download."""
     if by is Grouping.PROVIDER:
-        groups = sorted(names, key=provider_rank)
-    return speedup.table2(found, dataset.design.comparisons, groups=groups)
-
-
-def samples(
-    records: Sequence[Record], *, metric: Metric, by: Grouping | None = None, selection: Selection = DEFAULT
-) -> list[Sample]:
-    """The cost of each download: the download time [s], or 1 / mean throughput [s/Mbit]."""
-    cost: Callable[[Record], tuple[float, float] | str] = _time if metric is Metric.TIME else _slowness
-    found = []
-    without_hits = runs_without_hits(records) if selection.only_hits else {}
-    for record in records:
-        d = record.download
-        failed = d.outcome == Outcome.FAILED
-        bounds = (math.inf, math.inf) if failed else cost(record)
-        # What has nothing to do with the configuration keeps a download out also by intention to treat.
-        chance = _apart_from_treatment(record, bounds, without_hits, selection)
-        excluded = chance
-        if failed:
-            excluded = "failed"
-        elif d.void_reason is None and d.host_disturbance is None:
-            if d.treatment_ok is False:
-                excluded = "treatment not accepted"
-            elif not record.accepted(unproven=selection.unproven):
-                excluded = "treatment unproven"
-        low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
-        found.append(
-            Sample(
-                run=record.run,
-                domain=d.domain,
-                configuration=d.configuration,
-                low=low,
-                high=high,
-                excluded=excluded,
-                planned=chance is None,
-                group="" if by is None else str(getattr(d, by.value)),
-                larger={"AS": None if d.asn is None else str(d.asn), "vantage": d.vantage},
-            )
-        )
-    return found
-
-
-def _apart_from_treatment(
-    record: Record, bounds: tuple[float, float] | str, without_hits: Mapping[Any, str], selection: Selection
-) -> str | None:
-    """Why a download is in no pair at all, neither as treated nor as planned; None if it may be."""
-    d = record.download
-    if d.void_reason is not None:
-        return "void measurement run"
-    if d.host_disturbance is not None:
-        return f"disturbed by the host ({d.host_disturbance})"
-    if record.run in without_hits:
-        return without_hits[record.run]
-    if selection.unlimited_only and record.near_ceiling:
-        return "near the client's ceiling"
-    return bounds if isinstance(bounds, str) else None
-
-
-def _time(record: Record) -> tuple[float, float] | str:
-    return record.download.time_bounds_s or "without a time"
-
-
-def _slowness(record: Record) -> tuple[float, float] | str:
-    if record.download.outcome == Outcome.CENSORED:
-        # The throughput of the unseen part has no bound.
-        return 0.0, math.inf
-    throughput = record.number(THROUGHPUT_KPI)
-    if not throughput or throughput < 0:
-        return "without a mean throughput"
-    return 1 / throughput, 1 / throughput
+        return d.provider
+    if by is Grouping.VANTAGE:
+        return d.runs.vantage[d.run]
+    numbers, codes = np.unique(d.runs.iteration, return_inverse=True)
+    return Texts(codes[d.run], tuple(map(str, numbers.tolist())))
 
 
 def provider_rank(name: str) -> tuple[int, str]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record, writing
 from analysis.measures.selection import DEFAULT, Selection
-from analysis.measures.tables import THROUGHPUT_KPI, provider_rank
+from analysis.measures.tables import provider_rank
 from upshift.domain import Outcome
 from upshift.files import store
 from upshift.scrub import plain

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from analysis.measures import pairs, tables, truth
-from analysis.measures.dataset import Record
+from analysis.measures import costs, tables, truth
+from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
-from analysis.measures.pairs import Metric, Sample
+from analysis.measures.pairs import Metric, pair
 from analysis.measures.selection import Selection
 from analysis.report import figures
 from upshift.domain import Comparison, Download, Outcome, Transport
@@ -56,29 +56,24 @@ class Point:
     path: Path
 
 
-def points(
-    records: Sequence[Record], comparisons: Sequence[Comparison], *, metric: Metric, selection: Selection
-) -> list[Point]:
+def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Point]:
     """All pairs that enter Table 2, run by run, in the order of the records."""
-    runs: dict[Hashable, dict[str, tuple[Record, Sample]]] = {}
-    samples = tables.samples(records, metric=metric, selection=selection)
-    for record, sample in zip(records, samples, strict=True):
-        runs.setdefault(record.run, {})[record.download.configuration] = (record, sample)
-    return [point for members in runs.values() for point in _of_run(members, comparisons)]
-
-
-def _of_run(members: Mapping[str, tuple[Record, Sample]], comparisons: Sequence[Comparison]) -> Iterator[Point]:
-    path = path_of([record for record, _ in members.values()])
-    for comparison in comparisons:
-        if comparison.config not in members or comparison.vs not in members:
-            continue
-        (record, config), (reference, vs) = members[comparison.config], members[comparison.vs]
-        if config.excluded or vs.excluded:
-            continue
-        low, high = pairs.ratio(config, vs)
-        ratios = zip(parts(reference.download), parts(record.download), strict=True)
-        told = tuple(old / new if old and new else None for old, new in ratios)
-        yield Point(comparison=comparison, record=record, low=low, high=high, parts=told, path=path)
+    samples = costs.samples(dataset, metric=metric, selection=selection)
+    runs: dict[int, list[Record]] = {}
+    for run, record in zip(samples.run.tolist(), dataset.records, strict=True):
+        runs.setdefault(run, []).append(record)
+    paths = {run: path_of(members) for run, members in runs.items()}
+    found: dict[int, list[Point]] = {run: [] for run in runs}
+    for comparison in dataset.design.comparisons:
+        pairs, _ = pair(samples, comparison.config, comparison.vs)
+        columns = (samples.run[pairs.config], pairs.config, pairs.vs, pairs.low, pairs.high)
+        for run, config, vs, low, high in zip(*(column.tolist() for column in columns), strict=True):
+            record, reference = dataset.records[config], dataset.records[vs]
+            both = zip(parts(reference.download), parts(record.download), strict=True)
+            told = tuple(old / new if old and new else None for old, new in both)
+            point = Point(comparison=comparison, record=record, low=low, high=high, parts=told, path=paths[run])
+            found[run].append(point)
+    return [point for members in found.values() for point in members]
 
 
 def parts(download: Download) -> tuple[float | None, ...]:

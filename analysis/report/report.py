@@ -22,6 +22,7 @@ from markupsafe import Markup
 import upshift
 from analysis.measures import composition, dose, limiters, order, stopping, tables, truth
 from analysis.measures.comparisons import Design
+from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, writing
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share, SpeedupRow
@@ -121,9 +122,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     drawn, undrawn = series.documents(dataset, runs)
     found = findings.findings(main, doses)
     plot = forest.forest(main, found)
-    pairs = points.points(
-        dataset.records, dataset.design.comparisons, metric=options.metric, selection=options.selection
-    )
+    pairs = points.points(dataset, metric=options.metric, selection=options.selection)
     told, runs_left_out = points.document(pairs, dataset.design.comparisons)
     server_cells, servers_left_out = servers.cells(dataset)
     downloads = [record.download for record in dataset.records]
@@ -206,7 +205,7 @@ def _shown(value: Any) -> Any:
 def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list[SpeedupRow]]]:
     """Other versions of Table 2: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
-    if other is Metric.TIME or tables.THROUGHPUT_KPI in dataset.kpi_units:
+    if other is Metric.TIME or THROUGHPUT_KPI in dataset.kpi_units:
         rows = tables.table2(dataset, metric=other, selection=options.selection)
         yield f"The other metric: {render.METRIC_WORDS[other]}", rows
     for by in (Grouping.VANTAGE, Grouping.PROVIDER):

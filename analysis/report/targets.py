@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Record
 from analysis.measures.limiters import limiter_of
-from analysis.measures.tables import THROUGHPUT_KPI
 from analysis.report import figures
 from upshift.domain import Download, Failure, Outcome, Transport
 

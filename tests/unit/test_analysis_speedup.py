@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from analysis.measures import rows as values
 from analysis.measures import speedup
-from analysis.measures.pairs import Sample
+from analysis.measures.pairs import Pairs, PlannedPairs, pair
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
-from analysis.measures.speedup import speedup_row
 from analysis.measures.statistics.verdict import Verdict
+from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2
 from upshift.domain import Comparison, Role
 
 UNHURRIED = settings(deadline=None, max_examples=60)
@@ -59,6 +59,25 @@ def campaigns(draw: st.DrawFn, *, domains: int = 0) -> list[Sample]:
                 found.append(sample(name, run, cost, math.inf))
             elif kind == "excluded":
                 found.append(sample(name, run, cost, excluded="failed"))
+    return found
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> list[Sample]:
+    """Runs with any sides, failed, excluded, unplanned or of unknown clusters, some with a third configuration."""
+    found: list[Sample] = []
+    for index in range(draw(st.integers(0, 25))):
+        run = f"d{draw(st.integers(0, 6))}/{index}"
+        network = draw(st.sampled_from(["1", "2", "10", None] if draw(st.integers(0, 9)) == 0 else ["1", "2", "10"]))
+        for name in draw(st.permutations("ABC"))[: draw(st.integers(1, 3))]:
+            one = sample(name, run, draw(costs), excluded=draw(st.sampled_from([None, None, None, "void", "late"])))
+            kind = draw(st.sampled_from(["ok", "ok", "censored", "failed", "unbounded"]))
+            if kind == "failed":
+                one = dataclasses.replace(one, low=math.inf, high=math.inf, excluded="failed")
+            elif kind != "ok":
+                one = dataclasses.replace(one, low=0.0 if kind == "unbounded" else one.low, high=math.inf)
+            larger = {"AS": network, "vantage": draw(st.sampled_from(["MUC", "SFO"]))}
+            found.append(dataclasses.replace(one, planned=draw(st.integers(0, 4)) > 0, larger=larger))
     return found
 
 
@@ -131,6 +150,27 @@ def test_counts_equal_the_slow_way(samples: list[Sample]) -> None:
     least, most = expected["median"]  # type: ignore[misc]
     assert row.median.least == pytest.approx(least)
     assert row.median.most == pytest.approx(most)
+
+
+@UNHURRIED
+@given(mixed())
+def test_pairs_are_those_of_the_slow_way(samples: list[Sample]) -> None:
+    for one, other in zip(pair(table(samples), "A", "B"), slow_pair(samples, "A", "B"), strict=True):
+        pairs_, slow_pairs = (x.pairs if isinstance(x, PlannedPairs) else x for x in (one, other))
+        assert pairs_.domains == slow_pairs.domains
+        assert _rows(pairs_) == _rows(slow_pairs)
+        if isinstance(one, Pairs):
+            assert list(pairs_.excluded.items()) == list(slow_pairs.excluded.items())
+            assert {name: codes.tolist() for name, codes in pairs_.larger.items()} == {
+                name: codes.tolist() for name, codes in slow_pairs.larger.items()
+            }
+        elif isinstance(other, PlannedPairs):
+            assert one.config_failed.tolist() == other.config_failed.tolist()
+            assert one.vs_failed.tolist() == other.vs_failed.tolist()
+
+
+def _rows(found: Pairs) -> list[tuple[float, ...]]:
+    return list(zip(found.low.tolist(), found.high.tolist(), found.domain.tolist(), strict=True))
 
 
 @UNHURRIED
@@ -269,11 +309,14 @@ def test_interval_of_a_known_distribution() -> None:
 def test_a_row_for_each_comparison_and_group() -> None:
     samples = [*pairs((1, 2), (1, 2)), sample("C", "d0", 4)]
     ac, ad = Comparison.of("A", "C", Role.CACHE), Comparison.of("A", "D")
-    rows = speedup.table2(samples, [ac, AB, ad])
+    rows = table2(samples, [ac, AB, ad])
     assert [(row.comparison, row.n) for row in rows] == [(ac, 1), (AB, 2), (ad, 0)]
     assert rows[2].excluded == {"D not in the run": 2}
-    groups = [dataclasses.replace(each, group="x" if each.run == "d0" else "y") for each in samples]
-    rows = speedup.table2(groups, [ac, AB, ad], groups=["y", "x"])
+    of_x = [each.run == "d0" for each in samples]
+    groups = {
+        name: table([each for each, is_x in zip(samples, of_x, strict=True) if is_x == (name == "x")]) for name in "yx"
+    }
+    rows = speedup.table2(groups, [ac, AB, ad], only_present=True)
     assert [(row.group, row.comparison, row.n) for row in rows] == [("y", AB, 1), ("x", ac, 1), ("x", AB, 1)]
 
 
@@ -340,7 +383,7 @@ def judged(**medians: tuple[float, Role]) -> dict[str, SpeedupRow]:
     for name, (gain, _) in medians.items():
         samples += [sample(name, f"d{i}", float(rng.lognormal(0, 0.01)) / gain) for i in range(40)]
     asked = [Comparison(name=name, config=name, vs="B", role=role) for name, (_, role) in medians.items()]
-    return {row.comparison.name: row for row in speedup.table2(samples, asked)}
+    return {row.comparison.name: row for row in table2(samples, asked)}
 
 
 def test_a_verdict_needs_q_and_an_interval_beyond_two_percent_and_the_noise_floor() -> None:
@@ -364,7 +407,7 @@ def test_a_verdict_needs_q_and_an_interval_beyond_two_percent_and_the_noise_floo
 def test_every_declared_effect_counts_in_q_also_without_pairs() -> None:
     one = judged(up=(1.05, Role.EFFECT))["up"]
     samples = [each for i in range(40) for each in planned(1.0, 1.05 + i / 1e4, f"d{i}")]
-    rows = speedup.table2(samples, [AB, Comparison.of("C", "B"), Comparison.of("D", "B")])
+    rows = table2(samples, [AB, Comparison.of("C", "B"), Comparison.of("D", "B")])
     assert rows[0].q_bh == pytest.approx(3 * (rows[0].p_wilcoxon or 0)) and one.q_bh == one.p_wilcoxon
     assert [row.verdict for row in rows] == [Verdict.FASTER, Verdict.UNDECIDED, Verdict.UNDECIDED]
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.measures.pairs import Sample
-from analysis.measures.speedup import table2
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.plan import PlannedRun, make_plan
 from tests.cells import Repeats, cells
+from tests.unit.samples import Sample, table2
 from upshift.domain import Target
 
 DRIFT = 0.02

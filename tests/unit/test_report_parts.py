@@ -72,7 +72,7 @@ def test_points_split_a_download_into_its_parts() -> None:
 
 def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:
     data = load(tmp_path)
-    found = points.points(data.records, data.design.comparisons, metric=Metric.TIME, selection=DEFAULT)
+    found = points.points(data, metric=Metric.TIME, selection=DEFAULT)
     pairs = {row.comparison.name: row.n for row in tables.table2(data)}
     counted = {name: sum(point.comparison.name == name for point in found) for name in pairs}
     assert counted == pairs
@@ -89,7 +89,7 @@ def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:
 def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
     censored = make_download(outcome="censored", failure="time_budget", last_byte_s=9.9)
     data = dataset.load([write_campaign(tmp_path / "c", [censored, make_download(configuration="WS")])])
-    found = points.points(data.records, data.design.comparisons, metric=Metric.TIME, selection=DEFAULT)
+    found = points.points(data, metric=Metric.TIME, selection=DEFAULT)
     told, left_out = points.document(found, data.design.comparisons)
     (row,) = told["points"]
     assert left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
@@ -97,7 +97,7 @@ def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
 
 def test_points_are_limited_by_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load(tmp_path)
-    found = points.points(data.records, data.design.comparisons, metric=Metric.TIME, selection=DEFAULT)
+    found = points.points(data, metric=Metric.TIME, selection=DEFAULT)
     monkeypatch.setattr(points, "MAX_POINTS", 12)
     told, left_out = points.document(found, data.design.comparisons)
     assert len(told["points"]) <= 12 and left_out > 0

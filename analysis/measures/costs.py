@@ -1,0 +1,107 @@
+"""The cost of each download, and why some are left out of speed-ups: what Table 2 is made from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from analysis.measures.arrays import Codes, Floats, Mask, Texts
+from analysis.measures.columns import Downloads
+from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Metric, Samples
+from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
+from upshift.domain import Failure, Outcome
+
+THROUGHPUT_KPI = "mean_throughput"
+
+
+def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT) -> Samples:
+    """The cost of each download: the download time [s], or 1 / mean throughput [s/Mbit]; infinite if it failed."""
+    d = dataset.downloads
+    if metric is Metric.TIME:
+        low, high = times(d)
+        unknown = "without a time"
+    else:
+        low, high = _slowness(d, dataset.kpi(THROUGHPUT_KPI))
+        unknown = "without a mean throughput"
+    has_failed = d.outcome.are(Outcome.FAILED)
+    low[has_failed] = high[has_failed] = math.inf
+    # What has nothing to do with the configuration keeps a download out also by intention to treat.
+    apart = _apart_from_treatment(d, selection, unknown, np.isnan(low))
+    return Samples(
+        run=d.run,
+        domain=d.runs.domain,
+        configuration=d.configuration,
+        low=low,
+        high=high,
+        excluded=_excluded(d, selection, has_failed, apart),
+        planned=apart.codes < 0,
+        larger={"AS": d.asn, "vantage": d.runs.vantage[d.run]},
+    )
+
+
+def _excluded(d: Downloads, selection: Selection, has_failed: Mask, apart: Texts) -> Texts:
+    """Why each download is left out, the first reason that holds."""
+    reasons = _Reasons(len(d))
+    reasons.add(has_failed, "failed")
+    disturbed = d.is_void | (d.host_disturbance.codes >= 0)
+    reasons.add(~disturbed & (d.treatment_ok == 0), "treatment not accepted")
+    if not selection.unproven:
+        reasons.add(~disturbed & (d.treatment_ok < 0), "treatment unproven")
+    reasons.add_all(apart)
+    return reasons.found()
+
+
+def _apart_from_treatment(d: Downloads, selection: Selection, unknown: str, is_unknown: Mask) -> Texts:
+    """Why a download is in no pair at all, neither as treated nor as planned; empty if it may be."""
+    reasons = _Reasons(len(d))
+    reasons.add(d.is_void, "void measurement run")
+    reasons.add_all(
+        Texts(d.host_disturbance.codes, tuple(f"disturbed by the host ({name})" for name in d.host_disturbance.names))
+    )
+    if selection.only_hits:
+        reasons.add_all(runs_without_hits(d)[d.run])
+    if selection.unlimited_only:
+        reasons.add(d.near_ceiling == 1, "near the client's ceiling")
+    reasons.add(is_unknown, unknown)
+    return reasons.found()
+
+
+class _Reasons:
+    """The first of several reasons for each download."""
+
+    def __init__(self, rows: int) -> None:
+        self._codes: Codes = np.full(rows, -1, dtype=np.int32)
+        self._names: list[str] = []
+
+    def add(self, rows: Mask, name: str) -> None:
+        self._codes[rows & (self._codes < 0)] = len(self._names)
+        self._names.append(name)
+
+    def add_all(self, reasons: Texts) -> None:
+        new = (reasons.codes >= 0) & (self._codes < 0)
+        self._codes[new] = reasons.codes[new].astype(np.int32) + len(self._names)
+        self._names += reasons.names
+
+    def found(self) -> Texts:
+        return Texts(self._codes, tuple(self._names))
+
+
+def times(d: Downloads) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of the download times [s], as `Download.time_bounds_s`; NaN: unknown."""
+    seen = np.where(np.isnan(d.last_byte_s), 0.0, d.last_byte_s)
+    # The byte budget ends a download at its last byte, the time budget at the budget, even if data stopped before.
+    bound = np.where(d.failure.are(Failure.BYTE_BUDGET), seen, np.maximum(seen, d.budget_s))
+    with np.errstate(invalid="ignore"):
+        time = np.where((d.last_byte_s > 0) & (d.last_byte_s < math.inf), d.last_byte_s, math.nan)
+    is_censored = d.outcome.are(Outcome.CENSORED)
+    return np.where(is_censored, bound, time), np.where(is_censored, math.inf, time)
+
+
+def _slowness(d: Downloads, throughput: Floats) -> tuple[Floats, Floats]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slowness = np.where(throughput > 0, 1 / throughput, math.nan)
+    is_censored = d.outcome.are(Outcome.CENSORED)
+    # The throughput of the unseen part has no bound.
+    return np.where(is_censored, 0.0, slowness), np.where(is_censored, math.inf, slowness)

@@ -1,0 +1,147 @@
+"""Costs of downloads written one by one, and how they become `Samples`; pairs of them made run by run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analysis.measures import speedup
+from analysis.measures.arrays import Ints, Texts
+from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair
+from analysis.measures.rows import SpeedupRow
+from upshift.domain import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The cost of one download."""
+
+    run: Hashable
+    """The measurement run; pairs are made only within it."""
+    domain: str
+    """The unit of all tests and intervals."""
+    configuration: str
+    low: float = 0.0
+    """The cost is `low` if `low == high`, else strictly between both; infinite if the download failed."""
+    high: float = math.inf
+    excluded: str | None = None
+    """Why this download is left out of speed-ups, e.g. `failed`; None if it is not."""
+    planned: bool = True
+    """Whether it counts by intention to treat: it failed, or ran as planned, whatever options were on the wire."""
+    group: str = ""
+    larger: Mapping[str, str | None] = field(default_factory=dict)
+    """Larger clusters that it belongs to, e.g. `AS` -> `64496`; None: unknown."""
+
+    @property
+    def failed(self) -> bool:
+        return math.isinf(self.low)
+
+
+def texts(values: Sequence[str | None]) -> Texts:
+    names = tuple(sorted({value for value in values if value is not None}))
+    return Texts(np.array([-1 if v is None else names.index(v) for v in values], dtype=np.int64), names)
+
+
+def table(samples: Iterable[Sample]) -> Samples:
+    """The samples as columns; runs are numbered in order of appearance."""
+    rows = list(samples)
+    domains: dict[Hashable, str] = {}
+    for row in rows:
+        domains.setdefault(row.run, row.domain)
+    numbers = {run: number for number, run in enumerate(domains)}
+    names = list(rows[0].larger) if rows else []
+    return Samples(
+        run=np.array([numbers[row.run] for row in rows], dtype=np.int64),
+        domain=texts(list(domains.values())),
+        configuration=texts([row.configuration for row in rows]),
+        low=np.array([row.low for row in rows], dtype=np.float64),
+        high=np.array([row.high for row in rows], dtype=np.float64),
+        excluded=texts([row.excluded for row in rows]),
+        planned=np.array([row.planned for row in rows], dtype=np.bool_),
+        larger={name: texts([row.larger[name] for row in rows]) for name in names},
+    )
+
+
+def speedup_row(samples: Iterable[Sample], comparison: Comparison) -> SpeedupRow:
+    """One row without q-values and verdict."""
+    return speedup.row_of(*pair(table(samples), comparison.config, comparison.vs), comparison)
+
+
+def table2(samples: Iterable[Sample], comparisons: Sequence[Comparison]) -> list[SpeedupRow]:
+    """All rows, of one group."""
+    return speedup.table2({"": table(samples)}, comparisons)
+
+
+def slow_pair(samples: Iterable[Sample], config: str, vs: str) -> tuple[Pairs, PlannedPairs]:
+    """`pair` as one would write it on paper, run by run."""
+    runs: dict[Hashable, dict[str, Sample]] = {}
+    for sample in samples:
+        if sample.configuration in (config, vs):
+            runs.setdefault(sample.run, {})[sample.configuration] = sample
+    excluded: Counter[str] = Counter()
+    found: list[tuple[Sample, Sample]] = []
+    planned: list[tuple[Sample, Sample]] = []
+    for sides in runs.values():
+        if len(sides) == 2 and all(side.planned for side in sides.values()):
+            planned.append((sides[config], sides[vs]))
+        reason = next((r for name in (config, vs) if (r := _why_not(sides.get(name), name))), None)
+        if reason:
+            excluded[reason] += 1
+        else:
+            found.append((sides[config], sides[vs]))
+    return _pairs(found, dict(sorted(excluded.items()))), PlannedPairs(
+        pairs=_pairs(planned, {}),
+        config_failed=np.array([one.failed for one, _ in planned], dtype=np.int64),
+        vs_failed=np.array([other.failed for _, other in planned], dtype=np.int64),
+    )
+
+
+def _why_not(sample: Sample | None, name: str) -> str | None:
+    if sample is None:
+        return f"{name} not in the run"
+    return f"{name} {sample.excluded}" if sample.excluded else None
+
+
+def _pairs(found: Sequence[tuple[Sample, Sample]], excluded: Mapping[str, int]) -> Pairs:
+    bounds = [ratio(config, vs) for config, vs in found]
+    domain, domains = _codes([config.domain for config, _ in found])
+    larger = {}
+    for name in found[0][0].larger if found else ():
+        members = [config.larger[name] for config, _ in found]
+        if None not in members:
+            larger[name] = _codes(members)[0]
+    return Pairs(
+        low=np.array([low for low, _ in bounds], dtype=np.float64),
+        high=np.array([high for _, high in bounds], dtype=np.float64),
+        domain=domain,
+        domains=domains,
+        excluded=excluded,
+        larger=larger,
+    )
+
+
+def ratio(config: Sample, vs: Sample) -> tuple[float, float]:
+    """Bounds of the speed-up cost(vs) / cost(config); equal where both costs are known, or one failed."""
+    if config.failed or vs.failed:
+        value = 1.0 if config.failed and vs.failed else 0.0 if config.failed else math.inf
+        return value, value
+    if config.low == config.high and vs.low == vs.high:
+        value = vs.low / config.low
+        # Two different floats may have the quotient 1.0; the comparison must still be right.
+        if vs.low < config.low and value >= 1.0:
+            value = math.nextafter(1.0, 0.0)
+        elif vs.low > config.low and value <= 1.0:
+            value = math.nextafter(1.0, 2.0)
+        return value, value
+    low = 0.0 if math.isinf(config.high) else vs.low / config.high
+    high = math.inf if config.low == 0.0 or math.isinf(vs.high) else vs.high / config.low
+    return low, high
+
+
+def _codes(keys: Sequence[str | None]) -> tuple[Ints, int]:
+    found = texts(keys)
+    return found.codes.astype(np.int64), len(found.names)

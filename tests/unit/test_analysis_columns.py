@@ -1,0 +1,229 @@
+"""Campaign folders as columns: the same tables as download by download, for any state and order of the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.measures import costs, dataset, dose, limiters, selection, tables
+from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Metric
+from analysis.measures.selection import Selection
+from analysis.measures.tables import Grouping
+from tests.unit import analysis_reference as reference
+from tests.unit.analysis_factory import LEVELS, make_download, make_kpis, make_superseded, realistic, write_campaign
+from upshift import paper
+from upshift.domain import Comparison, Dose, Download, Limiter, Role
+from upshift.errors import UsageError
+from upshift.files import store
+
+NAMES = ("BL", "BL2", "ECN", "WS", "quiche")
+COMPARISONS = (
+    *(c for c in paper.COMPARISONS if {c.config, c.vs} <= set(NAMES)),
+    Comparison.of("WS", "ECN"),
+    Comparison.of("warmup", "BL", Role.CACHE),
+)
+DOSES = {
+    "ecn": Dose(kpi="ce_packets", above=0, words="CE seen"),
+    "window_scaling": Dose(kpi="flight_lower_max", above=65_535, words="flight above 65,535 B"),
+}
+CEILINGS: dict[str, Any] = {
+    "requests": {"ceiling_mbit_s": 10.0, "fault": None, "stale": []},
+    "quiche": {"ceiling_mbit_s": 9.0, "fault": None, "stale": ["kernel"]},
+}
+ENVIRONMENT = {"vantage_points": {"MUC": {"client_ceilings": {"clients": CEILINGS, "too_low": True}}}}
+
+seconds = st.sampled_from([None, 0.0, 0.5, 1.0, 1.0, 2.0, 2.0, 3.0])
+STATES: dict[str, st.SearchStrategy[Any]] = {
+    "outcome": st.sampled_from(["ok", "ok", "ok", "ok", "failed", "censored"]),
+    "failure": st.sampled_from([None, None, "time_budget", "byte_budget", "tls_error", ""]),
+    "last_byte_s": seconds,
+    "first_byte_s": st.sampled_from([None, 0.06, 1.0]),
+    "budget_s": st.sampled_from([1.0, 10.0]),
+    "transfer_cpu_s": st.sampled_from([None, 0.1, 0.9]),
+    "run_delay_s": st.sampled_from([None, 0.004, 0.6]),
+    "treatment_ok": st.sampled_from([True, True, True, False, None]),
+    "treatment_reason": st.sampled_from([None, "bleached", "stripped"]),
+    "void_reason": st.sampled_from([None] * 9 + ["port_reused"]),
+    "host_disturbance": st.sampled_from([None] * 9 + ["client_late", "another"]),
+    "slow_handshake": st.sampled_from([None, True, False]),
+    "cache_state": st.sampled_from(["hit", "hit", "hit", "miss", "unknown", None]),
+    "identity_flags": st.sampled_from([None, "[]", "[]", '["cache_miss", "new_one"]', '["age_differs"]', "damaged"]),
+    "provider": st.sampled_from(["akamai", "akamai", "other", "google"]),
+    "asn": st.sampled_from([64496, 64500, 7]),
+}
+"""Column -> what a download may have there."""
+
+
+@st.composite
+def campaigns(draw: st.DrawFn) -> list[list[Download]]:
+    """Downloads of one or two folders: runs with any configurations, in any order, each column in any state."""
+    folders = []
+    states = st.fixed_dictionaries({}, optional=STATES)
+    for folder in range(draw(st.integers(1, 2))):
+        rows = []
+        for number in range(draw(st.integers(1, 12))):
+            place = {"vantage": draw(st.sampled_from(["MUC", "SFO"])), "iteration": number % 3 + 1}
+            place["domain"] = f"d{number // 3 if number < 9 else number}.example"
+            for position, name in enumerate(("warmup", *draw(st.permutations(NAMES))[: draw(st.integers(1, 5))])):
+                changes = place | {"configuration": name, "position": position, "started_at": 1e9 * (folder + 1)}
+                rows.append(make_download(**{"cache_state": "hit", "asn": 64496} | changes | draw(states)))
+        draw(st.randoms(use_true_random=False)).shuffle(rows)
+        folders.append(rows)
+    return folders
+
+
+def write(folder: Path, rows: list[Download], seed: int) -> Path:
+    """A folder whose KPIs lack some values."""
+    chance = random.Random(seed)
+
+    def kpis(row: Download) -> dict[str, Any]:
+        some = {"ce_packets": 3.0, "flight_lower_max": 70_000.0, "mean_throughput": 8.0}
+        return make_kpis(row) | {name: chance.choice([None, 0.0, value, value]) for name, value in some.items()}
+
+    return write_campaign(
+        folder,
+        rows,
+        kpis=kpis if seed % 4 else False,
+        environment=ENVIRONMENT if seed % 3 else None,
+        comparisons=[c for c in COMPARISONS if {c.config, c.vs} <= {row.configuration for row in rows}],
+        doses=DOSES,
+        superseded=[make_superseded()],
+    )
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(campaigns(), st.integers(0, 11), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(list(Metric)))
+def test_tables_equal_those_made_download_by_download(
+    folders: list[list[Download]], seed: int, unproven: bool, only_hits: bool, unlimited_only: bool, metric: Metric
+) -> None:
+    chosen = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
+    with tempfile.TemporaryDirectory() as name:
+        paths = [write(Path(name, str(number)), rows, seed) for number, rows in enumerate(folders)]
+        data = dataset.load(paths)
+        check(data, chosen, metric if "mean_throughput" in data.kpi_units else Metric.TIME)
+        assert [record.download for record in data.records] == [row for rows in folders for row in rows]
+        again = data.with_records(data.records)
+        assert tables.table2(again, selection=chosen) == tables.table2(data, selection=chosen)
+
+
+def check(data: Dataset, chosen: Selection, metric: Metric) -> None:
+    """Everything that is made of columns against the slow way."""
+    assert tables.table1(data) == reference.table1(data)
+    assert tables.configurations(data) == reference.configurations(data)
+    assert selection.client_limits(data.downloads) == reference.client_limits(data)
+    assert selection.identity(data.downloads) == reference.identity(data.records)
+    rows = tables.table2(data, metric=metric, selection=chosen)
+    assert rows == reference.table2(data, metric=metric, by=None, selection=chosen)
+    for by in Grouping:
+        rows = tables.table2(data, metric=metric, by=by, selection=chosen)
+        assert rows == reference.table2(data, metric=metric, by=by, selection=chosen), by
+    parts = [[part for _, part in row.parts] for row in dose.dose_rows(data, metric=metric, selection=chosen)]
+    assert parts == reference.dose_parts(data, metric=metric, selection=chosen)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_a_realistic_campaign_has_the_same_tables(tmp_path: Path, metric: Metric) -> None:
+    downloads, _ = realistic(iterations=2)
+    check(dataset.load([write_campaign(tmp_path / "c", downloads)]), Selection(), metric)
+
+
+def test_a_download_twice_or_in_two_folders_is_named(tmp_path: Path) -> None:
+    rows = [make_download(domain=f"d{n}", configuration=name) for n in range(3) for name in ("BL", "WS")]
+    write_campaign(tmp_path / "twice", [*rows, rows[3]])
+    with pytest.raises(UsageError, match="download MUC, iteration 1, d1, WS is listed twice"):
+        dataset.load([tmp_path / "twice"])
+    one = write_campaign(tmp_path / "one", rows)
+    late = [dataclasses.replace(row, started_at=row.started_at + 1) for row in rows[:4]]
+    assert len(dataset.load([one, write_campaign(tmp_path / "later", late)]).downloads) == 10
+    other = write_campaign(tmp_path / "other", [*late, *rows[4:]])
+    with pytest.raises(UsageError, match=f"download MUC, iteration 1, d2, BL is also in {one}"):
+        dataset.load([one, other])
+
+
+def test_kpis_are_joined_by_key_whatever_their_order(tmp_path: Path) -> None:
+    rows = [make_download(domain=f"d{n}", configuration=name) for n in range(9) for name in ("BL", "WS")]
+    folder = write_campaign(tmp_path / "c", rows, kpis=False)
+    order = random.Random(3).sample(range(len(rows)), 12)
+    others = [rows[index] for index in order] + [make_download(domain="elsewhere")]
+    write_campaign(
+        tmp_path / "other", others, kpis=lambda row: {"rtt_min": float(rows.index(row) if row in rows else -1)}
+    )
+    (tmp_path / "other" / "kpis.parquet").rename(folder / "kpis.parquet")
+    data = dataset.load([folder])
+    found = data.kpi("rtt_min")
+    assert {row: found[row] for row in order} == {row: float(row) for row in order}
+    assert np.isnan(found).sum() == len(rows) - len(order)
+    assert [record.number("rtt_min") for record in data.records] == [
+        float(row) if row in order else None for row in range(len(rows))
+    ]
+    assert "6 of 18 downloads are ok and have no row in kpis.parquet" in " ".join(data.notes)
+    assert np.isnan(data.kpi("no_such_kpi")).all()
+
+
+def test_more_records_than_can_be_shown_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "MOST_RECORDS", 3)
+    data = dataset.load([write_campaign(tmp_path / "c", [make_download(domain=f"d{n}") for n in range(4)])])
+    assert tables.table1(data)[0].planned == 4 and len(costs.samples(data, metric=Metric.TIME)) == 4
+    with pytest.raises(UsageError, match="4 downloads are more than the 3 that can be shown one by one"):
+        _ = data.records
+
+
+def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download(configuration=name) for name in LEVELS])
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("rows were read one by one")
+
+    monkeypatch.setattr(dataset.store, "each_row", refuse)
+    monkeypatch.setattr(dataset.store, "read_rows", refuse)
+    from analysis import api
+
+    api.make_tables(dataset.load([folder])).write(tmp_path / "tables")
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_limiters_are_counted_as_one_by_one(told: st.DataObject) -> None:
+    rows = [
+        make_download(domain=f"d{n}", configuration=name, provider=("akamai", "other")[n % 2], outcome=outcome)
+        for n in range(told.draw(st.integers(1, 6)))
+        for name, outcome in (("warmup", "ok"), ("BL", "ok"), ("WS", "censored"), ("quiche", "failed"))
+    ]
+    verdict = st.sampled_from([None, "newer", *Limiter])
+    share = st.dictionaries(st.sampled_from([*Limiter, "newer"]), st.sampled_from([0, 1, 0.25, 0.333]))
+    with tempfile.TemporaryDirectory() as name:
+        folder = write_campaign(Path(name), rows)
+        table = store.read_table(folder / "kpis.parquet", "kpis")
+        verdicts = [told.draw(verdict) for _ in rows]
+        texts = [json.dumps(told.draw(share)) if told.draw(st.booleans()) else None for _ in rows]
+        table = table.append_column("limiter", pa.array(verdicts, type=pa.string()))
+        table = table.append_column("limiter_shares", pa.array(texts, type=pa.string()))
+        store.write_table(folder / "kpis.parquet", "kpis", table)
+        data = dataset.load([folder])
+        for read in (data, data.with_records(data.records)):
+            found, expected = limiters.limiters(read), reference.limiters(data)
+            assert [dataclasses.replace(row, time={}) for row in found] == [
+                dataclasses.replace(row, time={}) for row in expected
+            ]
+            assert [row.time for row in found] == [pytest.approx(dict(row.time)) for row in expected]
+
+
+@pytest.mark.parametrize("text", ["fast", "[1]", '{"sender": "all"}', "{} {}"])
+def test_shares_that_are_not_json_objects_are_one_sentence(tmp_path: Path, text: str) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download()])
+    table = store.read_table(folder / "kpis.parquet", "kpis")
+    table = table.append_column("limiter", [["sender"]]).append_column("limiter_shares", [[text]])
+    store.write_table(folder / "kpis.parquet", "kpis", table)
+    with pytest.raises(UsageError, match="limiter_shares has what is not a JSON object of numbers"):
+        limiters.limiters(dataset.load([folder]))
