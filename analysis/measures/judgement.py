@@ -30,7 +30,13 @@ def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
         margin = margin_of(row, [floor for floor in noise_floors(rows) if floor.group == row.group])
         outer = _log_ends(row.median.low, row.median.high)
         inner = _log_ends(row.median.low90, row.median.high90)
-        called = verdict(q=q_bh, interval=outer, inner=inner, margin=math.log(margin))
+        called = verdict(
+            q=q_bh,
+            interval=outer,
+            inner=inner,
+            p_equivalence=1.0 if row.p_equivalence is None else row.p_equivalence,
+            margin=math.log(margin),
+        )
         judged.append(dataclasses.replace(row, q_bh=q_bh, q_by=q_by, margin=margin, verdict=called))
     return judged
 

@@ -59,7 +59,7 @@ class Median:
     """The 95 % interval, None below `MINIMUM_DOMAINS` domains."""
     high: float | None = None
     low90: float | None = None
-    """The 90 % interval: if it is within 2 % of 1, two one-sided tests show equivalence."""
+    """The 90 % interval: within 2 % of 1, the median shows equivalence."""
     high90: float | None = None
 
 
@@ -128,6 +128,8 @@ class SpeedupRow:
     """The signed-rank test of all pairs with domains as clusters (Datta and Satten)."""
     p_sign: float | None
     """The sign test of the medians of domains."""
+    p_equivalence: float | None
+    """Two one-sided signed-rank tests of the medians of domains: is the speed-up within 2 % of 1?"""
     larger: Mapping[str, LargerClusters]
     """One of `LARGER_CLUSTERS` -> the row with them as the unit, where they are known."""
     intention: Intention

@@ -34,7 +34,8 @@ from analysis.measures.statistics.intervals import (
     median_interval,
     share_intervals,
 )
-from analysis.measures.statistics.signed_rank import sign_test, signed_rank
+from analysis.measures.statistics.signed_rank import equivalence, sign_test, signed_rank
+from analysis.measures.statistics.verdict import LEAST_MARGIN
 from upshift.domain import Comparison
 
 
@@ -73,6 +74,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         p_wilcoxon=p_wilcoxon if n else None,
         p_clusters=signed_rank(*_logs(pairs), pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
+        p_equivalence=equivalence(low, high, LEAST_MARGIN) if n else None,
         larger={name: _larger(pairs, clusters, low, high) for name, clusters in pairs.larger.items()},
         intention=same if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),

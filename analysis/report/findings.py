@@ -59,7 +59,7 @@ def _why_not_called(row: SpeedupRow) -> str:
     if row.median.low is None:
         return f" Not called, as fewer than {MINIMUM_DOMAINS} domains have no interval."
     margin = f"{100 * (row.margin - 1):.1f} %" if math.isfinite(row.margin) else "the noise floor's, which is unbounded"
-    return f" Not called, as the interval reaches into the margin ({margin})."
+    return f" Speed-ups differ from 1, but the interval of the median reaches into the margin ({margin})."
 
 
 def _dose_sentence(row: DoseRow) -> str:
@@ -231,8 +231,8 @@ def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
             "Tests: Wilcoxon's signed-rank test of the medians of domains; q: false discovery rate (Benjamini and "
             f"Hochberg) over the {len(effects)} declared effects of the table. Faster or slower: q is below "
             f"{SIGNIFICANCE:g}, and the interval of the median lies beyond the margin{_margins(effects)}: 2 %, or the "
-            "noise floor's median if that is farther from 1. Equivalent: two one-sided tests show the median within "
-            "2 % of 1. Else undecided."
+            "noise floor's median if that is farther from 1. Equivalent: two one-sided tests show medians and ranks "
+            "within 2 % of 1. Else undecided."
         )
     return said
 

@@ -62,7 +62,18 @@ TABLE2_CSV = (
     *("faster_low", "faster_high", "slower_low", "slower_high"),
     *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
     "excluded",
-    *("p_wilcoxon", "p_clusters", "p_sign", "q_bh", "q_by", "verdict", "margin", "median_low90", "median_high90"),
+    *(
+        "p_wilcoxon",
+        "p_clusters",
+        "p_sign",
+        "p_equivalence",
+        "q_bh",
+        "q_by",
+        "verdict",
+        "margin",
+        "median_low90",
+        "median_high90",
+    ),
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
     *("planned_median", "planned_low", "planned_high", "planned_p"),
@@ -348,7 +359,8 @@ def limiter_rows(rows: Sequence[LimiterRow]) -> list[dict[str, Any]]:
 def _evidence(row: SpeedupRow) -> dict[str, Any]:
     """The tests of one row, and what checks them."""
     flat: dict[str, Any] = {
-        name: getattr(row, name) for name in ("p_wilcoxon", "p_clusters", "p_sign", "q_bh", "q_by", "margin")
+        name: getattr(row, name)
+        for name in ("p_wilcoxon", "p_clusters", "p_sign", "p_equivalence", "q_bh", "q_by", "margin")
     }
     flat["verdict"] = None if row.verdict is None else row.verdict.value
     for name in LARGER_CLUSTERS:

@@ -317,6 +317,7 @@ TABLE2_MEANINGS = {
     "p_wilcoxon": "p-value of Wilcoxon's signed-rank test of the medians of domains; all tests are two-sided.",
     "p_clusters": "The signed-rank test of all pairs, with domains as clusters (Datta and Satten).",
     "p_sign": "The sign test of the medians of domains.",
+    "p_equivalence": "Two one-sided signed-rank tests: are the medians of domains within 2 % of 1?",
     "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
     "verdict": "faster, slower, equivalent or undecided; empty for other roles.",

@@ -404,6 +404,17 @@ def test_a_verdict_needs_q_and_an_interval_beyond_two_percent_and_the_noise_floo
     assert rows["again"].verdict is None and rows["again"].q_bh is None
 
 
+def test_an_option_that_helps_one_domain_of_four_is_not_equivalent() -> None:
+    rng = np.random.default_rng(1)
+    samples = []
+    for i in range(48):
+        samples += planned(1.0, float(rng.lognormal(0, 0.005)) * (1.5 if i % 4 == 0 else 1.0), f"d{i}")
+    (row,) = speedup.table2(samples, [AB])
+    assert row.median.low90 is not None and row.median.high90 is not None
+    assert row.median.low90 > 1 / 1.02 and row.median.high90 < 1.02, "the median alone shows no difference"
+    assert row.q_bh is not None and row.q_bh < 0.05 and row.verdict is Verdict.UNDECIDED
+
+
 def test_every_declared_effect_counts_in_q_also_without_pairs() -> None:
     one = judged(up=(1.05, Role.EFFECT))["up"]
     samples = [each for i in range(40) for each in planned(1.0, 1.05 + i / 1e4, f"d{i}")]

@@ -21,7 +21,7 @@ from analysis.measures.statistics.intervals import (
     median_interval,
     share_intervals,
 )
-from analysis.measures.statistics.signed_rank import EXACT_CLUSTERS, cluster_scores, sign_test, signed_rank
+from analysis.measures.statistics.signed_rank import EXACT_CLUSTERS, cluster_scores, equivalence, sign_test, signed_rank
 from analysis.measures.statistics.verdict import LEAST_MARGIN, Verdict, verdict
 
 UNHURRIED = settings(deadline=None, max_examples=60)
@@ -217,11 +217,14 @@ def test_no_test_has_no_q_value() -> None:
 def test_verdicts(
     q: float, interval: tuple[float, float] | None, inner: tuple[float, float] | None, expected: Verdict
 ) -> None:
-    assert verdict(q=q, interval=interval, inner=inner, margin=LEAST_MARGIN) is expected
+    assert verdict(q=q, interval=interval, inner=inner, p_equivalence=0.04, margin=LEAST_MARGIN) is expected
+    others = verdict(q=q, interval=interval, inner=inner, p_equivalence=0.05, margin=LEAST_MARGIN)
+    assert others is (Verdict.UNDECIDED if expected is Verdict.EQUIVALENT else expected), "both tests have to show it"
 
 
 def test_a_large_noise_floor_hides_effects_and_does_not_make_them_equal() -> None:
-    assert verdict(q=0.01, interval=(0.03, 0.05), inner=(0.03, 0.05), margin=0.1) is Verdict.UNDECIDED
+    found = verdict(q=0.01, interval=(0.03, 0.05), inner=(0.03, 0.05), p_equivalence=1.0, margin=0.1)
+    assert found is Verdict.UNDECIDED
 
 
 def test_the_90_percent_interval_is_two_one_sided_sign_tests() -> None:
@@ -230,3 +233,16 @@ def test_the_90_percent_interval_is_two_one_sided_sign_tests() -> None:
         p = stats.binomtest(far, 40, alternative="less").pvalue
         inner = median_interval(sample, sample, confidence=EQUIVALENCE_CONFIDENCE)
         assert (inner[1] < LEAST_MARGIN) == (p < 0.05)
+
+
+@pytest.mark.parametrize("n", [8, EXACT_CLUSTERS, 60])
+def test_equivalence_is_two_one_sided_signed_rank_tests(n: int) -> None:
+    for seed in range(10):
+        sample = np.random.default_rng(seed).normal(0.005, 0.02, n)
+        method = "exact" if n <= EXACT_CLUSTERS else "approx"
+        above = stats.wilcoxon(sample + LEAST_MARGIN, alternative="greater", method=method).pvalue
+        below = stats.wilcoxon(sample - LEAST_MARGIN, alternative="less", method=method).pvalue
+        expected = max(above, below)
+        assert equivalence(sample, sample, LEAST_MARGIN) == pytest.approx(expected if expected < 0.45 else 1.0)
+    assert equivalence(np.full(50, -np.inf), np.zeros(50), LEAST_MARGIN) == 1.0
+    assert equivalence(np.array([]), np.array([]), LEAST_MARGIN) == 1.0

@@ -83,20 +83,42 @@ def _share_below_within(magnitudes: Floats, order: Ints, clusters: Ints, sizes: 
     return shares
 
 
-def _p(scores: Floats) -> float:
+def equivalence(low: Floats, high: Floats, margin: float) -> float:
+    """The p-value of two one-sided signed-rank tests (D. J. Schuirmann, 1987): above -margin, and below +margin?
+
+    A few large values are evidence against it, although the median is the same with them.
+
+    Args:
+        low: lower bounds of the values, one per cluster; where a value is known, `low == high`.
+        high: upper bounds.
+        margin: above 0.
+    """
+    if len(low) == 0:
+        return 1.0
+    codes = np.arange(len(low), dtype=np.int64)
+    return max(_p(cluster_scores(inner + margin, codes), one_sided=True) for inner in (low, -high))
+
+
+def _p(scores: Floats, *, one_sided: bool = False) -> float:
+    """The p-value: two-sided, or (`one_sided`) that of a sum as large as this."""
     from scipy.special import ndtr
 
     sizes = np.abs(scores[scores != 0.0])
     if len(sizes) == 0:
         return 1.0
-    statistic = abs(float(scores.sum()))
+    statistic = float(scores.sum())
+    if one_sided and statistic <= 0.0:
+        return 1.0  # at least 0.5; which it is does not matter
+    statistic = abs(statistic)
+    sides = 1 if one_sided else 2
     if len(sizes) > EXACT_CLUSTERS:
-        return float(2 * ndtr(-statistic / np.sqrt(np.square(sizes).sum())))
+        return float(sides * ndtr(-statistic / np.sqrt(np.square(sizes).sum())))
     sums = np.zeros(1)
     for size in sizes[1:]:
         sums = np.concatenate((sums + size, sums - size))
     # The first sign is fixed, as swapping all of them changes no absolute value. Sums may differ in their last bits.
-    return float(np.mean(np.abs(sums + sizes[0]) >= statistic * (1 - 1e-12)))
+    # Both sides are equally likely, as are the signs of zeros: half of the two-sided p-value is the one-sided one.
+    return float(np.mean(np.abs(sums + sizes[0]) >= statistic * (1 - 1e-12))) * sides / 2
 
 
 def sign_test(low: Floats, high: Floats) -> float:

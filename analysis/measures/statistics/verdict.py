@@ -18,21 +18,27 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     """q is below 0.05, and the interval lies below 1 / the margin."""
     EQUIVALENT = "equivalent"
-    """Two one-sided tests reject that the median is 2 % or more away from 1."""
+    """Two one-sided tests reject that the speed-up is 2 % or more away from 1, as ranks and as medians."""
     UNDECIDED = "undecided"
     """None of these: more data may tell."""
 
 
 def verdict(
-    *, q: float, interval: tuple[float, float] | None, inner: tuple[float, float] | None, margin: float
+    *,
+    q: float,
+    interval: tuple[float, float] | None,
+    inner: tuple[float, float] | None,
+    p_equivalence: float,
+    margin: float,
 ) -> Verdict:
     """The verdict; too few domains for an interval are undecided.
 
     Args:
         q: q-value of the signed-rank test.
         interval: the 95 % interval of the median log speed-up.
-        inner: its 90 % interval. Within 2 %, two one-sided tests at 5 % show equivalence (D. J. Schuirmann, 1987);
-            for order statistics these are sign tests. A larger noise floor does not make large differences equal.
+        inner: its 90 % interval: within 2 %, two one-sided sign tests at 5 % show equivalence.
+        p_equivalence: of two one-sided signed-rank tests at 2 %. Both are needed: the median does not see that one
+            domain of four is much faster. A larger noise floor does not make large differences equal.
         margin: the least difference that is called, in log units.
     """
     if interval is None or inner is None:
@@ -41,4 +47,5 @@ def verdict(
         return Verdict.FASTER
     if q < SIGNIFICANCE and interval[1] < -margin:
         return Verdict.SLOWER
-    return Verdict.EQUIVALENT if inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN else Verdict.UNDECIDED
+    within = inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN
+    return Verdict.EQUIVALENT if within and p_equivalence < SIGNIFICANCE else Verdict.UNDECIDED
