@@ -20,8 +20,9 @@ from upshift import terminal
 from upshift.errors import UsageError
 from upshift.files import store
 
-TOGETHER = "all together"
-"""Name of the last part of the effects."""
+METRIC, TOGETHER = "throughput instead of time", "all together"
+"""Names of the first and the last part of the effects, both against our own Table 2, which is of times. The quirks
+between them are against our own Table 2 by throughput."""
 
 _WORDS = ("quirk", "comparison", "configuration")
 _NOTHING = "·"
@@ -58,7 +59,7 @@ class Effect:
     """One row of a table without and with a quirk."""
 
     quirk: str
-    """Its name, or `TOGETHER`."""
+    """Its name, or `METRIC`, or `TOGETHER`."""
     without: SpeedupRow | CongestionRow
     changed: SpeedupRow | CongestionRow
 
@@ -104,7 +105,7 @@ class Effects:
 
     metric: Metric
     quirks: tuple[str, ...]
-    """Names, `TOGETHER` last."""
+    """Names; of all quirks with `METRIC` first and `TOGETHER` last."""
     effects: tuple[Effect, ...]
     """Only rows of which a cell moved."""
     notes: tuple[str, ...]
@@ -172,6 +173,9 @@ class Effects:
             to.print()
         terminal.print_table(to, (self.congestion_cells(),), title=CONGESTION_TITLE, words=_WORDS)
         terminal.print_line(to, f"Speed-up: {render.METRIC_WORDS[self.metric]}.", indent=2)
+        if METRIC in self.quirks:
+            said = f"Against our Table 2 of times: {METRIC}; {TOGETHER}. The others: against that of throughputs."
+            terminal.print_line(to, said, indent=2)
         if self.idle():
             terminal.print_line(to, f"Nothing moves by: {', '.join(self.idle())}.", indent=2)
         for note in self.notes:
@@ -210,17 +214,19 @@ def effects(
         UsageError: the metric needs KPIs that no folder has.
     """
     _, members = split(chosen or quirks.ALL.values())
-    parts: list[tuple[str, tuple[Quirk, ...]]] = [(one.name, (one,)) for one in members]
-    if len(members) != 1:
-        parts.append((TOGETHER, members))
     plain = _rows(data, metric, selection)
+    parts = [(one.name, plain, _rows(quirk.apply(data, (one,)), metric, selection)) for one in members]
+    if len(members) > 1:
+        ours = plain if metric is Metric.TIME else _rows(data, Metric.TIME, selection)
+        parts.append((TOGETHER, ours, _rows(quirk.apply(data, members), metric, selection)))
+        if metric is Metric.THROUGHPUT:
+            parts.insert(0, (METRIC, ours, plain))
     found: list[Effect] = []
-    for name, part in parts:
-        changed = _rows(quirk.apply(data, part), metric, selection)
-        pairs = zip(plain, changed, strict=True)
+    for name, without, changed in parts:
+        pairs = zip(without, changed, strict=True)
         made = [Effect(quirk=name, without=old, changed=new) for old, new in pairs if old != new]
         found += [effect for effect in made if effect.cells()]
-    names = tuple(name for name, _ in parts)
+    names = tuple(name for name, _, _ in parts)
     return Effects(metric=metric, quirks=names, effects=tuple(found), notes=data.notes)
 
 

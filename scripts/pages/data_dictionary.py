@@ -286,7 +286,7 @@ DOSE_MEANINGS = {
 EFFECTS_HEAD = "One line per cell that a quirk of the published pipeline moves. Shares are from 0 to 1."
 
 EFFECTS_MEANINGS = {
-    "quirk": "Name of the quirk, or `all together`.",
+    "quirk": "Name of the quirk; `throughput instead of time` and `all together` are against our Table 2 of times.",
     "table": "`table2`, or `congestion`: signs of loss of each configuration.",
     "row": "Name of the comparison, or of the configuration.",
     "column": "Column of `table2.csv` or `congestion.csv`; only cells that the quirk moves are listed.",
