@@ -23,7 +23,7 @@ const controls = Object.fromEntries(
   ["part", "colour", "against"].map((name) => [name, document.getElementById(`show-${name}`)]),
 );
 const column = (kind) => 1 + KINDS.indexOf(kind);
-const nameOf = (row, kind) => data.names[kind][row[column(kind)]] ?? "unknown";
+const nameOf = (row, kind) => data.names[kind][row[column(kind)]] ?? "not known";
 const isKept = (row) => Object.entries(filters).every(([kind, box]) => !box.value || nameOf(row, kind) === box.value);
 
 // [lower bound, upper bound] of the speed-up of the chosen part; null if it is not known.
@@ -42,8 +42,9 @@ const describe = (row, value) =>
 const groupsOf = (rows) => {
   const kind = controls.colour.value;
   if (!kind) return [["all", 0, rows]];
-  return data.names[kind]
-    .map((name, index) => [name, index, rows.filter((row) => row[column(kind)] === index)])
+  const names = data.names[kind];
+  return [...names, "not known"]
+    .map((name, index) => [name, index, rows.filter((row) => (row[column(kind)] ?? names.length) === index)])
     .filter(([, , members]) => members.length);
 };
 const middle = (values) => {
