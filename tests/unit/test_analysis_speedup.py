@@ -409,7 +409,7 @@ def test_an_option_that_helps_one_domain_of_four_is_not_equivalent() -> None:
     samples = []
     for i in range(48):
         samples += planned(1.0, float(rng.lognormal(0, 0.005)) * (1.5 if i % 4 == 0 else 1.0), f"d{i}")
-    (row,) = speedup.table2(samples, [AB])
+    (row,) = table2(samples, [AB])
     assert row.median.low90 is not None and row.median.high90 is not None
     assert row.median.low90 > 1 / 1.02 and row.median.high90 < 1.02, "the median alone shows no difference"
     assert row.q_bh is not None and row.q_bh < 0.05 and row.verdict is Verdict.UNDECIDED
