@@ -93,6 +93,7 @@ class Browser:
     """One Chromium without a network."""
 
     def __init__(self, profile: Path, *, deadline_s: float = 60.0) -> None:
+        chromium = program()
         self._deadline_s = deadline_s
         self._number = 0
         self._waiting = b""
@@ -102,7 +103,7 @@ class Browser:
         theirs_in, ours_out = os.pipe()
         self._in, self._out = ours_in, ours_out
         apart = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
-        command = [*apart, "--", program(), *_FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+        command = [*apart, "--", chromium, *_FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", *command],
             pass_fds=(theirs_in, theirs_out),

@@ -164,6 +164,12 @@ def test_servers_tell_what_is_known(tmp_path: Path) -> None:
     assert dict(zip(heading, second, strict=True))["initial window"] == "–"
 
 
+def test_servers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "MAX_ROWS", 5)
+    cells, left_out = servers.cells(load(tmp_path))
+    assert len(cells) == 1 + 5 and left_out == 12 - 5
+
+
 def test_rtts_of_tcp_and_quic_are_compared_by_handshake(tmp_path: Path) -> None:
     downloads = [make_download(), make_download(configuration="quiche")]
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
