@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analysis.measures import dataset, quirk, quirks
 from downloader.execution.folder import environment, open_journals
 from tests.lab.test_download_run import World, campaign, recorded, run
 from tests.lab.test_download_run import world as world
+from upshift.compose.inspect import inspect_campaign
 from upshift.domain import Download
+from upshift.progress import show
+from upshift.system import process
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 
@@ -76,3 +81,35 @@ def test_pauses_surround_each_download(world: World, tmp_path: Path) -> None:
     # The times of the downloads have no pause in them.
     assert after.setup_s is not None
     assert after.setup_s < 1.0
+
+
+def test_as_published_throughput_is_what_tcpdump_counts(world: World, tmp_path: Path) -> None:
+    """IP bytes of the server (QUIC: of both sides), over the time from the connection's first packet to its last."""
+    out = tmp_path / "out"
+    configurations = [*CONFIGURATIONS[:1], {"name": "aioquic", "client": "aioquic"}]
+    measured(world, out, configurations=configurations)
+    with show(as_json=True) as progress:
+        inspect_campaign(out, progress=progress, jobs=1)
+    data = dataset.load([out])
+    names = ("both-directions", "whole-connection", "ipv6-payload")
+    read = quirk.apply(data, [quirks.ALL[name] for name in names])
+    seen = set()
+    for plain, record in zip(data.records, read.records, strict=True):
+        d = record.download
+        assert d.capture is not None
+        packets = printed(out / d.capture, d.local_port)
+        both = d.transport == "quic"
+        counted = sum(size for from_server, size, _ in packets if from_server or both)
+        throughput = counted * 8 / (packets[-1][2] - packets[0][2]) / 1e6
+        assert record.number("mean_throughput") == pytest.approx(throughput, rel=1e-4)
+        assert plain.number("mean_throughput") != pytest.approx(throughput, rel=1e-3)
+        seen.add(d.transport)
+    assert seen == {"tcp", "quic"}
+
+
+def printed(capture: Path, port: int | None) -> list[tuple[bool, int, float]]:
+    """Of each packet of a connection, whether it is from the server, its IP length [bytes], and its time [s]."""
+    command = ["tcpdump", "-nvtt", "-r", str(capture), f"port {port}"]
+    text = process.run(command).stdout
+    found = re.findall(r"^(\d+\.\d+) IP \(.*?length (\d+)\)\n\s+[\d.]+\.(\d+) > ", text, flags=re.MULTILINE)
+    return [(int(source) != port, int(length), float(at)) for at, length, source in found]
