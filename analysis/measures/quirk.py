@@ -25,7 +25,7 @@ class Affects(StrEnum):
     PAIRS = "pairs"
     """Which downloads Table 2 compares."""
     INTERVALS = "intervals"
-    """Intervals and tests of Table 2, not its shares."""
+    """Intervals, tests and medians of Table 2, not its shares."""
     COUNTS = "counts"
     """Retransmissions, ECE and CWR of each configuration."""
     TABLE1 = "table1"

@@ -1,7 +1,7 @@
 """Every download has the same weight: runs of one domain count as independent.
 
-Shares are the same, as each pair counts once in them anyway. Intervals and tests take domains as clusters; here each
-measurement run is its own.
+Shares are the same, as each pair counts once in them anyway. Intervals, tests and the median are of domains; here each
+measurement run is its own domain.
 """
 
 import dataclasses
