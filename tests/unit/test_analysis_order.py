@@ -50,7 +50,7 @@ def measured(
 
 
 def test_without_an_effect_the_tests_have_their_nominal_error(repeats: Repeats) -> None:
-    count = repeats(quick=200, soak=2000)
+    count = repeats(quick=100, soak=2000)
     found = [measured(plan(24, seed, iterations=2), seed) for seed in range(count)]
     for name in ("position", "predecessor"):
         p = np.array([getattr(one, name).p for one in found])
