@@ -111,26 +111,6 @@ class HostDisturbance(StrEnum):
     """By the capture, the last byte arrived well before the client read it: the client waited for a processor."""
 
 
-class Limiter(StrEnum):
-    """What limited a download, for TCP and QUIC alike: the first that applies. The vocabulary is closed."""
-
-    CLIENT_CPU = "client_cpu"
-    """The client used more than 70 % of a core, or waited for one for more than a quarter of the time."""
-    CLIENT_SOCKET = "client_socket"
-    """The client's socket had no room, so that the kernel dropped packets."""
-    RECEIVE_WINDOW = "receive_window"
-    """The client's flow-control window, on a path without a queue."""
-    CONGESTION = "congestion"
-    """Losses, or marks by an AQM, after which the server sends less."""
-    SENDER = "sender"
-    """The server or its application: it was idle, or sent less than the path and the client would have taken."""
-    PATH_RATE = "path_rate"
-    """The rate of the bottleneck, which was busy all the time."""
-    SLOW_START = "slow_start"
-    """The file ended before slow start did."""
-    UNKNOWN = "unknown"
-
-
 class TreatmentReason(StrEnum):
     """Why a treatment is disproved or unproven. The vocabulary is closed, like `Failure`.
 

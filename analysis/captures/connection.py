@@ -258,6 +258,8 @@ class Connection:
     """Share of a core that the client used from the first packet to the last body byte; likewise."""
     client_run_delay_share: float | None = None
     """Share of that time in which it waited for a CPU; likewise."""
+    client_late_share: float | None = None
+    """Share of that time between the capture's last data packet and the client's reading it; likewise."""
     series: Mapping[str, Any] | None = None
     """Time series, if requested (see `docs/design/kpi-engine.md`)."""
 
@@ -283,6 +285,7 @@ _JOINED = {
     "socket_drops": None,
     "client_cpu_share": None,
     "client_run_delay_share": None,
+    "client_late_share": None,
     "series": None,
 }
 """Fields that the engine does not set, or only on request."""

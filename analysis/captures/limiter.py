@@ -11,21 +11,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from analysis.captures.connection import Connection
-from upshift.domain import Limiter
+
+
+class Limiter(StrEnum):
+    """What limited a download, for TCP and QUIC alike: the first that applies. The vocabulary is closed."""
+
+    CLIENT_CPU = "client_cpu"
+    """The client hardly ever waited for the network: it ran, or waited for a CPU, and the bottleneck was not busy."""
+    CLIENT_SOCKET = "client_socket"
+    """The client's socket had no room, so that the kernel dropped packets."""
+    RECEIVE_WINDOW = "receive_window"
+    """The client's flow-control window, on a path without a queue."""
+    CONGESTION = "congestion"
+    """Losses, or marks by an AQM, after which the server sends less."""
+    SENDER = "sender"
+    """The server or its application: it was idle, or sent less than the path and the client would have taken."""
+    PATH_RATE = "path_rate"
+    """The rate of the bottleneck, which was busy all the time."""
+    SLOW_START = "slow_start"
+    """The file ended before slow start did."""
+    UNKNOWN = "unknown"
+
 
 CPU_LIMIT = 0.7
 """Share of a core above which a client counts as CPU-bound."""
 
-RUN_DELAY_LIMIT = 0.25
-"""Share of the transfer that a client may wait for a CPU. Measured in the lab (4 MB at 40 Mbit/s and 20 ms, two CPUs)
-with 0 to 4 busy loops beside it: on a quiet host 2 to 8 %; up to a quarter, downloads took at most 3.4 % longer, as the
-kernel goes on receiving meanwhile; beyond, up to three times as long (aioquic at 90 %, with 7 % of a core)."""
-
-RUN_DELAY_LEAST_S = 0.005
-"""Shorter waits never count: client and capture may differ by as much (`upshift.compose.inspect.proof`)."""
-
+NEVER_SLEEPS = 0.85
+"""Share of the time in which a client runs or waits for a CPU above which it hardly ever waits for the network."""
+LATE_SHARE = 0.1
+"""Share of the download time between the arrival of the last byte and the client's reading it."""
 WINDOW_SHARE = 0.4
 """Share of a round's packets near the client's window above which the window limits the round."""
 INFLATION = 1.25
@@ -87,7 +104,7 @@ def judge(connection: Connection) -> Verdict:
     """What limited the server's largest answer on this connection."""
     rounds = _rounds(connection)
     shares = _shares(connection, rounds)
-    if (of_client := _client_cpu(connection)) is not None:
+    if (of_client := _client_cpu(connection, rounds)) is not None:
         share, evidence = of_client
         shares = {Limiter.CLIENT_CPU: share} | {name: each * (1 - share) for name, each in shares.items()}
         return Verdict(limiter=Limiter.CLIENT_CPU, evidence=evidence, shares=shares)
@@ -100,15 +117,22 @@ def judge(connection: Connection) -> Verdict:
     return Verdict(limiter=limiter, evidence=_evidence(connection, rounds, shares), shares=shares)
 
 
-def _client_cpu(connection: Connection) -> tuple[float, str] | None:
-    """The share of the time that the client's CPU accounts for, and evidence; None if it was not the limit."""
-    used, waited = connection.client_cpu_share, connection.client_run_delay_share
-    if used is not None and used > CPU_LIMIT:
-        return min(used, 1.0), f"the client used {used:.0%} of a core"
-    waited_s = 0.0 if waited is None else waited * connection.duration_s
-    if waited is not None and waited > RUN_DELAY_LIMIT and waited_s > RUN_DELAY_LEAST_S:
-        return min(waited, 1.0), f"the client waited for a CPU for {waited:.0%} of the time"
-    return None
+def _client_cpu(connection: Connection, rounds: Sequence[_Round]) -> tuple[float, str] | None:
+    """The share of the time that the client's CPU accounts for, and evidence; None if it was not the limit.
+
+    A client that its CPU limits always has something to do: it runs, or waits for a CPU. One that sleeps waits for the
+    network. And where the bottleneck never rests, a slow client costs nothing, unless it reads the end too late.
+    """
+    used, waited = connection.client_cpu_share or 0.0, connection.client_run_delay_share or 0.0
+    if used <= CPU_LIMIT and used + waited <= NEVER_SLEEPS:
+        return None
+    late = connection.client_late_share or 0.0
+    total_ns = sum(round_.duration_ns for round_ in rounds)
+    queued_ns = sum(round_.duration_ns for round_ in rounds if _has_queue(connection, round_))
+    if late < LATE_SHARE and (not total_ns or queued_ns / total_ns > 0.5):
+        return None
+    said = f"the client used a CPU for {used:.0%} of the time and waited for one for {waited:.0%}"
+    return min(used + waited, 1.0), said
 
 
 def _base_rtt_ns(connection: Connection) -> int | None:
@@ -180,6 +204,18 @@ def _shares(connection: Connection, rounds: Sequence[_Round]) -> dict[Limiter, f
     return {name: found[name] / total_ns for name in Limiter if name in found}
 
 
+def _is_busy(round_: _Round) -> bool:
+    return round_.busy is not None and round_.busy >= BUSY
+
+
+def _has_queue(connection: Connection, round_: _Round) -> bool:
+    """Whether packets waited at the bottleneck. Of QUIC round-trip times are unknown, so its rate has to tell; of TCP
+    both, as a packet that waited for its application looks like one that waited in a queue."""
+    if connection.protocol == "quic":
+        return _is_busy(round_)
+    return round_.queued and (round_.busy is None or round_.busy >= QUEUE_BUSY)
+
+
 def _causes(connection: Connection, rounds: Sequence[_Round]) -> Iterator[Limiter]:
     is_quic = connection.protocol == "quic"
     slow_start = _slow_start(rounds)
@@ -188,9 +224,7 @@ def _causes(connection: Connection, rounds: Sequence[_Round]) -> Iterator[Limite
         after_loss = [number >= slow_start for number in range(len(rounds))]
     credit = _credit_per_ns(connection)
     for number, round_ in enumerate(rounds):
-        is_busy = round_.busy is not None and round_.busy >= BUSY
-        # A packet that waited for its application looks like one that waited in a queue; the bottleneck tells.
-        has_queue = is_busy if is_quic else round_.queued and (round_.busy is None or round_.busy >= QUEUE_BUSY)
+        has_queue = _has_queue(connection, round_)
         near_credit = credit is not None and round_.rate >= CREDIT_SHARE * credit
         if not has_queue and (near_credit or round_.near_window >= WINDOW_SHARE):
             yield Limiter.RECEIVE_WINDOW
@@ -198,7 +232,7 @@ def _causes(connection: Connection, rounds: Sequence[_Round]) -> Iterator[Limite
             yield Limiter.CONGESTION
         elif round_.silent:
             yield Limiter.SENDER
-        elif has_queue or (round_.inflation is None and is_busy):
+        elif has_queue or (round_.inflation is None and _is_busy(round_)):
             yield Limiter.PATH_RATE
         elif number < slow_start:
             yield Limiter.SLOW_START

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.captures.limiter import Limiter
 from analysis.measures.arrays import Codes, Floats
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
-from upshift.domain import Limiter, Outcome
+from upshift.domain import Outcome
 from upshift.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.captures.limiter import CPU_LIMIT, RUN_DELAY_LEAST_S, RUN_DELAY_LIMIT
+from analysis.captures.limiter import CPU_LIMIT
 from analysis.measures.arrays import Flags, Floats, Mask
+
+RUN_DELAY_LIMIT = 0.25
+"""Share of the transfer that a client may wait for a CPU. Measured in the lab (4 MB at 40 Mbit/s and 20 ms, two CPUs)
+with 0 to 4 busy loops beside it: on a quiet host 2 to 8 %; up to a quarter, downloads took at most 3.4 % longer, as the
+kernel goes on receiving meanwhile; beyond, up to three times as long (aioquic at 90 %, with 7 % of a core)."""
+
+RUN_DELAY_LEAST_S = 0.005
+"""Shorter waits never count: client and capture may differ by as much (`upshift.compose.inspect.proof`)."""
 
 
 def cpu_bound(is_ok: Mask, last_byte_s: Floats, transfer_cpu_s: Floats) -> Flags:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.captures.limiter import Limiter
 from analysis.measures.limiters import LimiterRow
-from upshift.domain import Limiter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

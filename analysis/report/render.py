@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.captures.limiter import Limiter
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
@@ -22,7 +23,6 @@ from analysis.measures.rows import (
     SpeedupRow,
 )
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
-from upshift.domain import Limiter
 from upshift.scrub import plain
 
 Cells = list[list[str]]

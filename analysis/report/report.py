@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 import upshift
+from analysis.captures.limiter import Limiter
 from analysis.measures import composition, dose, limiters, order, stopping, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.costs import THROUGHPUT_KPI
@@ -43,7 +44,7 @@ from analysis.report import (
     targets,
 )
 from analysis.report.summary import Summary
-from upshift.domain import Download, Limiter, Role, Transport
+from upshift.domain import Download, Role, Transport
 from upshift.files import store
 from upshift.scrub import plain
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from analysis.captures import packet_table
 from analysis.captures import scan as captures
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.limiter import Limiter
 from analysis.measures import tables
 from analysis.measures.congestion import CongestionRow
 from analysis.measures.limiters import LimiterRow
@@ -32,7 +33,6 @@ from upshift.domain import (
     Failure,
     HostDisturbance,
     IdentityFlag,
-    Limiter,
     Outcome,
     Superseded,
     Target,

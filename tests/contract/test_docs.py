@@ -12,6 +12,7 @@ import grimp
 import pytest
 
 from analysis.captures import summary as kpi_summary
+from analysis.captures.limiter import Limiter
 from downloader import clients, factors
 from scripts.pages import PAGES, architecture, changelog, commands, data_dictionary
 from scripts.pages.attributes import attributes
@@ -22,7 +23,6 @@ from upshift.domain import (
     Failure,
     HostDisturbance,
     IdentityFlag,
-    Limiter,
     Outcome,
     Provider,
     Role,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.captures.limiter import Limiter
 from analysis.measures.ceilings import CEILING_SHARE, Ceiling, ceiling
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
@@ -21,7 +22,7 @@ from analysis.measures.selection import ClientLimits, Identity, Selection
 from analysis.measures.speedup import row_of
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row, provider_rank, transport_rank
 from tests.unit.samples import Sample, slow_pair
-from upshift.domain import CacheState, Dose, Download, Failure, IdentityFlag, Limiter, Outcome, VoidReason
+from upshift.domain import CacheState, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
 
 
 def ceiling_of(dataset: Dataset, record: Record) -> Ceiling:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset, dose, limiters, selection, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric
@@ -23,7 +24,7 @@ from analysis.measures.tables import Grouping
 from tests.unit import analysis_reference as reference
 from tests.unit.analysis_factory import LEVELS, make_download, make_kpis, make_superseded, realistic, write_campaign
 from upshift import paper
-from upshift.domain import Comparison, Dose, Download, Limiter, Role
+from upshift.domain import Comparison, Dose, Download, Role
 from upshift.errors import UsageError
 from upshift.files import store
 

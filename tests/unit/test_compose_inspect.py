@@ -197,12 +197,12 @@ def test_an_incomplete_capture_says_nothing_of_delivery() -> None:
 
 
 def test_quic_kpis_have_the_clients_account() -> None:
-    told = '{"data_blocked_received": 2, "stream_data_blocked_received": 3, "packets_lost": 4}'
+    told = '{"data_blocked_received": 2, "stream_data_blocked_received": 3, "packets_lost": 4, "loss_episodes": 5}'
     quic = connection(protocol="quic", syn_ns=None)
     found = rows.kpi_row(download(transport="quic", transport_detail=told), quic)
-    assert (found["quic_data_blocked"], found["client_losses"]) == (5, 4)
+    assert (found["quic_data_blocked"], found["client_losses"], found["quic_loss_episodes"]) == (5, 4, 5)
     found = rows.kpi_row(download(transport="quic", transport_detail='{"version": "0x00000001"}'), quic)
-    assert (found["quic_data_blocked"], found["client_losses"]) == (None, None)
+    assert (found["quic_data_blocked"], found["client_losses"], found["quic_loss_episodes"]) == (None, None, None)
 
 
 @pytest.mark.parametrize(

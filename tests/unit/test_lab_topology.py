@@ -148,6 +148,16 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
             "pretends_quic = true\nfiles =",
             r"server\.s\.pretends_quic: the server has QUIC; add quic = false",
         ),
+        (
+            "files =",
+            'body = { rate_mbit = 0, chunk = "1 kB" }\nfiles =',
+            r"server\.s\.body\.rate_mbit: 0 is out of range",
+        ),
+        (
+            "files =",
+            'quic_server = "caddy"\nbody = { rate_mbit = 1, chunk = 1 }\nfiles =',
+            r"server\.s\.body: needs an ordinary server with quiche",
+        ),
         ('domains = ["www.mini.example"]\n', "", r"server\.s\.domains: missing; add one, .* or add a \[\[site"),
         ('files = [{ path = "/a.bin", size = "10 kB" }]\n', "", r"server\.s\.files: missing; add one"),
     ],

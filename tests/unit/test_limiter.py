@@ -13,9 +13,8 @@ upshift_native = pytest.importorskip("upshift_native")
 
 from analysis.captures.connection import Connection  # noqa: E402
 from analysis.captures.kpis import ALL  # noqa: E402
-from analysis.captures.limiter import judge  # noqa: E402
+from analysis.captures.limiter import Limiter, judge  # noqa: E402
 from analysis.captures.scan import scan_capture  # noqa: E402
-from upshift.domain import Limiter  # noqa: E402
 
 MS = 1_000_000
 RTT_NS = 20 * MS
@@ -103,10 +102,16 @@ def test_the_client_comes_first(empty: Connection) -> None:
     verdict = judge(replace(window, client_cpu_share=0.8))
     assert verdict.limiter is Limiter.CLIENT_CPU
     assert verdict.shares == {Limiter.CLIENT_CPU: 0.8, Limiter.RECEIVE_WINDOW: pytest.approx(0.2)}
-    starved = replace(window, client_run_delay_share=0.3, last_ns=window.first_ns + 10**9)
+    starved = replace(window, client_cpu_share=0.1, client_run_delay_share=0.8)
     assert judge(starved).limiter is Limiter.CLIENT_CPU
-    briefly = replace(starved, last_ns=window.first_ns + 10 * MS)
-    assert judge(briefly).limiter is Limiter.RECEIVE_WINDOW, "3 ms of waiting are noise"
+    sleeping = replace(window, client_cpu_share=0.1, client_run_delay_share=0.5)
+    assert judge(sleeping).limiter is Limiter.RECEIVE_WINDOW, "it waited for the network, too"
+
+
+def test_a_slow_client_behind_a_busy_bottleneck_costs_nothing(empty: Connection) -> None:
+    slow = replace(answer(empty, GROWING + [100_000] * 12, inflation=1.5), client_run_delay_share=0.9)
+    assert judge(slow).limiter is Limiter.PATH_RATE
+    assert judge(replace(slow, client_late_share=0.3)).limiter is Limiter.CLIENT_CPU, "it read the end too late"
 
 
 def quic(connection: Connection) -> Connection:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.captures.limiter import Limiter
 from analysis.measures import dataset, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.limiters import LimiterRow
@@ -18,7 +19,7 @@ from analysis.measures.selection import DEFAULT
 from analysis.report import figures, findings, forest, head, limiter_bars, points, problems, series, servers, summary
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, write_campaign
-from upshift.domain import Limiter, Role
+from upshift.domain import Role
 
 
 def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:

@@ -61,6 +61,14 @@ def dsack_blocks(connection: Connection) -> int | None:
     return connection.client.dsack_blocks
 
 
+@kpi(unit="episodes", source="RFC 9002, section 6.1.1 (packet threshold)")
+def quic_loss_episodes(connection: Connection) -> int | None:
+    """How often a part of the body stayed missing for three packets or more: packets of the server were lost, one or
+    several at once. As reported by a QUIC client that counts them.
+    """
+    return connection.quic_loss_episodes
+
+
 @kpi(unit="packets", source="TCP: IP-ID order, TSval order, time (docs/design/kpi-engine.md); QUIC: RFC 9002")
 def client_losses(connection: Connection) -> int | None:
     """Packets of the client that were lost on the way to the server. TCP: segments with data, SYN or FIN that it

@@ -66,6 +66,8 @@ struct Download<'a> {
     connected_at: Option<Duration>,
     /// Receive calls that gave data.
     receive_calls: u64,
+    /// Bytes of the datagrams so far.
+    received: usize,
     /// What quiche last complained about.
     fault: Option<quiche::Error>,
     complete: bool,
@@ -93,6 +95,7 @@ impl<'a> Download<'a> {
             clock: Clock::start(),
             connected_at: None,
             receive_calls: 0,
+            received: 0,
             fault: None,
             complete: false,
             datagrams: vec![0; RECEIVE_SIZE],
@@ -137,6 +140,7 @@ impl<'a> Download<'a> {
             self.flush()?;
             self.acks.sent();
         }
+        let (received_before, body_before) = (self.received, self.response.body_bytes);
         let left = self.request.budget.saturating_sub(self.clock.elapsed());
         let mut datagrams = self.receive()?;
         if datagrams == 0 {
@@ -156,8 +160,10 @@ impl<'a> Download<'a> {
         }
         let in_order = self.response.last_stream_byte_at() == Some(now);
         self.acks.received(datagrams, in_order, now);
-        if self.response.first_byte_at.is_some() {
-            self.order.received(datagrams, in_order);
+        if body_before > 0 {
+            let read = self.response.body_bytes - body_before;
+            self.order
+                .received(datagrams, self.received - received_before, read);
         }
         let spent = now >= self.request.budget;
         Ok(spent.then(|| {
@@ -179,6 +185,7 @@ impl<'a> Download<'a> {
                 break;
             };
             self.receive_calls += 1;
+            self.received += batch.bytes;
             for datagram in self.datagrams[..batch.bytes].chunks_mut(batch.segment) {
                 datagrams += 1;
                 if let Err(error) = self.connection.recv(datagram, info) {

@@ -6,26 +6,21 @@ const PACKETS: usize = 3;
 /// Counts the times that a part of the body was missing.
 #[derive(Debug, Default)]
 pub struct Order {
-    /// Packets since the last one that brought the next part of the body.
+    /// Packets since the last gap was filled that did not bring the next part of the body.
     behind: usize,
-    /// How often a packet was lost. Several losses within a round trip are one, as for congestion control.
+    /// How often packets were lost. Several losses within a round trip are one, as for congestion control.
     pub loss_episodes: u64,
 }
 
 impl Order {
-    /// Packets came, and brought the next part of the body, or did not.
-    pub const fn received(&mut self, packets: usize, in_order: bool) {
-        if packets == 0 {
-            return;
-        }
-        if in_order {
+    /// Packets came, of so many bytes, and with them the next so many bytes of the body could be read. More than they
+    /// have themselves can be read where they fill a gap; packets that bring nothing may also be repetitions.
+    pub const fn received(&mut self, packets: usize, bytes: usize, read: u64) {
+        if read == 0 {
+            self.behind += packets;
+        } else if read > bytes as u64 {
+            self.loss_episodes += (self.behind >= PACKETS) as u64;
             self.behind = 0;
-            return;
-        }
-        let before = self.behind;
-        self.behind += packets;
-        if before < PACKETS && self.behind >= PACKETS {
-            self.loss_episodes += 1;
         }
     }
 }
@@ -34,18 +29,39 @@ impl Order {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_gap_that_stays_is_a_loss() {
+    fn after(received: &[(usize, usize, u64)]) -> u64 {
         let mut order = Order::default();
-        for (packets, in_order) in [(2, true), (1, false), (1, false), (4, true)] {
-            order.received(packets, in_order);
+        for &(packets, bytes, read) in received {
+            order.received(packets, bytes, read);
         }
-        assert_eq!(order.loss_episodes, 0, "only reordered");
-        for (packets, in_order) in [(2, false), (5, false), (0, true), (9, false), (1, true)] {
-            order.received(packets, in_order);
-        }
-        assert_eq!(order.loss_episodes, 1);
-        order.received(3, false);
-        assert_eq!(order.loss_episodes, 2);
+        order.loss_episodes
+    }
+
+    #[test]
+    fn a_gap_that_is_filled_late_was_a_loss() {
+        assert_eq!(after(&[(2, 2400, 2300), (4, 4800, 0), (1, 1200, 5700)]), 1);
+        let twice = [(3, 3600, 0), (1, 1200, 4500), (5, 6000, 0), (2, 2400, 8000)];
+        assert_eq!(after(&twice), 2);
+    }
+
+    #[test]
+    fn a_gap_of_several_packets_is_filled_one_by_one() {
+        let filled = [
+            (5, 6000, 0),
+            (1, 1200, 1150),
+            (1, 1200, 1150),
+            (1, 1200, 6900),
+        ];
+        assert_eq!(after(&filled), 1);
+    }
+
+    #[test]
+    fn a_gap_that_is_filled_soon_was_reordering() {
+        assert_eq!(after(&[(2, 2400, 0), (1, 1200, 3500), (4, 4800, 4700)]), 0);
+    }
+
+    #[test]
+    fn what_comes_again_was_not_lost() {
+        assert_eq!(after(&[(4, 4800, 0), (1, 1200, 1100)]), 0);
     }
 }

@@ -7,7 +7,7 @@
 use crate::rtt::Summary;
 
 /// Most rounds that are kept.
-pub const MOST: usize = 64;
+pub const MOST: i64 = 64;
 /// The shortest round, ns; also the round where the round-trip time is unknown.
 const SHORTEST_NS: i64 = 1_000_000;
 /// Packets of a train: their gaps tell the rate of the bottleneck (packet dispersion).
@@ -60,7 +60,7 @@ pub struct Rounds {
     end_ns: i64,
     last_ns: i64,
     /// The rounds so far; the last one is the present one.
-    pub rounds: Vec<Round>,
+    pub list: Vec<Round>,
     /// Arrival times of the last full packets, ns, a ring.
     train_ns: [i64; TRAIN],
     train_bytes: [u32; TRAIN],
@@ -81,7 +81,7 @@ impl Rounds {
             silence_ns: round_ns + round_ns / 2,
             end_ns: start_ns.saturating_add(round_ns),
             last_ns: start_ns,
-            rounds: vec![Round::default()],
+            list: vec![Round::default()],
             train_ns: [0; TRAIN],
             train_bytes: [0; TRAIN],
             in_train: 0,
@@ -142,26 +142,27 @@ impl Rounds {
 
     #[inline]
     fn present(&mut self) -> &mut Round {
-        let last = self.rounds.len() - 1;
-        &mut self.rounds[last]
+        let last = self.list.len() - 1;
+        &mut self.list[last]
     }
 
     #[cold]
     fn advance(&mut self, now_ns: i64) {
         let since_ns = now_ns.saturating_sub(self.start_ns);
-        while since_ns / self.round_ns >= MOST as i64 {
-            let merged = self.rounds.chunks(2).map(|pair| match *pair {
+        while since_ns / self.round_ns >= MOST {
+            let merged = self.list.chunks(2).map(|pair| match *pair {
                 [one, two] => one.merge(two),
                 [one] => one,
                 _ => Round::default(),
             });
-            self.rounds = merged.collect();
+            self.list = merged.collect();
             self.round_ns = self.round_ns.saturating_mul(2);
         }
-        let number = usize::try_from(since_ns / self.round_ns).unwrap_or(0);
-        self.rounds.resize(number + 1, Round::default());
-        let end = (number as i64 + 1).saturating_mul(self.round_ns);
-        self.end_ns = self.start_ns.saturating_add(end);
+        let count = since_ns / self.round_ns + 1;
+        let length = usize::try_from(count).unwrap_or(0);
+        self.list.resize(length, Round::default());
+        let end_ns = count.saturating_mul(self.round_ns);
+        self.end_ns = self.start_ns.saturating_add(end_ns);
     }
 }
 
@@ -177,9 +178,9 @@ mod tests {
         for (at, bytes) in [(0, 100), (9, 10), (10, 20), (35, 40)] {
             rounds.packet(bytes, bytes, at * MS);
         }
-        let bytes: Vec<_> = rounds.rounds.iter().map(|round| round.bytes).collect();
+        let bytes: Vec<_> = rounds.list.iter().map(|round| round.bytes).collect();
         assert_eq!(bytes, [110, 20, 0, 40]);
-        let silent: Vec<_> = rounds.rounds.iter().map(|round| round.silent_ns).collect();
+        let silent: Vec<_> = rounds.list.iter().map(|round| round.silent_ns).collect();
         assert_eq!(silent, [0, 0, 0, 25 * MS.unsigned_abs()]);
     }
 
@@ -189,8 +190,8 @@ mod tests {
         for at in 0..1_000_000 {
             rounds.packet(1, 1, at * MS);
         }
-        assert!(rounds.rounds.len() <= MOST && rounds.rounds.len() > MOST / 2);
-        let total: u64 = rounds.rounds.iter().map(|round| round.bytes).sum();
+        assert!((33..=64).contains(&rounds.list.len()));
+        let total: u64 = rounds.list.iter().map(|round| round.bytes).sum();
         assert_eq!((total, rounds.round_ns), (1_000_000, 16_384 * MS));
     }
 
@@ -199,7 +200,7 @@ mod tests {
         let mut rounds = Rounds::new(0, 0);
         rounds.packet(1, 1, i64::MAX);
         rounds.packet(1, 1, 0);
-        assert!(rounds.rounds.len() <= MOST);
+        assert!(rounds.list.len() <= 64);
     }
 
     #[test]

@@ -83,6 +83,7 @@ def with_account(connection: Connection, download: Download) -> Connection:
         body_bytes=download.body_bytes,
         client_cpu_share=_share(download.transfer_cpu_s, download),
         client_run_delay_share=_share(download.run_delay_s, download),
+        client_late_share=_share(_late_s(connection, download), download),
     )
     if download.transport != Transport.QUIC:
         return connection
@@ -98,6 +99,13 @@ def with_account(connection: Connection, download: Download) -> Connection:
         quic_window=min(windows, default=None),
         socket_drops=download.socket_drops,
     )
+
+
+def _late_s(connection: Connection, download: Download) -> float | None:
+    """From the capture's last data packet to the client's last byte, both from the first packet."""
+    if download.last_byte_s is None or connection.response_last_ns is None:
+        return None
+    return max(download.last_byte_s - (connection.response_last_ns - connection.first_ns) / 1e9, 0.0)
 
 
 def _share(time_s: float | None, download: Download) -> float | None:

@@ -55,7 +55,7 @@ fn rounds(connection: &Connection, out: &mut impl Fields) {
     let dispersion = answer.and_then(|answer| answer.dispersion.quantile_ns(0.25));
     out.field("dispersion_ps_per_byte", dispersion.into());
     let mut put = |name: &'static str, of: fn(&Round) -> u64| {
-        let rounds = answer.map_or(&[][..], |answer| &answer.rounds);
+        let rounds = answer.map_or(&[][..], |answer| &answer.list);
         let values: Vec<_> = rounds
             .iter()
             .map(|round| i64::try_from(of(round)).unwrap_or(i64::MAX))
