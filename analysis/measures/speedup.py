@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,8 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     sure = [faster, slower, tie, undecided, *bins, spread]
     possible = [faster | undecided, slower | undecided, tie, undecided, *maybe, spread]
     shares = _shares(sure, possible, pairs)
-    low, high = domain_medians(pairs)
+    logs = _Logs.of(pairs)
+    low, high = logs.medians(pairs.domain, pairs.domains)
     median, p_wilcoxon = _median(low, high), signed_rank(low, high)
     same = Intention(
         n=n, domains=pairs.domains, faster=shares[0], slower=shares[1], median=median, p_wilcoxon=p_wilcoxon
@@ -72,10 +74,10 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         bounds=int(np.count_nonzero(~exact)),
         median=median,
         p_wilcoxon=p_wilcoxon if n else None,
-        p_clusters=signed_rank(*_logs(pairs), pairs.domain) if n else None,
+        p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
         p_equivalence=equivalence(low, high, LEAST_MARGIN) if n else None,
-        larger={name: _larger(pairs, clusters, low, high) for name, clusters in pairs.larger.items()},
+        larger={name: _larger(pairs, clusters, logs, (low, high)) for name, clusters in pairs.larger.items()},
         intention=same if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),
         excluded=pairs.excluded,
@@ -90,20 +92,32 @@ def sides(pairs: Pairs) -> tuple[npt.NDArray[np.bool_], ...]:
     return exact, (pairs.low >= 1.0) & ~tie, (pairs.high <= 1.0) & ~tie, tie
 
 
-def _logs(pairs: Pairs) -> tuple[Floats, Floats]:
-    with np.errstate(divide="ignore"):
-        low = np.log(pairs.low)
-        return low, low if pairs.low is pairs.high else np.log(pairs.high)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Logs:
+    """Log speed-ups with their orders, as sorting is most of the work of a large table."""
 
+    low: Floats
+    high: Floats
+    """The same object as `low` where all are known."""
+    low_order: Ints
+    high_order: Ints
 
-def domain_medians(pairs: Pairs) -> tuple[Floats, Floats]:
-    """Lower and upper bounds of the median log speed-up of each domain; equal where it is known."""
-    return _medians(*_logs(pairs), pairs.domain, pairs.domains)
+    @classmethod
+    def of(cls, pairs: Pairs) -> _Logs:
+        with np.errstate(divide="ignore"):
+            low = np.log(pairs.low)
+            order = np.argsort(low)
+            if np.array_equal(pairs.low, pairs.high):
+                return cls(low, low, order, order)
+            high = np.log(pairs.high)
+        return cls(low, high, order, np.argsort(high))
 
-
-def _medians(low: Floats, high: Floats, clusters: Ints, count: int) -> tuple[Floats, Floats]:
-    lows = cluster_medians(low, clusters, count)
-    return lows, lows if np.array_equal(low, high) else cluster_medians(high, clusters, count)
+    def medians(self, clusters: Ints, count: int) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the median of each cluster; the same object where all are known."""
+        low = cluster_medians(self.low, clusters, count, order=self.low_order)
+        if self.low is self.high:
+            return low, low
+        return low, cluster_medians(self.high, clusters, count, order=self.high_order)
 
 
 def _shares(
@@ -154,17 +168,18 @@ def _middle(logs: Floats) -> float:
     return float(cluster_medians(logs, np.zeros(len(logs), dtype=np.int64), 1)[0])
 
 
-def _larger(pairs: Pairs, clusters: Ints, low: Floats, high: Floats) -> LargerClusters:
-    """The row with these clusters as the unit; `low` and `high` are the medians of domains.
+def _larger(pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats, Floats]) -> LargerClusters:
+    """The row with these clusters as the unit, from the medians of domains.
 
     The parts of each domain in each cluster are medians first, so a domain with many runs counts no more.
     """
     count = int(clusters.max()) + 1 if len(clusters) else 0
     cluster = np.zeros(pairs.domains, dtype=np.int64)
     cluster[pairs.domain] = clusters
+    low, high = of_domains
     if not np.array_equal(cluster[pairs.domain], clusters):  # a domain in several of them
         parts, part = np.unique(pairs.domain * count + clusters, return_inverse=True)
-        low, high = _medians(*_logs(pairs), part.astype(np.int64, copy=False), len(parts))
+        low, high = logs.medians(part.astype(np.int64, copy=False), len(parts))
         cluster = parts % count
     # Bounds have no mean.
     alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
@@ -180,7 +195,7 @@ def _intention(pairs: Pairs) -> Intention:
     _, faster, slower, tie = sides(pairs)
     undecided = ~(faster | slower | tie)
     shares = _shares([faster, slower], [faster | undecided, slower | undecided], pairs)
-    low, high = domain_medians(pairs)
+    low, high = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
     return Intention(
         n=len(pairs.low),
         domains=pairs.domains,

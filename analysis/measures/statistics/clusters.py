@@ -25,15 +25,16 @@ def order_within(order: Ints, clusters: Ints) -> Ints:
     return sorted_order
 
 
-def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
+def cluster_medians(values: Floats, clusters: Ints, count: int, *, order: Ints | None = None) -> Floats:
     """The median of each cluster; of an even number of values, the mean of the middle two (of opposite infinities, 0).
 
     Args:
         values: one per pair, infinite ones allowed.
         clusters: code of the cluster of each pair.
         count: number of clusters.
+        order: the positions of the values in their order, if they are known.
     """
-    ordered = values[order_within(np.argsort(values), clusters)]
+    ordered = values[order_within(np.argsort(values) if order is None else order, clusters)]
     sizes = np.bincount(clusters, minlength=count)
     starts = np.cumsum(sizes) - sizes
     with np.errstate(invalid="ignore"):
