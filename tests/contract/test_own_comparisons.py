@@ -172,7 +172,9 @@ def test_tables_and_csv_show_its_rows(campaign: Path) -> None:
     assert [(row["comparison"], row["role"], row["config"], row["vs"]) for row in rows] == ROWS
     assert [int(row["n"]) + int(row["excluded"]) for row in rows] == [2, 2, 2], "the iterations"
     markdown = (campaign / "out/tables/table2.md").read_text(encoding="utf-8")
-    assert [line.split(" | ")[0] for line in markdown.splitlines()[2:]] == [f"| {name}" for name, *_ in ROWS]
+    shares, evidence = markdown.split("\n\n")
+    for table in (shares, evidence):
+        assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [f"| {name}" for name, *_ in ROWS]
     document = json.loads((campaign / "out/campaign.json").read_text(encoding="utf-8"))
     assert [row["name"] for row in document["comparisons"]] == [name for name, *_ in ROWS]
 
