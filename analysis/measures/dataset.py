@@ -249,6 +249,7 @@ def load(paths: Sequence[Path]) -> Dataset:
                 if name not in _NO_KPIS:
                     units.setdefault(name, unit)
         superseded += _superseded(path)
+    _release()
     downloads, kpi_rows = reader.finish()
     design = read_design(read)
     return Dataset(
@@ -260,6 +261,13 @@ def load(paths: Sequence[Path]) -> Dataset:
         design=design,
         notes=(*design.notes, *_notes(folders, downloads, kpi_rows)),
     )
+
+
+def _release() -> None:
+    """Gives back what pyarrow keeps of the memory of the batches that were read."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[Codes]) -> Iterator[str]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.arrays import Flags, Floats, Ints
+from analysis.measures.arrays import Flags, Floats, Ints, Mask, on_all_cores
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric, pair
+from analysis.measures.pairs import Metric, Samples, pair
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.speedup import row_of
@@ -62,10 +62,8 @@ def dose_rows(
                 kpis[dose.kpi] = dataset.kpi(dose.kpi)
         sides = [samples.rows_of(name) for name in (comparison.config, comparison.vs)]
         states = did_act([(_at(kpis[dose.kpi], rows), dose.above) for dose in doses for rows in sides])
-        acted, idle, unknown = (
-            row_of(*pair(samples, comparison.config, comparison.vs, runs=states == state), comparison)
-            for state in (1, 0, -1)
-        )
+        parts = [(samples, comparison, states == state) for state in (1, 0, -1)]
+        acted, idle, unknown = on_all_cores(_part, parts)
         words = " or ".join(dose.words for dose in doses)
         found.append(DoseRow(comparison=comparison, words=words, acted=acted, idle=idle, unknown=unknown))
     return found
@@ -73,7 +71,7 @@ def dose_rows(
 
 def _at(values: Floats, rows: Ints) -> Floats:
     """The value of each row; NaN for -1."""
-    return np.append(values, math.nan)[rows]
+    return np.where(rows < 0, math.nan, values[rows])
 
 
 def did_act(values: Sequence[tuple[Floats, float]]) -> Flags:
@@ -86,3 +84,8 @@ def did_act(values: Sequence[tuple[Floats, float]]) -> Flags:
     acted = np.any([value > above for value, above in values], axis=0)
     unknown = np.any([np.isnan(value) for value, _ in values], axis=0)
     return np.where(acted, 1, np.where(unknown, -1, 0)).astype(np.int8)
+
+
+def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupRow:
+    samples, comparison, runs = asked
+    return row_of(*pair(samples, comparison.config, comparison.vs, runs=runs), comparison)

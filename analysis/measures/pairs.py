@@ -147,9 +147,9 @@ def _why_not(samples: Samples, sides: Mapping[str, Ints]) -> tuple[list[str], In
     reasons: list[str] = []
     found: Ints = np.zeros(len(samples.domain), dtype=np.int64)
     for name, rows in sides.items():
-        # The first reason is that of the row -1, the second that of a code -1.
-        numbers = np.append(samples.excluded.codes.astype(np.int64) + 2, 1)[rows]
-        numbers = np.where(numbers == 1, np.where(rows < 0, 1, 0), numbers)
+        # The first reason is that there is no download, the others are those of the samples.
+        codes = samples.excluded.codes[rows] if len(samples) else rows
+        numbers = np.where(rows < 0, 1, np.where(codes < 0, 0, codes + 2))
         found = np.where((found == 0) & (numbers > 0), numbers + len(reasons), found)
         reasons += [f"{name} {reason}" for reason in ("not in the run", *samples.excluded.names)]
     return reasons, found

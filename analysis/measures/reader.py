@@ -50,10 +50,11 @@ class Names:
 
     def sorted(self, codes: Codes) -> Texts:
         """These codes as texts whose names are sorted."""
-        order = sorted(range(len(self._codes)), key=self.all.__getitem__)
-        rank = np.full(len(order) + 1, -1, dtype=codes.dtype)
+        names = self.all
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.full(len(order) + 1, -1, dtype=np.min_scalar_type(-len(order) - 1))
         rank[order] = np.arange(len(order))
-        return Texts(rank[codes], tuple(self.all[code] for code in order))
+        return Texts(rank[codes], tuple(names[code] for code in order))
 
     def encode(self, column: pa.DictionaryArray) -> Codes:
         """The codes of a column, -1 where it is empty, in the narrowest type."""

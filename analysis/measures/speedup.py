@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from analysis.measures.arrays import on_all_cores
 from analysis.measures.judgement import judge
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair
 from analysis.measures.rows import (
@@ -222,11 +223,15 @@ def table2(
         groups: name -> its samples; a table without groups is one group with an empty name.
         only_present: leave out comparisons of which a group does not have both sides.
     """
-    return judge(
-        [
-            row_of(*pair(samples, comparison.config, comparison.vs), comparison, group=name)
-            for name, samples in groups.items()
-            for comparison in comparisons
-            if not only_present or samples.configuration.present() >= {comparison.config, comparison.vs}
-        ]
-    )
+    asked = [
+        (name, samples, comparison)
+        for name, samples in groups.items()
+        for comparison in comparisons
+        if not only_present or samples.configuration.present() >= {comparison.config, comparison.vs}
+    ]
+    return judge(on_all_cores(_row, asked))
+
+
+def _row(asked: tuple[str, Samples, Comparison]) -> SpeedupRow:
+    group, samples, comparison = asked
+    return row_of(*pair(samples, comparison.config, comparison.vs), comparison, group=group)

@@ -12,16 +12,16 @@ Ints = npt.NDArray[np.int64]
 
 
 def order_within(order: Ints, clusters: Ints) -> Ints:
-    """The order by cluster, and within each as before: `numpy.lexsort`, with a sort of integers instead of a slow one.
+    """The order by cluster, and within each as before: `numpy.lexsort` with a faster sort.
 
     Args:
         order: positions of the pairs in the order of their values.
         clusters: code of the cluster of each pair.
     """
-    n = len(order)
-    keys = clusters[order] * n + np.arange(n)
-    keys.sort()
-    sorted_order: Ints = order[keys % max(n, 1)]
+    keys = clusters[order]
+    if len(keys) and keys.max() < 1 << 16:
+        keys = keys.astype(np.uint16)  # numpy sorts these by radix, in linear time
+    sorted_order: Ints = order[np.argsort(keys, kind="stable")]
     return sorted_order
 
 

@@ -1,0 +1,70 @@
+"""`upshift tables` on a generated campaign: wall clock, CPU and peak memory, beside bare reading and pairing.
+
+    python benchmarks/tables/measure.py --rows 10000000 [--folder DIR]
+
+Aims: 10 million downloads in 15 s and 2 GB on two cores. The bare way is `pairing.py`: pyarrow reads six columns, numpy
+pairs each comparison, and nothing is checked, tested or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+AIM_S, AIM_GB = 15.0, 2.0
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a command took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_gb: float
+
+    def __str__(self) -> str:
+        return f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, peak {self.peak_gb:.2f} GB"
+
+
+def used(*command: str) -> Used:
+    """Runs a command to its end, its output aside."""
+    began = time.monotonic()
+    child = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", 1, 0)])
+    _, status, usage = os.wait4(child, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(command)} ended with status {status}")
+    return Used(time.monotonic() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--folder", type=Path, help="an existing campaign folder instead of a generated one")
+    options = parser.parse_args()
+    here = Path(__file__).resolve().parent
+    upshift = str(Path(sys.executable).with_name("upshift"))
+    with tempfile.TemporaryDirectory(prefix="upshift-tables-") as name:
+        folder = options.folder or Path(name) / "campaign"
+        if options.folder is None:
+            made = used(sys.executable, str(here / "make_campaign.py"), str(folder), "--rows", str(options.rows))
+            print(f"generated: {made}", flush=True)
+        idle = used(upshift, "--version")
+        print(f"upshift --version: {idle}", flush=True)
+        bare = used(sys.executable, str(here / "pairing.py"), str(folder))
+        print(f"bare reading and pairing: {bare}", flush=True)
+        found = used(upshift, "tables", str(folder), "--out", name)
+    print(f"upshift tables: {found}; {found.cpu_s / bare.cpu_s:.1f} times the CPU of the bare way")
+    print(
+        f"{found.wall_s / AIM_S:.2f} of the {AIM_S:.0f} s allowed, {found.peak_gb / AIM_GB:.2f} of the {AIM_GB:.0f} GB"
+    )
+    if found.wall_s > AIM_S or found.peak_gb > AIM_GB:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
