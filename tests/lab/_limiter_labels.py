@@ -73,7 +73,7 @@ class Label:
     window_scaling: str = "14"
     hogs: bool = False
     quick: str = TCP
-    """The client of its quick cell; empty: it has none."""
+    """The client of its quick cell."""
 
     @property
     def domain(self) -> str:
@@ -119,13 +119,20 @@ LABELS = (
     # The queue holds the whole file.
     Label(name="deep-queue", limiter=Limiter.PATH_RATE, size="3 MB", path=", queue = 4000000", rate=0.5),
     Label(name="short-file", limiter=Limiter.SLOW_START, size="100 kB", rate=3),
-    # Only aioquic needs enough of a CPU to be slowed down, by other programs or by itself.
-    Label(name="cpu-hog", limiter=Limiter.CLIENT_CPU, size="6 MB", rate=6, clients=("aioquic",), hogs=True, quick=""),
-    Label(name="cpu-bound", limiter=Limiter.CLIENT_CPU, size="30 MB", rate=10, clients=("aioquic",), quick="aioquic"),
+    # Only aioquic needs enough of a CPU to be slowed down.
+    Label(
+        name="cpu-hog",
+        limiter=Limiter.CLIENT_CPU,
+        size="3 MB",
+        rate=6,
+        clients=("aioquic",),
+        hogs=True,
+        quick="aioquic",
+    ),
     Label(
         name="udp-buffer",
         limiter=Limiter.CLIENT_SOCKET,
-        size="12 MB",
+        size="6 MB",
         rate=8,
         clients=("quiche",),
         quick="quiche",

@@ -27,9 +27,9 @@ QUICK = JUDGING[:1]
 @cells("paths", every=[QUICK, JUDGING], quick=[QUICK], ids=lambda paths: f"{len(paths)}-paths")
 @pytest.mark.usefixtures("root")
 def test_limiters_are_right(lab_host: Path, tmp_path_factory: pytest.TempPathFactory, paths: Sequence[LabPath]) -> None:
-    """By each client, twice on each path; quick: each label once, by one client."""
+    """By each client, three times on each path; quick: each label once, by one client."""
     is_quick = paths is QUICK
-    cells_of = [(LABELS, CLIENTS, 2)]
+    cells_of = [(LABELS, CLIENTS, 3)]
     if is_quick:
         cells_of = [([label for label in LABELS if label.quick == client], (client,), 1) for client in CLIENTS]
     excuses: list[str | None] = []
