@@ -75,7 +75,9 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         bounds=int(np.count_nonzero(~exact)),
         median=median,
         p_wilcoxon=p_wilcoxon if n else None,
-        p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
+        p_clusters=signed_rank(logs.low, logs.high, pairs.domain, orders=(logs.low_order, logs.high_order))
+        if n
+        else None,
         p_sign=sign_test(low, high) if n else None,
         p_equivalence=equivalence(low, high, LEAST_MARGIN) if n else None,
         larger={name: _larger(pairs, clusters, logs, (low, high)) for name, clusters in pairs.larger.items()},

@@ -18,7 +18,9 @@ EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""
 
 
-def signed_rank(low: Floats, high: Floats, clusters: Ints | None = None) -> float:
+def signed_rank(
+    low: Floats, high: Floats, clusters: Ints | None = None, *, orders: tuple[Ints, Ints] | None = None
+) -> float:
     """The p-value of the signed-rank test of Datta and Satten; with one value per cluster, Wilcoxon's.
 
     The statistic is the mean of Wilcoxon's over all ways to draw one value of each cluster, so large clusters count
@@ -28,27 +30,34 @@ def signed_rank(low: Floats, high: Floats, clusters: Ints | None = None) -> floa
         low: lower bounds of the values; where a value is known, `low == high`.
         high: upper bounds.
         clusters: code of the cluster of each value; None: each value is a cluster.
+        orders: what sorts `low`, and `high`, if it is known.
     """
     if len(low) == 0:
         return 1.0
     codes = np.arange(len(low), dtype=np.int64) if clusters is None else clusters
-    first = cluster_scores(low, codes)
+    of_low, of_high = orders or (None, None)
+    first = cluster_scores(low, codes, order=of_low)
     if np.array_equal(low, high):
         return _p(first)
-    last = cluster_scores(high, codes)
+    last = cluster_scores(high, codes, order=of_high)
     # The statistic grows with each value, so its extremes are those of the bounds.
     return 1.0 if first.sum() <= 0.0 <= last.sum() else max(_p(first), _p(last))
 
 
-def cluster_scores(values: Floats, clusters: Ints) -> Floats:
+def cluster_scores(values: Floats, clusters: Ints, *, order: Ints | None = None) -> Floats:
     """What each cluster adds to the statistic: its mean of sign x expected rank among one value of each other cluster.
 
     Under the null hypothesis the sign of each is random, and its absolute value fixed.
+
+    Args:
+        order: what sorts the values, if it is known.
     """
     sizes = np.bincount(clusters)
     weights = 1.0 / sizes[clusters]
     magnitudes = np.abs(values)
-    order = np.argsort(magnitudes)
+    # Absolute values of sorted ones fall, then rise: a stable sort merges the two runs.
+    before = np.arange(len(values)) if order is None else order
+    order = before[np.argsort(magnitudes[before], kind="stable")]
     ordered = magnitudes[order]
     # For each value the expected number of clusters with a smaller one; equal ones count half.
     running = np.concatenate(([0.0], np.cumsum(weights[order])))
