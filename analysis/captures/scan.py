@@ -56,7 +56,7 @@ class CaptureReader:
     closed or idle longest come first, and their later packets count as new connections.
 
     Raises:
-        UsageError: the file is missing, empty or not a capture.
+        UsageError: the file is missing, empty or not a capture; or the engine is of another version.
     """
 
     def __init__(self, path: Path, *, series: bool = False, rules: str = "4.0") -> None:
@@ -68,7 +68,14 @@ class CaptureReader:
     def __iter__(self) -> Iterator[Connection]:
         batch, self._first = self._first, None
         while batch:
-            yield from map(Connection.from_record, batch)
+            try:
+                yield from map(Connection.from_record, batch)
+            except TypeError as error:  # new Python beside an engine that was built before
+                raise UsageError(
+                    "the capture engine and this Upshift are of different versions",
+                    where=upshift_native.__file__,
+                    remedy="run `make setup`, or install upshift and upshift-native of the same version",
+                ) from error
             batch = self._engine.next_batch()
 
     @property

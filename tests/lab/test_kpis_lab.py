@@ -46,7 +46,7 @@ from tests.lab._captures import (
     printed,
     quic,
 )
-from tests.unit import test_pcapscan_parity as parity
+from tests.contract import test_pcapscan_parity as parity
 from upshift.domain import Sysctl
 from upshift.errors import PlaceError
 from upshift.files import store

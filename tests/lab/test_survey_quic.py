@@ -283,7 +283,7 @@ def test_what_the_three_makes_offer(surveyed: Survey) -> None:
 def test_transport_parameters_are_those_that_the_servers_are_configured_with(surveyed: Survey) -> None:
     quiche, aioquic = surveyed.rows["quiche"], surveyed.rows["aioquic"]
     # rust/h3serve/src/endpoint.rs
-    assert (quiche.max_idle_timeout_ms, quiche.max_udp_payload_size_bytes) == (30_000, 1_350)
+    assert (quiche.max_idle_timeout_ms, quiche.max_udp_payload_size_bytes) == (30_000, 1_452)
     assert (quiche.initial_max_data_bytes, quiche.initial_max_streams_bidi) == (1 << 20, 100)
     assert quiche.initial_max_stream_data_bidi_remote_bytes == 1 << 18
     assert quiche.disable_active_migration is True

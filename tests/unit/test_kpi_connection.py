@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,24 @@ def test_a_file_that_is_no_capture_is_one_sentence(tmp_path: Path, content: byte
     path = tmp_path / "bad.pcap"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=said):
+        scan_capture(path)
+
+
+def test_an_engine_of_another_version_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    current = upshift_native.ConnectionReader
+
+    class Older:
+        def __init__(self, path: Path, **settings: Any) -> None:
+            self._reader = current(path, **settings)
+
+        def next_batch(self) -> list[dict[str, Any]] | None:
+            batch = self._reader.next_batch()
+            return batch and [{name: record[name] for name in record if name != "number"} for record in batch]
+
+    path = tmp_path / "one.pcap"
+    path.write_bytes(pcap([(10**9, ipv4(Segment(time_ns=10**9, from_client=True, seq=0, ack=0, flags=SYN)))]))
+    monkeypatch.setattr("analysis.captures.scan.upshift_native.ConnectionReader", Older)
+    with pytest.raises(UsageError, match="different versions"):
         scan_capture(path)
 
 
