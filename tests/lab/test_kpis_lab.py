@@ -33,6 +33,7 @@ import pytest
 
 from analysis.captures.scan import kpi_values, scan_capture
 from tests.cells import cells
+from tests.contract import test_pcapscan_parity as parity
 from tests.lab._captures import (
     UPSHIFT,
     Printed,
@@ -46,7 +47,6 @@ from tests.lab._captures import (
     printed,
     quic,
 )
-from tests.contract import test_pcapscan_parity as parity
 from upshift.domain import Sysctl
 from upshift.errors import PlaceError
 from upshift.files import store
