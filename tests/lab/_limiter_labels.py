@@ -24,7 +24,8 @@ from upshift.domain import Download
 from vantage.lab.lab import Lab
 
 TCP = "tcp"
-HOGS_PER_CPU = 3
+HOGS_PER_CPU = 6
+"""With three a quiet host leaves the client enough of its CPUs in one download of three."""
 CLIENTS = (TCP, "quiche", "aioquic")
 
 
@@ -123,7 +124,7 @@ LABELS = (
     Label(
         name="cpu-hog",
         limiter=Limiter.CLIENT_CPU,
-        size="3 MB",
+        size="6 MB",
         rate=6,
         clients=("aioquic",),
         hogs=True,
@@ -132,7 +133,7 @@ LABELS = (
     Label(
         name="udp-buffer",
         limiter=Limiter.CLIENT_SOCKET,
-        size="6 MB",
+        size="20 MB",
         rate=8,
         clients=("quiche",),
         quick="quiche",

@@ -75,10 +75,10 @@ def test_a_quiet_host_starves_no_client(path: Path, tmp_path_factory: pytest.Tem
 
 
 def test_a_starved_client_is_flagged_though_it_uses_little_cpu(lab: Lab, path: Path, tmp_path: Path) -> None:
-    """Two programs per CPU that never rest, with the priority of the lab and its clients."""
+    """Four programs per CPU that never rest, with the priority of the lab and its clients."""
     with ExitStack() as stack:
         place = stack.enter_context(closing(lab.place("V")))
-        for _ in range(2 * len(os.sched_getaffinity(0))):
+        for _ in range(4 * len(os.sched_getaffinity(0))):
             loop = place.start(["sh", "-c", "while :; do :; done"])
             stack.callback(loop.stop)
         found, _ = run(path, tmp_path / "out", "aioquic")
