@@ -19,7 +19,7 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import MINIMUM_DOMAINS
 from analysis.measures.selection import Selection
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
+from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes, middle
 from analysis.measures.statistics.intervals import median_interval, share_intervals
 from analysis.measures.statistics.multiple import benjamini_hochberg
 from analysis.measures.statistics.signed_rank import signed_rank
@@ -200,8 +200,7 @@ def _medians(values: Values, units: Sequence[Unit]) -> Floats:
 
 def _level(bounds: Floats, of_domain: Ints, count: int) -> float | None:
     """The median of the medians of the domains; None if only its bounds are known."""
-    one = np.zeros(count, dtype=np.int64)
-    low, high = (cluster_medians(cluster_medians(bounds[:, side], of_domain, count), one, 1)[0] for side in (0, 1))
+    low, high = (middle(cluster_medians(bounds[:, side], of_domain, count)) for side in (0, 1))
     return math.exp(low) if low == high else None
 
 

@@ -28,7 +28,7 @@ from analysis.measures.rows import (
     Share,
     SpeedupRow,
 )
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians
+from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle
 from analysis.measures.statistics.failures import mcnemar
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
@@ -150,7 +150,7 @@ def _per_domain(parts: Sequence[npt.NDArray[np.bool_]], pairs: Pairs) -> Ints:
 def _median(low: Floats, high: Floats) -> Median:
     if len(low) == 0:
         return Median(value=None, least=None, most=None)
-    least, most = math.exp(_middle(low)), math.exp(_middle(high))
+    least, most = math.exp(middle(low)), math.exp(middle(high))
     value = least if least == most else None
     if len(low) < MINIMUM_DOMAINS:
         return Median(value=value, least=least, most=most)
@@ -165,10 +165,6 @@ def _median(low: Floats, high: Floats) -> Median:
         low90=math.exp(inner[0]),
         high90=math.exp(inner[1]),
     )
-
-
-def _middle(logs: Floats) -> float:
-    return float(cluster_medians(logs, np.zeros(len(logs), dtype=np.int64), 1)[0])
 
 
 def _larger(pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats, Floats]) -> LargerClusters:

@@ -9,38 +9,17 @@ per capture. Aim: 10,000 captures in 500 MB, and memory that does not grow with 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.usage import used
 from tests.inspected import captures, make_campaign
 
 PACKETS = 1_100
 AIM_MB = 500
-
-
-@dataclass(frozen=True)
-class Used:
-    """What a command took."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mb: float
-
-
-def used(*command: str) -> Used:
-    """Runs a command to its end, its output aside."""
-    began = time.monotonic()
-    child = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", 1, 0)])
-    _, status, usage = os.wait4(child, 0)
-    if status != 0:
-        raise SystemExit(f"{' '.join(command)} ended with status {status}")
-    return Used(time.monotonic() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
 
 
 def main() -> None:

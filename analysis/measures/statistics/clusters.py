@@ -43,6 +43,11 @@ def cluster_medians(values: Floats, clusters: Ints, count: int, *, order: Ints |
     return medians
 
 
+def middle(values: Floats) -> float:
+    """The median of all values, as of one cluster."""
+    return float(cluster_medians(values, np.zeros(len(values), dtype=np.int64), 1)[0])
+
+
 def codes(keys: Sequence[object]) -> tuple[Ints, int]:
     """Codes of hashable, sortable keys, in their order, and how many there are."""
     names = {key: index for index, key in enumerate(sorted(set(keys)))}  # type: ignore[type-var]
