@@ -24,7 +24,7 @@ from analysis.report import conduct, figures, findings, published, render, repor
 from analysis.report.summary import Summary
 from upshift import terminal
 from upshift.domain import Role
-from upshift.files import store
+from upshift.files import atomic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,7 +161,7 @@ class Tables:
             for name in self.names:
                 for suffix in ("csv", "md"):
                     path = folder / f"{name}.{suffix}"
-                    store.write_text(path, self.files(suffix, [name]))
+                    atomic.write_text(path, self.files(suffix, [name]))
                     written.append(path)
         return written
 

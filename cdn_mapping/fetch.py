@@ -23,8 +23,8 @@ from urllib.parse import urljoin, urlsplit
 
 import upshift
 from upshift.errors import IncompleteError, ReachError, UsageError
+from upshift.files.atomic import write_json
 from upshift.files.config import read_json
-from upshift.files.store import write_json
 from upshift.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
 
 ROUTEVIEWS = "https://archive.routeviews.org/"

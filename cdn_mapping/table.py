@@ -17,7 +17,7 @@ from cdn_mapping.as_path import SET_ORIGIN
 from cdn_mapping.intervals import NONE, Cuts, flatten
 from cdn_mapping.votes import VoteRows
 from upshift.errors import UsageError, not_found
-from upshift.files.store import whole_file
+from upshift.files.atomic import whole_file
 from upshift.reach import IPAddress, IPNetwork
 
 FORMAT = 1

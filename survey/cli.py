@@ -44,7 +44,7 @@ def compose(
     """Choose N targets per provider that support all options: seeded, stratified by rank, with reasons for the rest."""
     from survey.compose import Require, account
     from survey.compose import compose as choose
-    from upshift.files import store
+    from upshift.files import atomic
     from upshift.files import targets as table_of
 
     try:
@@ -74,7 +74,7 @@ def compose(
         )
     table_of.write(out, _table(composition.rows, [*tables, *earlier]))
     if report is not None:
-        store.write_json(report, facts)
+        atomic.write_json(report, facts)
     if dropped is not None:
         _write_dropped(dropped, composition.dropped)
     typer.echo(json.dumps(facts) if as_json else _text(facts))
@@ -102,7 +102,7 @@ def _table(rows: Any, sources: list[Any]) -> Any:
 
 
 def _write_dropped(path: Path, rows: list[tuple[str, str, str, str]]) -> None:
-    from upshift.files.store import whole_file
+    from upshift.files.atomic import whole_file
 
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")

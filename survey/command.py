@@ -133,7 +133,7 @@ def figures(
 ) -> None:
     """Shares of what servers support, with 95 % intervals: overall, by rank, by provider."""
     from survey import figures as counted
-    from upshift.files import store
+    from upshift.files import atomic, store
 
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be combined", remedy="leave one out")
@@ -149,7 +149,7 @@ def figures(
         from survey.picture import draw
 
         drawn = draw(found, path.suffix[1:])
-        with store.whole_file(path) as temporary:
+        with atomic.whole_file(path) as temporary:
             temporary.write_bytes(drawn)
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(found))
@@ -162,10 +162,10 @@ def figures(
 def survey_of(path: Path) -> Survey:
     """The survey that wrote a file of results. Raises UsageError for any other file."""
     from survey.surveys import ALL
-    from upshift.files import store
+    from upshift.files import schemas, store
 
     with store.parquet(path, "survey's results") as file:
-        kind = store.kind_in(file.schema_arrow)
+        kind = schemas.kind_in(file.schema_arrow)
     for survey in ALL.values():
         if survey.kind == kind:
             return survey

@@ -223,10 +223,10 @@ def schema() -> pa.Schema:
 
 
 def table_metadata(kind: str) -> dict[str, str]:
-    """The metadata that `upshift.files.store` requires."""
-    from upshift.files import store
+    """The metadata that `upshift.files.schemas` requires."""
+    from upshift.files import schemas
 
-    return {"upshift.kind": kind, "upshift.schema_version": str(store.SCHEMA_VERSIONS[kind])}
+    return {"upshift.kind": kind, "upshift.schema_version": str(schemas.SCHEMA_VERSIONS[kind])}
 
 
 class TableWriter:
@@ -266,9 +266,9 @@ class TableWriter:
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
     """A writer whose file appears atomically."""
-    from upshift.files import store
+    from upshift.files import atomic
 
-    with store.whole_file(path) as temporary:
+    with atomic.whole_file(path) as temporary:
         writer = TableWriter(temporary)
         yield writer
         writer.close()

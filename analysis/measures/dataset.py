@@ -19,7 +19,7 @@ from analysis.measures.comparisons import Appearance, Design, read_design
 from analysis.measures.reader import COLUMNS, Reader
 from upshift.domain import Download, Outcome, Superseded
 from upshift.errors import UsageError, not_found
-from upshift.files import store
+from upshift.files import schemas, store
 from upshift.files.config import read_json
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def of_records(
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 
-_NO_KPIS = (*store.DOWNLOAD_KEY, "engine")
+_NO_KPIS = (*schemas.DOWNLOAD_KEY, "engine")
 """Columns of `kpis` that are not KPIs."""
 
 _FLAG = {1: True, 0: False, -1: None}
@@ -244,7 +244,7 @@ def load(paths: Sequence[Path]) -> Dataset:
             raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
         read.append((path, appearances))
         if (path / KPIS).is_file():
-            reader.add_kpis(store.scan(path / KPIS, "kpis", store.DOWNLOAD_KEY))
+            reader.add_kpis(store.scan(path / KPIS, "kpis", schemas.DOWNLOAD_KEY))
             for name, unit in store.columns(path / KPIS, "kpis").items():
                 if name not in _NO_KPIS:
                     units.setdefault(name, unit)
@@ -310,7 +310,7 @@ def _as_batch(downloads: Sequence[Download]) -> pa.RecordBatch:
     """Downloads as `store.scan` gives them."""
     import pyarrow as pa
 
-    schema = store.row_schema("downloads")
+    schema = schemas.row_schema("downloads")
     columns = {}
     for name in COLUMNS:
         column = pa.array(map(operator.attrgetter(name), downloads), type=schema.field(name).type)

@@ -17,7 +17,7 @@ from analysis.measures.columns import Downloads, Runs
 from analysis.measures.comparisons import Appearance
 from upshift.domain import Outcome
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import schemas
 from upshift.files.config import parse_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _OTHERS = (
 )
 _KEY_TEXTS = ("campaign", "vantage", "domain", "url", "configuration")
 
-COLUMNS = (*store.DOWNLOAD_KEY, *_TEXTS, *_OTHERS)
+COLUMNS = (*schemas.DOWNLOAD_KEY, *_TEXTS, *_OTHERS)
 """The columns of `downloads` that tables need."""
 
 
@@ -109,7 +109,7 @@ class Reader:
         return list(appearances.values())
 
     def add_kpis(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Adds the rows of `kpis` of the folder added last, with `store.DOWNLOAD_KEY`."""
+        """Adds the rows of `kpis` of the folder added last, with `schemas.DOWNLOAD_KEY`."""
         found = [(self._stretch(b), self._names["configuration"].encode(b.column("configuration"))) for b in batches]
         if found:
             stretches, configurations = zip(*found, strict=True)
@@ -119,7 +119,7 @@ class Reader:
         """The stretch of each row."""
         keys: list[npt.NDArray[Any]] = [
             self._names[name].encode(batch.column(name)) if name in self._names else _numbers(batch, name)
-            for name in store.RUN_KEY
+            for name in schemas.RUN_KEY
         ]
         starts = np.zeros(batch.num_rows, dtype=np.bool_)
         starts[:1] = True
@@ -193,7 +193,7 @@ class Reader:
         several = [np.empty(len(number), dtype=np.int64) for _ in keys]
         for values, column in zip(several, keys, strict=True):
             values[run_of_stretch] = column
-        key_of_run = dict(zip(("folder", *store.RUN_KEY), several, strict=True))
+        key_of_run = dict(zip(("folder", *schemas.RUN_KEY), several, strict=True))
         count = int(is_measured.sum())
         for name in ("configuration", *_TEXTS):
             joined[name] = Texts(joined[name], self._names[name].all)
@@ -227,7 +227,7 @@ class Reader:
 
     def _refuse_copies(self, downloads: Downloads, keys: Mapping[str, Ints], started_at: Floats) -> None:
         """Raises UsageError for a download that two folders have, e.g. as one is a copy of the other."""
-        same = numbered([keys[name][: len(downloads.runs)] for name in store.RUN_KEY])
+        same = numbered([keys[name][: len(downloads.runs)] for name in schemas.RUN_KEY])
         rows = np.flatnonzero((np.bincount(same) > 1)[same][downloads.run])
         if not len(rows):
             return

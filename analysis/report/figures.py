@@ -18,7 +18,7 @@ from analysis.measures.dataset import Dataset, Record, writing
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
 from upshift.domain import Outcome
-from upshift.files import store
+from upshift.files import atomic
 from upshift.scrub import plain
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
@@ -107,7 +107,7 @@ def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> 
         for figure in plan(dataset, selection=selection):
             for suffix in ("svg", "png"):
                 path = folder / f"{figure.name}.{suffix}"
-                with store.whole_file(path) as temporary:
+                with atomic.whole_file(path) as temporary:
                     temporary.write_bytes(draw(figure, suffix))
                 written.append(path)
     return written

@@ -45,7 +45,7 @@ from analysis.report import (
 )
 from analysis.report.summary import Summary
 from upshift.domain import Download, Role, Transport
-from upshift.files import store
+from upshift.files import atomic
 from upshift.scrub import plain
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
@@ -73,7 +73,7 @@ def write(dataset: Dataset, path: Path, options: Options | None = None) -> Summa
     context = _context(dataset, options or Options())
     html = _html(context)
     with writing(path.parent):
-        store.write_text(path, html)
+        atomic.write_text(path, html)
     return Summary(asked=context["asked"], forest=context["forest"], noise=tuple(context["noise"]))
 
 

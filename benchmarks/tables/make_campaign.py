@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from upshift import paper
 from upshift.compose.inspect.rows import kpi_schema
 from upshift.domain import Dose, Transport
-from upshift.files import description, store
+from upshift.files import atomic, description, schemas, store
 from upshift.files.description import DescribedConfiguration, Description
 
 VANTAGES, DOMAINS = 4, 2_500
@@ -77,23 +77,19 @@ def make(folder: Path, *, rows: int, seed: int = 1) -> int:
     comparisons = tuple(c for c in paper.COMPARISONS if {c.config, c.vs} <= compared)
     folder.mkdir(parents=True, exist_ok=True)
     description.write(folder, Description(campaign="big", configurations=known, comparisons=comparisons, doses=DOSES))
-    kpis = kpi_schema()
+    kpis = schemas.with_metadata(kpi_schema(), "kpis")
+    downloads_schema = schemas.with_metadata(schemas.row_schema("downloads"), "downloads")
     written = 0
     with (
-        store.whole_files(folder / "kpis.parquet", folder / "downloads.parquet") as (kpis_part, downloads_part),
-        pq.ParquetWriter(kpis_part, _marked(kpis, "kpis"), compression="zstd") as kpi_writer,
-        pq.ParquetWriter(downloads_part, _marked(store.row_schema("downloads"), "downloads"), compression="zstd") as w,
+        atomic.whole_files(folder / "kpis.parquet", folder / "downloads.parquet") as (kpis_part, downloads_part),
+        pq.ParquetWriter(kpis_part, kpis, compression="zstd") as kpi_writer,
+        pq.ParquetWriter(downloads_part, downloads_schema, compression="zstd") as w,
     ):
         for downloads, measured in _chunks(rows, names, rng):
-            w.write_table(_table(downloads, store.row_schema("downloads")))
+            w.write_table(_table(downloads, downloads_schema))
             kpi_writer.write_table(_table(measured, kpis))
             written += len(downloads["position"])
     return written
-
-
-def _marked(schema: pa.Schema, kind: str) -> pa.Schema:
-    version = str(store.SCHEMA_VERSIONS[kind]).encode()
-    return schema.with_metadata({b"upshift.kind": kind.encode(), b"upshift.schema_version": version})
 
 
 def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:

@@ -39,7 +39,7 @@ from upshift.domain import (
     TreatmentReason,
     VoidReason,
 )
-from upshift.files import store
+from upshift.files import schemas
 from upshift.files.description import DescribedConfiguration, Description
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def meanings_of(cls: type) -> dict[str, str]:
 
 
 def of_class(cls: type) -> list[Column]:
-    return of_schema(store.schema_of(cls), meanings_of(cls))
+    return of_schema(schemas.schema_of(cls), meanings_of(cls))
 
 
 def of_schema(schema: pa.Schema, meanings: Mapping[str, str]) -> list[Column]:
@@ -198,7 +198,7 @@ def words() -> str:
 
 KPI_MEANINGS = {
     **{name: f"{kpi.meaning} ({kpi.source})" for name, kpi in KPIS.items()},
-    **{name: entry.text for name, entry in attributes(Download).items() if name in (*store.DOWNLOAD_KEY, "engine")},
+    **{name: entry.text for name, entry in attributes(Download).items() if name in (*schemas.DOWNLOAD_KEY, "engine")},
 }
 
 CONNECTION_MEANINGS = {

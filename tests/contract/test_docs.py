@@ -29,7 +29,7 @@ from upshift.domain import (
     TreatmentReason,
     VoidReason,
 )
-from upshift.files import store
+from upshift.files import schemas
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GLOSSARY = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def test_every_column_of_every_table_has_a_meaning() -> None:
     missing = [(title, column.name) for title, _, columns in sections for column in columns if not column.meaning]
     assert not missing
     titles = {title.removesuffix(".parquet") for title, _, _ in sections}
-    assert set(store.SCHEMA_VERSIONS) <= titles
+    assert set(schemas.SCHEMA_VERSIONS) <= titles
 
 
 def test_units_and_meanings_are_those_of_the_code() -> None:

@@ -135,6 +135,7 @@ HEAVY = {
     "matplotlib",
     "jinja2",
     "upshift.domain",
+    "upshift.files.schemas",
     "upshift.files.store",
 }
 

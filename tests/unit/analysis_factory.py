@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.measures.comparisons import of_downloads
 from upshift.domain import Comparison, Dose, Download, Superseded, VoidReason
-from upshift.files import description, store
+from upshift.files import atomic, description, schemas, store
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -111,9 +111,9 @@ def write_kpis(path: Path, downloads: Sequence[Download], rows: Sequence[Mapping
     import pyarrow as pa
 
     kinds = {"iteration": pa.int64()}
-    fields = [pa.field(name, kinds.get(name, pa.string())) for name in store.DOWNLOAD_KEY]
+    fields = [pa.field(name, kinds.get(name, pa.string())) for name in schemas.DOWNLOAD_KEY]
     fields += [pa.field(name, pa.float64(), metadata={"unit": unit}) for name, unit in KPI_UNITS.items()]
-    columns: dict[str, list[Any]] = {name: [getattr(d, name) for d in downloads] for name in store.DOWNLOAD_KEY}
+    columns: dict[str, list[Any]] = {name: [getattr(d, name) for d in downloads] for name in schemas.DOWNLOAD_KEY}
     columns |= {name: [row.get(name) for row in rows] for name in KPI_UNITS}
     store.write_table(path, "kpis", pa.table(columns, schema=pa.schema(fields)))
 
@@ -152,9 +152,9 @@ def write_campaign(
         make = make_kpis if kpis is True else kpis
         write_kpis(folder / "kpis.parquet", rows, [make(d) for d in rows])
     if lab is not None:
-        store.write_json(folder / "lab.json", lab)
+        atomic.write_json(folder / "lab.json", lab)
     if environment is not None:
-        store.write_json(folder / "environment.json", environment)
+        atomic.write_json(folder / "environment.json", environment)
     if comparisons is not None:
         told = dataclasses.replace(of_downloads(rows), comparisons=tuple(comparisons), doses=doses or {})
         description.write(folder, told)

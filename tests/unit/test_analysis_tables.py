@@ -40,7 +40,7 @@ from tests.unit.analysis_factory import (
 from upshift.cli import app
 from upshift.domain import Comparison, Download, Role
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import atomic, schemas, store
 
 VOID = ("void_reason", "void_detail")
 
@@ -158,11 +158,11 @@ def test_folders_of_version_1_told_voids_by_a_text(tmp_path: Path, monkeypatch: 
     wrong = make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused")
     folder = tmp_path / "c"
     with monkeypatch.context() as past:
-        past.setattr(store, "SCHEMA_VERSIONS", {"downloads": 1, "superseded": 1})
-        old = [field for field in store.row_schema("downloads") if field.name not in ("engine", *VOID)]
+        past.setattr(schemas, "SCHEMA_VERSIONS", {"downloads": 1, "superseded": 1})
+        old = [field for field in schemas.row_schema("downloads") if field.name not in ("engine", *VOID)]
         for name, rows in (("downloads", [late, wrong]), ("superseded", [late, cut])):
             path = folder / f"{name}.parquet"
-            with store.whole_file(path) as part, store.Table(part, name, pa.schema(old)) as table:
+            with atomic.whole_file(path) as part, store.Table(part, name, pa.schema(old)) as table:
                 for row in rows:
                     table.add(row)
     data = dataset.load([folder])

@@ -15,7 +15,7 @@ from analysis.captures.kpis import ALL as KPIS
 from downloader.campaign.apply import complete_levels
 from upshift.compose.inspect import clocks, handshakes, matching, proof, rows
 from upshift.domain import Download, HostDisturbance, TreatmentReason
-from upshift.files import store
+from upshift.files import schemas
 
 START = 1_700_000_000.0
 
@@ -302,7 +302,7 @@ def test_without_a_handshake_there_is_one_clock() -> None:
 
 def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:
     schema = rows.kpi_schema()
-    assert schema.names == [*store.DOWNLOAD_KEY, "engine", *KPIS]
+    assert schema.names == [*schemas.DOWNLOAD_KEY, "engine", *KPIS]
     assert schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
     row = rows.kpi_row(download(), connection())
     assert list(row) == schema.names and row["engine"] == rows.ENGINE

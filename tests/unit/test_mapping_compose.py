@@ -16,7 +16,7 @@ from survey.cli import targets as app
 from survey.compose import NOT_CHOSEN, Composition, Require, allocate, compose, stratum
 from upshift.domain import Target
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import schemas, store
 
 
 def target(number: int, provider: str = "google", **changes: object) -> Target:
@@ -157,7 +157,7 @@ def run(*arguments: object) -> str:
 def test_the_command_writes_set_account_and_dropped(tmp_path: Path) -> None:
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     some = [target(n, ecn=n % 2 == 0) for n in range(10)]
-    schema_table = store.row_schema("targets").empty_table()
+    schema_table = schemas.row_schema("targets").empty_table()
     assert schema_table.num_rows == 0
     store.write_rows(source, "targets", some)
     with_extra = store.read_table(source, "targets").append_column("mine", [["192.0.2.0/24"] * 10])

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.analysis_factory import make_download
 from upshift.domain import Download, Target
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import atomic, schemas, store
 
 TARGETS = [
     Target(domain="a.example", url="https://a.example/f", rank=1, size_bytes=1_000_000, provider="google"),
@@ -81,7 +81,7 @@ def test_rows_that_break_off_leave_the_old_file(tmp_path: Path, monkeypatch: pyt
 
 
 def test_units_stand_in_the_schema() -> None:
-    assert store.row_schema("downloads").field("connect_s").metadata == {b"unit": b"s"}
+    assert schemas.row_schema("downloads").field("connect_s").metadata == {b"unit": b"s"}
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "targets.parquet"
-    monkeypatch.setattr(store, "SCHEMA_VERSIONS", {"targets": 99})
+    monkeypatch.setattr(schemas, "SCHEMA_VERSIONS", {"targets": 99})
     store.write_rows(path, "targets", TARGETS)
     monkeypatch.undo()
     with pytest.raises(UsageError, match="newer than this Upshift"):
@@ -110,8 +110,8 @@ def test_garbage_is_one_sentence(tmp_path: Path, content: bytes) -> None:
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
-    store.write_text(path, "old")
-    with pytest.raises(RuntimeError), store.whole_file(path) as temporary:
+    atomic.write_text(path, "old")
+    with pytest.raises(RuntimeError), atomic.whole_file(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -174,10 +174,10 @@ def test_row_groups_hold_whole_measurement_runs(tmp_path: Path, monkeypatch: pyt
         sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
     assert sizes == [14] * 10
     kpis = tmp_path / "kpis.parquet"
-    schema = pa.schema([store.row_schema("downloads").field(name) for name in store.DOWNLOAD_KEY])
-    with store.whole_file(kpis) as part, store.Table(part, "kpis", schema) as table:
+    schema = pa.schema([schemas.row_schema("downloads").field(name) for name in schemas.DOWNLOAD_KEY])
+    with atomic.whole_file(kpis) as part, store.Table(part, "kpis", schema) as table:
         for row in rows:
-            table.add({name: getattr(row, name) for name in store.DOWNLOAD_KEY})
+            table.add({name: getattr(row, name) for name in schemas.DOWNLOAD_KEY})
     assert pq.ParquetFile(kpis).metadata.row_group(0).num_rows == 14
     assert store.read_rows(path, "downloads", Download) == rows
 
@@ -217,7 +217,7 @@ def test_a_scan_reads_other_encodings_and_older_versions(tmp_path: Path, monkeyp
     plain = {"iteration": pa.int64(), "body_bytes": pa.int64(), "last_byte_s": pa.float64(), "age_s": pa.int64()}
     assert {name: batch.column(name).type for name in plain} == plain
     # Version 1 told voids by a text: its rows are converted.
-    monkeypatch.setattr(store, "SCHEMA_VERSIONS", {"downloads": 1})
+    monkeypatch.setattr(schemas, "SCHEMA_VERSIONS", {"downloads": 1})
     old = [dataclasses.replace(row, treatment_ok=False, treatment_detail="void: late") for row in rows]
     store.write_rows(path, "downloads", old)
     monkeypatch.undo()

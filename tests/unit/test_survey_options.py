@@ -31,7 +31,7 @@ from tests.terminals import on_terminal
 from upshift import cli
 from upshift.domain import Target
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import schemas, store
 
 BITS = st.integers(0, 255)
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -220,7 +220,7 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
     records = [record(1, ecn=False), record(2, outcome="failed", failure="dns_error")]
     fill_targets(source, out, known(OPTIONS, records))
     written = store.read_table(out, "targets")
-    assert written.column_names == [*store.row_schema("targets").names, "mine"]
+    assert written.column_names == [*schemas.row_schema("targets").names, "mine"]
     assert written.schema.field("mine").metadata == {b"note": b"kept"}
     assert written.column("ecn").to_pylist() == [False, False, None, None, True]
     assert written.column("sack").to_pylist() == [True, True, None, None, None]

@@ -22,7 +22,7 @@ from survey.subjects import Subject, read_subjects
 from upshift import cli
 from upshift.domain import Target
 from upshift.errors import UsageError
-from upshift.files import store, targets
+from upshift.files import schemas, store, targets
 
 NEEDS = ("domain", "url", "provider")
 
@@ -67,7 +67,7 @@ def test_every_column_comes_back_from_both_formats(tmp_path: Path, name: str) ->
     assert again.read_bytes() == (tmp_path / name).read_bytes()
     assert targets.is_table(again)
     schema = targets.read(again).schema
-    assert schema.names == store.row_schema("targets").names
+    assert schema.names == schemas.row_schema("targets").names
     assert schema.field("size_bytes").metadata == {b"unit": b"B"}
 
 
@@ -138,7 +138,7 @@ def test_the_types_of_pandas_are_taken(tmp_path: Path) -> None:
     first, second = found(tmp_path / "t.parquet", needs=NEEDS)
     assert (first.rank, second.rank, first.size_bytes, second.crawled_at) == (1, None, 5, 2.0)
     assert (first.provider, first.asn) == ("google", None)
-    assert targets.read(tmp_path / "t.parquet").column_names == store.row_schema("targets").names
+    assert targets.read(tmp_path / "t.parquet").column_names == schemas.row_schema("targets").names
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from upshift.compose import pipeline
 from upshift.compose.inspect import Inspection
 from upshift.compose.run import run_file
 from upshift.errors import UsageError
-from upshift.files import store
+from upshift.files import atomic
 from upshift.progress import show
 from vantage.lab.lab import open_lab
 
@@ -59,7 +59,7 @@ def run_demo(
         )
     if not mark.exists() and out.exists() and any(out.iterdir()):
         raise UsageError("this folder is not empty and holds no demo", where=str(out), remedy="use another --out")
-    store.write_text(mark, wanted)
+    atomic.write_text(mark, wanted)
     with open_lab(topology, let_cpus_sleep=let_cpus_sleep) as lab:
         vantage = lab.vantage_points[0]
         steps = pipeline.steps(topology, vantage, out / TARGETS, per_provider=PER_PROVIDER, other=OTHER)

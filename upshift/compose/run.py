@@ -18,7 +18,7 @@ from downloader.execution.run import RunSummary, check_clients, run_campaign
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
 from upshift.errors import UsageError, use_one_of
-from upshift.files import store
+from upshift.files import atomic
 from upshift.progress import Progress
 from upshift.system.place import Place
 
@@ -68,7 +68,7 @@ def run_file(
         summary = run_campaign(campaign, targets, places, out, progress=progress, client_ceilings=ceilings)
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
-        store.write_json(out / "lab.json", truth)
+        atomic.write_json(out / "lab.json", truth)
     return summary, inspect_campaign(out, progress=progress)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from upshift import paper
 from upshift.domain import Comparison, Dose, Role, Transport
 from upshift.errors import UsageError, use_one_of
-from upshift.files import store
+from upshift.files import atomic
 from upshift.files.config import build, read_json
 
 FILE_NAME = "campaign.json"
@@ -117,7 +117,7 @@ def _fault(field: str, what: str, where: str, remedy: str) -> UsageError:
 
 def write(folder: Path, description: Description) -> None:
     """Writes the folder's `campaign.json` atomically."""
-    store.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
+    atomic.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
 
 
 def read(folder: Path) -> Description | None:

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from upshift.domain import Provider, Target
 from upshift.errors import UsageError, unreadable
-from upshift.files import store
+from upshift.files import atomic, schemas, store
 from upshift.files.target_rules import FAULTS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def read(path: Path, *, needs: Sequence[str] = ("domain", "url"), surveys: bool 
 
 def rows(path: Path, *, needs: Sequence[str] = ("domain", "url")) -> Iterator[tuple[str, Target]]:
     """The targets of a file with the place of each (`FILE, line 3`), read in batches. Raises UsageError as `read`."""
-    names = store.row_schema(KIND).names
+    names = schemas.row_schema(KIND).names
     for batch in _batches(path, needs):
         for number, row in zip(batch.numbers, batch.table.select(names).to_pylist(), strict=True):
             yield f"{path}, {batch.unit} {number}", Target(**row)
@@ -107,7 +107,7 @@ def write(path: Path, table: pa.Table) -> None:
 def write_rows(path: Path, found: Iterable[Target]) -> None:
     """Writes targets as they come: `.csv` by the file name, else Parquet; atomically."""
     if _is_csv(path):
-        names = store.row_schema(KIND).names
+        names = schemas.row_schema(KIND).names
         _write_csv(path, names, ([getattr(target, name) for name in names] for target in found))
     else:
         store.write_rows(path, KIND, found)
@@ -117,7 +117,7 @@ def with_columns(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Ta
     """The table with columns of `Target` set; existing columns keep their position."""
     import pyarrow as pa
 
-    schema = store.row_schema(KIND)
+    schema = schemas.row_schema(KIND)
     for name, found in columns.items():
         field = schema.field(name)
         array = pa.array(found, field.type)
@@ -131,7 +131,7 @@ def _is_csv(path: Path) -> bool:
 
 
 def _write_csv(path: Path, names: Sequence[str], found: Iterable[Iterable[Any]]) -> None:
-    with store.whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
+    with atomic.whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(names)
         writer.writerows(map(_cell, row) for row in found)
@@ -172,7 +172,7 @@ class _Rules:
 
     def check_names(self, names: Sequence[str], place: str) -> None:
         """Raises UsageError for a missing, duplicate or misspelt column."""
-        known = [] if self.kind != KIND else store.row_schema(KIND).names
+        known = [] if self.kind != KIND else schemas.row_schema(KIND).names
         for name in names:
             if names.count(name) > 1:
                 self.refuse(f"there are two columns {name[:40]!r}", place, "give each its own name")
@@ -187,7 +187,7 @@ class _Rules:
         """The batch with the types and defaults of the table. Raises UsageError for the first invalid row."""
         import pyarrow as pa
 
-        schema = store.row_schema(KIND)
+        schema = schemas.row_schema(KIND)
         found = {name: batch.table.column(name) for name in batch.table.column_names}
         for name in [name for name in schema.names if name in found]:
             found[name] = self._typed(name, found[name], schema.field(name).type, batch)
@@ -237,7 +237,7 @@ class _Rules:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for field in store.row_schema(KIND):
+        for field in schemas.row_schema(KIND):
             if field.name not in found and self.takes(field.name):
                 found[field.name] = pa.chunked_array([pa.nulls(len(batch.numbers), field.type)])
         found["domain"] = pc.utf8_lower(found["domain"])
@@ -269,9 +269,9 @@ def _batches(
             yield rules.checked(batch)
         return
     with store.parquet(path, KIND) as file:
-        kind = store.kind_in(file.schema_arrow)
+        kind = schemas.kind_in(file.schema_arrow)
         if kind is not None and not (surveys and kind.startswith(SURVEYS)):
-            store.check_kind(file.schema_arrow, path, KIND)
+            schemas.check_kind(file.schema_arrow, path, KIND)
         rules = _Rules(path=path, needs=needs, kind=KIND if kind is None else kind, only=only)
         for batch in _parquet_batches(file, rules):
             yield rules.checked(batch)
@@ -337,7 +337,7 @@ def _csv_rows(reader: Any, header: Sequence[str], rules: _Rules) -> Iterator[tup
 def _csv_batch(chunk: Sequence[tuple[int, list[str]]], header: Sequence[str], rules: _Rules) -> _Batch:
     import pyarrow as pa
 
-    schema = store.row_schema(KIND)
+    schema = schemas.row_schema(KIND)
     numbers = [number for number, _ in chunk]
     columns = {}
     for at, name in enumerate(header):

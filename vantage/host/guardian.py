@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from upshift.errors import PlaceError, UsageError
-from upshift.files import store
+from upshift.files import atomic
 from upshift.files.config import read_json
 from upshift.system.process import kill_and_wait, run, start_time_ticks
 from vantage.linux import sysctls
@@ -114,7 +114,7 @@ def write_plan(state: Path, plan: Plan) -> None:
     """Writes the plan to disk atomically."""
     path = plan_path(state, plan.ident)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    store.write_json(path, {"schema": 1, **asdict(plan)})
+    atomic.write_json(path, {"schema": 1, **asdict(plan)})
 
 
 def read_plan(path: Path) -> Plan | None:

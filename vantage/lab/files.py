@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.files import store
+from upshift.files import atomic
 from vantage.lab.network import routing
 from vantage.lab.topology import Topology
 
@@ -46,6 +46,6 @@ def write_files(topology: Topology, folder: Path) -> LabFiles:
         (files.rib, routing.rib(topology)),
         (files.as_organisations, routing.as_organisations(topology).encode()),
     ):
-        with store.whole_file(path) as part:
+        with atomic.whole_file(path) as part:
             part.write_bytes(data)
     return files

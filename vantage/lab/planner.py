@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from upshift.errors import PlaceError
-from upshift.files.store import write_json
+from upshift.files.atomic import write_json
 from upshift.system.process import require
 from vantage.lab import content, dns
 from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan

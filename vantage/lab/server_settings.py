@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from upshift.errors import LabError, use_one_of
-from upshift.files.store import write_json
+from upshift.files.atomic import write_json
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.servers import ALL
 

@@ -16,7 +16,7 @@ from upshift.compose.inspect.evidence import Evidence, evidence
 from upshift.compose.inspect.rows import Inspected, kpi_schema
 from upshift.domain import Download, Superseded
 from upshift.errors import UsageError
-from upshift.files import conversions, store
+from upshift.files import atomic, conversions, schemas, store
 from upshift.files.config import read_json
 from upshift.progress import Progress
 
@@ -90,13 +90,13 @@ class _Tables:
         """Writes all tables."""
         # They are replaced in this order; the one that makes the others valid is last.
         paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, KPIS, DOWNLOADS)]
-        with store.whole_files(*paths) as (environment_part, superseded_part, kpis_part, downloads_part):
-            environment_part.write_text(store.json_text(self._environment()), encoding="utf-8")
-            with store.Table(superseded_part, "superseded", store.row_schema("superseded")) as superseded:
+        with atomic.whole_files(*paths) as (environment_part, superseded_part, kpis_part, downloads_part):
+            environment_part.write_text(atomic.json_text(self._environment()), encoding="utf-8")
+            with store.Table(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
                 for attempt in self._superseded():
                     superseded.add(attempt)
             with (
-                store.Table(downloads_part, "downloads", store.row_schema("downloads")) as downloads,
+                store.Table(downloads_part, "downloads", schemas.row_schema("downloads")) as downloads,
                 store.Table(kpis_part, "kpis", self._schema) as kpis,
             ):
                 for row in self._rows():

@@ -15,7 +15,7 @@ from analysis.captures.kpi import Value
 from upshift.compose.inspect.rows import Inspected
 from upshift.domain import Download
 from upshift.errors import UsageError
-from upshift.files import conversions, store
+from upshift.files import conversions, schemas, store
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 
@@ -54,7 +54,7 @@ class Earlier:
 
     def of(self, download: Download) -> Old:
         """The earlier rows of this download. Call it for each download, in order."""
-        key = tuple(getattr(download, name) for name in store.DOWNLOAD_KEY)
+        key = tuple(getattr(download, name) for name in schemas.DOWNLOAD_KEY)
         return Old(download=self._downloads.take(key), kpis=self._kpis.take(key))
 
     def without_journal(self, is_known: Callable[[str], bool]) -> Iterator[Inspected]:
@@ -107,7 +107,7 @@ class _Forward:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
-    return tuple(row[name] for name in store.DOWNLOAD_KEY)
+    return tuple(row[name] for name in schemas.DOWNLOAD_KEY)
 
 
 def _shown(row: Mapping[str, Any]) -> str:

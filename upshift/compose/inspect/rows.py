@@ -19,7 +19,7 @@ from upshift.compose.inspect.identity import with_identity
 from upshift.compose.inspect.matching import match
 from upshift.compose.inspect.proof import disturbance, judge_treatment
 from upshift.domain import Download, Transport
-from upshift.files import store
+from upshift.files import schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ def inspect_run(
 
 def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
     """A row of `kpis`: the download's key, the engine, then every KPI."""
-    row: dict[str, Value] = {name: getattr(download, name) for name in store.DOWNLOAD_KEY}
+    row: dict[str, Value] = {name: getattr(download, name) for name in schemas.DOWNLOAD_KEY}
     connection = with_account(connection, download)
     return row | {"engine": ENGINE} | {name: kpi.compute(connection) for name, kpi in KPIS.items()}
 
@@ -118,7 +118,7 @@ def kpi_schema() -> pa.Schema:
     import pyarrow as pa
 
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-    keys = store.row_schema("downloads")
-    fields = [keys.field(name) for name in (*store.DOWNLOAD_KEY, "engine")]
+    keys = schemas.row_schema("downloads")
+    fields = [keys.field(name) for name in (*schemas.DOWNLOAD_KEY, "engine")]
     fields += [pa.field(name, arrow[kpi.kind], metadata={"unit": kpi.unit}) for name, kpi in KPIS.items()]
     return pa.schema(fields)

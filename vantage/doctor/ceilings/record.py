@@ -16,8 +16,8 @@ from typing import Any
 
 import upshift
 from upshift.errors import UsageError
+from upshift.files.atomic import write_json
 from upshift.files.config import read_json
-from upshift.files.store import write_json
 from upshift.system.place import Program
 from vantage.doctor.ceilings.values import Ceiling
 from vantage.doctor.checks import BUSY_LIMIT

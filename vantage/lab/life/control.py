@@ -15,7 +15,7 @@ from typing import Any
 
 import upshift
 from upshift.errors import LabError
-from upshift.files.store import write_json
+from upshift.files.atomic import write_json
 from upshift.progress import Progress
 from upshift.system import process
 from vantage.lab.planner import make_plan

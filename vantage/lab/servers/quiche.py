@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from upshift.files.store import write_json
+from upshift.files.atomic import write_json
 from upshift.system.builds import refuse_debug_build
 from upshift.system.process import find_program
 from vantage.lab.content import MEDIA_TYPES
