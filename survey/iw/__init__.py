@@ -1,0 +1,1 @@
+"""`upshift survey iw`: initial windows of servers, measured by withheld ACKs."""

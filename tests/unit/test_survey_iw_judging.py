@@ -1,0 +1,221 @@
+"""From probes to a verdict: votes, what a window is counted in, pacing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from survey.iw.kinds import Kind, fit, is_within_rfc6928
+from survey.iw.pacing import Flight, Pace, judge, slope
+from survey.iw.votes import MOST_PROBES, Probe, Verdict, Vote, decide
+
+MSS = (64, 128, 536, 1200)
+
+
+def limited(segments: int, mss: int = 536, handshake_s: float = 0.01) -> Probe:
+    return Probe(
+        verdict=Verdict.LIMITED, segments=segments, bytes=segments * mss, payload_bytes=mss, handshake_s=handshake_s
+    )
+
+
+def vote(segments: int, mss: int, *, size: int | None = None, payload: int | None = None) -> Vote:
+    return Vote(
+        verdict=Verdict.LIMITED,
+        segments=segments,
+        bytes=segments * mss if size is None else size,
+        payload_bytes=payload or mss,
+    )
+
+
+def in_bytes(size: int) -> dict[int, Vote]:
+    return {mss: vote(math.ceil(size / mss), mss, size=size) for mss in MSS}
+
+
+def test_two_that_agree_decide_and_a_lost_last_segment_asks_for_a_third() -> None:
+    assert decide([]) is None
+    assert decide([limited(10)]) is None
+    found = decide([limited(10), limited(10)])
+    assert found is not None
+    assert (found.verdict, found.segments, found.bytes, found.probes) == (Verdict.LIMITED, 10, 5360, 2)
+    assert decide([limited(9), limited(10)]) is None
+    found = decide([limited(9), limited(10), limited(10)])
+    assert found is not None and (found.segments, found.agreeing, found.probes) == (10, 2, 3)
+    # Two smaller values that agree do not outvote a larger one.
+    assert decide([limited(10), limited(9), limited(9)]) is None
+
+
+def test_ten_probes_that_disagree_are_a_result() -> None:
+    found = decide([limited(n) for n in range(1, MOST_PROBES + 1)])
+    assert found is not None and (found.verdict, found.segments, found.probes) == (Verdict.UNDECIDED, None, 10)
+    half = [limited(9)] * 5 + [limited(10)] * 5
+    found = decide(half)
+    assert found is not None and found.verdict == Verdict.UNDECIDED  # not more than half
+    found = decide([limited(9)] * 4 + [limited(10)] * 6, published=True)
+    assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
+
+
+def test_published_votes_always_need_ten() -> None:
+    assert decide([limited(10)] * 9, published=True) is None
+    found = decide([limited(10)] * 10, published=True)
+    assert found is not None and (found.segments, found.probes) == (10, 10)
+
+
+def test_probes_that_do_not_vote() -> None:
+    slow = limited(1, handshake_s=3.2)
+    assert decide([slow, limited(10)]) is None
+    found = decide([slow, limited(10), limited(10)])
+    assert found is not None and found.segments == 10
+    found = decide([slow] * MOST_PROBES)
+    assert found is not None and (found.verdict, found.segments) == (Verdict.UNDECIDED, None)
+    nothing = Probe(verdict=Verdict.NO_DATA)
+    assert decide([nothing]) is None
+    found = decide([nothing, nothing])
+    assert found is not None and (found.verdict, found.segments) == (Verdict.NO_DATA, None)
+    late = Probe(verdict=Verdict.LATE)
+    found = decide([late, limited(10), nothing, limited(10)])
+    assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
+
+
+def test_bounds() -> None:
+    bound = Probe(verdict=Verdict.LOWER_BOUND, segments=7, bytes=3700, payload_bytes=536)
+    found = decide([bound, bound])
+    assert found is not None and (found.verdict, found.segments, found.bytes) == (Verdict.LOWER_BOUND, 7, 3700)
+    # A bound above every measured value contradicts them.
+    assert decide([limited(5), limited(5), bound]) is None
+    found = decide([bound, limited(10), limited(10)])
+    assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=10), st.booleans())
+def test_a_decision_is_always_the_largest_value_with_a_majority(values: list[int], published: bool) -> None:
+    found = decide([limited(value) for value in values], published=published)
+    if found is None:
+        assert len(values) < MOST_PROBES
+        return
+    if found.verdict == Verdict.LIMITED:
+        assert found.segments == max(values)
+        assert values.count(max(values)) * 2 > len(values)
+        assert values.count(max(values)) >= 2
+    else:
+        assert len(values) == MOST_PROBES
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3, 4, 10, 16, 32, 100])
+def test_windows_in_segments(segments: int) -> None:
+    found = fit({mss: vote(segments, mss) for mss in MSS})
+    assert found is not None
+    assert (found.kind, found.segments, found.bytes) == (Kind.SEGMENTS, segments, segments * 1460)
+
+
+@pytest.mark.parametrize("size", [2048, 4380, 14_600, 65_536, 105_000])
+def test_windows_in_bytes(size: int) -> None:
+    found = fit(in_bytes(size))
+    assert found is not None and (found.kind, found.segments, found.bytes) == (Kind.BYTES, None, size)
+    whole = {mss: vote(size // mss, mss) for mss in MSS}  # a sender of whole segments only
+    found = fit(whole)
+    assert found is not None and found.kind == Kind.BYTES
+    assert found.bytes is not None and size - 64 < found.bytes <= size
+
+
+def test_rfc3390_by_counts_and_by_exact_bytes() -> None:
+    found = fit({64: vote(4, 64), 128: vote(4, 128), 536: vote(4, 536), 1200: vote(3, 1200)})
+    assert found is not None and (found.kind, found.bytes) == (Kind.RFC3390, 4380)
+    exact = {64: vote(4, 64), 128: vote(4, 128), 536: vote(4, 536), 1200: vote(4, 1200, size=4380)}
+    found = fit(exact)
+    assert found is not None and found.kind == Kind.RFC3390
+    found = fit({mss: vote(4, mss) for mss in MSS})
+    assert found is not None and found.kind == Kind.SEGMENTS
+
+
+def test_floors_and_mixtures() -> None:
+    floored = {mss: vote(10, max(mss, 536), payload=max(mss, 536)) for mss in MSS}
+    found = fit(floored)  # a server that floors the MSS itself
+    assert found is not None and (found.kind, found.segments) == (Kind.FLOOR, 10)
+    small = {mss: vote(math.ceil(10 * max(mss, 536) / mss), mss, size=10 * max(mss, 536)) for mss in MSS}
+    found = fit(small)  # one that floors it only where it computes the window
+    assert found is not None and (found.kind, found.segments, found.bytes) == (Kind.FLOOR, 10, 14_600)
+    found = fit({64: vote(4, 64), 128: vote(10, 128), 536: vote(20, 536), 1200: vote(7, 1200)})
+    assert found is not None and (found.kind, found.bytes) == (Kind.MIXED, None)
+
+
+def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
+    undecided = Vote(verdict=Verdict.UNDECIDED)
+    assert fit({64: vote(10, 64), 128: undecided}) is None
+    bound = Vote(verdict=Verdict.LOWER_BOUND, segments=8, bytes=9_600, payload_bytes=1200)
+    found = fit({64: vote(10, 64), 128: vote(10, 128), 536: vote(10, 536), 1200: bound})
+    assert found is not None and (found.kind, found.segments) == (Kind.SEGMENTS, 10)
+
+
+def test_within_rfc6928() -> None:
+    assert is_within_rfc6928({mss: vote(10, mss) for mss in MSS}) is True
+    assert is_within_rfc6928({mss: vote(11, mss) for mss in MSS}) is False
+    assert is_within_rfc6928(in_bytes(14_600)) is False  # at MSS 64 it is 229 segments
+    assert is_within_rfc6928({64: Vote(verdict=Verdict.LOWER_BOUND, segments=11, bytes=704)}) is False
+    assert is_within_rfc6928({64: Vote(verdict=Verdict.LOWER_BOUND, segments=9, bytes=576)}) is None
+    assert is_within_rfc6928({}) is None
+
+
+def linux_flight(
+    segments: int, delay_s: float, *, rtt_s: float = 0.1, ratio: float = 2.0, slot_s: float = 0.0
+) -> Flight:
+    """Ten at once, then trains of two at `ratio` windows a round trip; a bottleneck of one segment each `slot_s`."""
+    interval = (rtt_s + delay_s) / ratio / segments if ratio else 0.0
+    sent = [0.0] * min(10, segments) + [interval * (2 + 2 * (n // 2)) for n in range(segments - 10)]
+    arrivals: list[float] = []
+    for at in sent:
+        arrivals.append(max(at, arrivals[-1] + slot_s) if arrivals else at)
+    return Flight(delay_s=delay_s, rtt_s=rtt_s, arrivals_s=arrivals)
+
+
+def flights(segments: int, **how: float) -> list[Flight]:
+    return [linux_flight(segments, delay, **how) for delay in (0.0, 0.05, 0.1) for _ in range(2)]
+
+
+@pytest.mark.parametrize("segments", [14, 16, 20, 32, 50, 100])
+@pytest.mark.parametrize("ratio", [0.4, 2.0, 2.86])
+@pytest.mark.parametrize("rtt_s", [0.02, 0.06, 0.1])
+def test_paced_windows_and_their_ratio(segments: int, ratio: float, rtt_s: float) -> None:
+    found = judge(segments, flights(segments, ratio=ratio, rtt_s=rtt_s))
+    expected = (segments - 10) / segments / ratio
+    if expected < 0.1:
+        assert found.pace == Pace.BURST  # 14 segments with BBR: below what can be told
+        return
+    assert found.pace == Pace.PACED
+    assert found.ratio == pytest.approx(ratio, rel=0.1)
+    assert found.first_burst in (10, *range(12, segments + 1))  # gaps below 1 ms belong to the burst
+    if segments == 32 and ratio == 2.0 and rtt_s == 0.1:
+        assert (found.first_burst, found.train) == (10, 2.0)
+
+
+@pytest.mark.parametrize("slot_s", [0.0, 0.001, 0.0025])
+def test_a_slow_bottleneck_is_not_pacing(slot_s: float) -> None:
+    found = judge(32, flights(32, ratio=0.0, slot_s=slot_s))
+    assert (found.pace, found.ratio, found.first_burst, found.train) == (Pace.BURST, None, 32, None)
+    assert found.slope == pytest.approx(0, abs=1e-9)
+
+
+def test_up_to_ten_segments_nothing_can_be_told() -> None:
+    assert judge(10, flights(10)).pace == Pace.CANNOT_TELL
+    assert judge(32, []).pace == Pace.CANNOT_TELL
+    assert (
+        judge(32, [linux_flight(32, 0.0), linux_flight(32, 0.05)]).pace == Pace.CANNOT_TELL
+    )  # two points, no interval
+
+
+def test_a_steep_slope_of_noise_is_not_told_either() -> None:
+    spans = ((0.0, 0.09), (0.05, 0.0), (0.1, 0.12), (0.0, 0.0), (0.05, 0.1), (0.1, 0.02))
+    noise = [Flight(delay_s=d, rtt_s=0.1, arrivals_s=[0.0] * 31 + [span]) for d, span in spans]
+    found = judge(32, noise)
+    assert found.slope is not None and found.slope_low is not None
+    assert found.slope > 0.1 and found.slope_low < 0
+    assert found.pace == Pace.CANNOT_TELL
+
+
+def test_the_slope_is_that_of_the_textbook() -> None:
+    # scipy.stats.linregress, and its stderr times t.ppf(0.975, 3).
+    found = slope([1, 2, 3, 4, 5], [2.1, 3.9, 6.2, 7.8, 10.1])
+    assert found == pytest.approx((1.99, 1.79994, 2.18006), abs=1e-4)
+    assert slope([1, 1, 1], [1, 2, 3]) is None
