@@ -19,8 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from downloader.campaign.plan import PlannedRun
-from downloader.execution.engine import Turns
 from downloader.execution.journal import Journal
+from downloader.schedule.schedule import Schedule
+from downloader.schedule.turns import Turns
 from tests.inspected import plan
 from tests.unit.test_downloader_journal import download
 
@@ -33,19 +34,19 @@ def cost_ms(count: int) -> float:
         runs: list[PlannedRun] = plan(count)
         journal = Journal.open(Path(name), runs, plan_hash="h")
         times = []
-        turns = Turns().each(runs, threading.Event())
+        schedule = Schedule(runs, turns=Turns(), gates=(), stop=threading.Event(), tell=lambda *_: None)
         began = time.perf_counter()
-        for run in itertools.islice(turns, RUNS):
+        for run in itertools.islice(iter(schedule.next, None), RUNS):
             attempt = journal.begin(run.number)
             rows = [download(run, position, attempt=attempt) for position in range(len(run.configurations))]
             for row in rows:
                 journal.stage(run.number, attempt, row)
             journal.voids(run.number)
             journal.accept(run.number, rows)
+            schedule.give_back(run, again=False)
             now = time.perf_counter()
             times.append(now - began)
             began = now
-        turns.close()
         journal.close()
         return 1e3 * statistics.median(times)
 

@@ -8,12 +8,13 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
+from downloader.schedule.gate import Cut
 from upshift.errors import PlaceError
 from upshift.scrub import scrub
 from upshift.system.place import Place
@@ -33,6 +34,18 @@ RESOLVE = "downloader.programs.resolve"
 
 class StoppedError(Exception):
     """The campaign is being stopped; running programs have been killed."""
+
+
+class CutError(Exception):
+    """The measurement run must end now; its running program has been killed."""
+
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(cut.reason)
+        self.cut = cut
+
+
+Check = Callable[[], None]
+"""Called at least every 0.1 s while a program runs. Raises StoppedError or CutError."""
 
 
 class GoneError(Exception):
@@ -62,14 +75,13 @@ class Resolution:
 class _Reader:
     """Reads a pipe in bounded waits."""
 
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
+    def __init__(self, check: Check) -> None:
+        self._check = check
 
     def read(self, files: list[int], deadline: float) -> list[tuple[int, bytes]]:
-        """The next data. Raises StoppedError, or TimeoutError at the deadline."""
+        """The next data. Raises what the check raises, and TimeoutError at the deadline."""
         while True:
-            if self._stop.is_set():
-                raise StoppedError
+            self._check()
             left = deadline - time.monotonic()
             ready = select.select(files, [], [], max(min(left, _SLICE_S), 0.0))[0]
             if ready:
@@ -81,8 +93,8 @@ class _Reader:
 class Warm:
     """A warm interpreter in a place (`downloader.programs.warm`), which forks a child per call."""
 
-    def __init__(self, place: Place, program: str, stop: threading.Event) -> None:
-        self._place, self._program, self._reader = place, program, _Reader(stop)
+    def __init__(self, place: Place, program: str, check: Check) -> None:
+        self._place, self._program, self._reader = place, program, _Reader(check)
         self._child: Child | None = None
         self._ready = False
         self._rest = b""
@@ -94,7 +106,7 @@ class Warm:
         self._ready, self._rest = False, b""
 
     def ask(self, argv: list[str], *, limit_s: float) -> Reply:
-        """Runs the program once. Raises GoneError if the interpreter itself fails, StoppedError when stopped."""
+        """Runs the program once. Raises GoneError if the interpreter itself fails, and what the check raises."""
         try:
             if self._child is None or self._child.returncode is not None:
                 self.stop()
@@ -110,7 +122,7 @@ class Warm:
         except (TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
             self.stop()
             raise GoneError(f"its interpreter failed ({type(error).__name__})") from None
-        except StoppedError:
+        except (StoppedError, CutError):
             self.stop()
             raise
 
@@ -136,10 +148,10 @@ class Warm:
 class Caller:
     """Calls the clients of one vantage point. Use as a context manager: it ends its interpreters."""
 
-    def __init__(self, place: Place, clients: list[Client], stop: threading.Event) -> None:
-        self._place, self._stop = place, stop
+    def __init__(self, place: Place, clients: list[Client], check: Check) -> None:
+        self._place, self._check = place, check
         programs = {client.program for client in clients if client.is_python} | {RESOLVE}
-        self._warm = {program: Warm(place, program, stop) for program in sorted(programs)}
+        self._warm = {program: Warm(place, program, check) for program in sorted(programs)}
         self._binaries = {c.program: c.command()[0] for c in clients if not c.is_python}
 
     def __enter__(self) -> Caller:
@@ -176,6 +188,7 @@ class Caller:
 
         Raises:
             StoppedError: the campaign is being stopped; the client has been killed.
+            CutError: the measurement run must end; likewise.
         """
         began = time.time()
         limit_s = request.budget_s + GRACE_S
@@ -202,7 +215,7 @@ class Caller:
         said: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
         out, err = said
         open_ends = set(said)
-        deadline, reader = time.monotonic() + limit_s, _Reader(self._stop)
+        deadline, reader = time.monotonic() + limit_s, _Reader(self._check)
         returncode: int | None = None
         try:
             while open_ends:

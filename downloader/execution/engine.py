@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +14,16 @@ from downloader.campaign.plan import PlannedRun
 from downloader.campaign.published import client_with, pauses_s, settings_with
 from downloader.campaign.trust import trusted
 from downloader.client import Client, ClientResult, DownloadRequest
-from downloader.execution.calls import Caller, Resolution, StoppedError
+from downloader.execution.calls import Caller, CutError, Resolution, StoppedError
 from downloader.execution.capture import Capture
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
 from downloader.execution.stopping import Stopping
 from downloader.execution.tcpdump import Captured
-from upshift.domain import Disturbance, Download, Failure, Outcome, Target
+from downloader.schedule.gate import Cut, Gate, State
+from downloader.schedule.schedule import POLL_S, Schedule
+from downloader.schedule.turns import Turns
+from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target
 from upshift.errors import PlaceError, ReachError
 from upshift.files.target_rules import host_and_port
 from upshift.progress import Progress
@@ -31,51 +32,12 @@ from upshift.scrub import file_name, scrub
 from upshift.system.place import Place, Verdict, Watch
 
 
-class Turns:
-    """Ensures that no two vantage points download from the same target at the same time."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._busy: set[str] = set()
-
-    def each(self, runs: Iterable[PlannedRun], stop: threading.Event) -> Generator[PlannedRun]:
-        """All runs in order, except those whose target is in use: they follow as soon as it is free.
-
-        The target of a run is in use until the next run is requested, or this is closed. Only the runs that are needed
-        are examined: the first, and one for each target in use. Ends early when stopped.
-        """
-        # A linked list: its head is found at once, even after many removals (a dict would scan over them).
-        waiting = OrderedDict((run.number, run) for run in runs)
-        while waiting and (run := self._take(waiting.values(), stop)) is not None:
-            del waiting[run.number]
-            try:
-                yield run
-            finally:
-                self._give_back(run.target.domain)
-
-    def _take(self, runs: Iterable[PlannedRun], stop: threading.Event) -> PlannedRun | None:
-        """The first run whose target is not in use; waits while all are in use, None when stopped."""
-        with self._condition:
-            while not stop.is_set():
-                for run in runs:
-                    if run.target.domain not in self._busy:
-                        self._busy.add(run.target.domain)
-                        return run
-                self._condition.wait(0.2)
-        return None
-
-    def _give_back(self, domain: str) -> None:
-        with self._condition:
-            self._busy.discard(domain)
-            self._condition.notify_all()
-
-
 @dataclass(frozen=True, slots=True)
 class _Address:
     """The address for the downloads of a run, or why there is none."""
 
     address: str | None
-    looked_up: Resolution
+    looked_up: Resolution | None
     failure: Failure | None = None
     detail: str = ""
 
@@ -97,17 +59,22 @@ class Worker:
         *,
         out: Path,
         turns: Turns,
+        gates: Sequence[Gate],
         progress: Progress,
         stop: threading.Event,
     ) -> None:
         self.campaign, self.place, self.journal = campaign, place, journal
-        self._runs = {run.number: run for run in runs}
         self.ca_file = trusted(campaign, place)
-        self._out, self._turns, self._progress, self._stop = out, turns, progress, stop
+        self._out, self._progress, self._stop = out, progress, stop
         self._folder = out / "vantage" / place.name / "captures"
         counts = journal.counts()
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
         self._stopping = Stopping(campaign, journal.downloads())
+        by_number = {run.number: run for run in runs}
+        waiting = [by_number[number] for number in journal.open_runs()]
+        self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell)
+        self._running: PlannedRun | None = None
+        self._asked = 0.0
 
     def work(self) -> None:
         """Makes all remaining runs. Returns early when stopped, and as soon as the campaign's `stop_when` is met.
@@ -116,51 +83,82 @@ class Worker:
             StoppedError: stopped in the middle of a run, which the next start repeats.
             PlaceError: the place cannot do what a run needs.
         """
-        waiting = [self._runs[number] for number in self.journal.open_runs()]
         self._show("")
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
-        if not waiting or self._stopping.reached:
+        if not self._schedule.left or self._stopping.reached:
             return
         self._remove_parts()
-        used = {self.campaign.configuration(name).client for run in waiting for name in run.configurations}
-        with (
-            Caller(self.place, [self.client(name) for name in sorted(used)], self._stop) as caller,
-            contextlib.closing(self._turns.each(waiting, self._stop)) as runs,
-        ):
-            for run in runs:
-                self._record(run, caller)
+        used = {configuration.client for configuration in (*self.campaign.warmups, *self.campaign.configurations)}
+        with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll) as caller:
+            while (run := self._schedule.next()) is not None:
+                recorded = False
+                self._running = run
+                try:
+                    recorded = self._record(run, caller)
+                finally:
+                    self._running = None
+                    self._schedule.give_back(run, again=not recorded)
                 if self._stopping.reached:
                     return
 
-    def _record(self, run: PlannedRun, caller: Caller) -> None:
-        """One run, repeated until it is recorded."""
-        while True:
-            attempt = self.journal.begin(run.number)
-            self._remove_interrupted(run, attempt)
-            try:
-                with self.place.measuring():
-                    downloads, disturbed = _Attempt(self, run, attempt, caller).make()
-            except PlaceError:
-                if not self._stop.is_set():
-                    self.place.check()  # if the place itself is the cause, its error is more precise
-                raise
-            if self._stop.is_set():  # Ctrl-C at a terminal also reaches clients and tcpdump: this run is not valid
-                raise StoppedError
-            # In a place that no longer exists every download fails: that is not a result, and must not be recorded.
-            self.place.check()
-            last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
-            if disturbed is None or last:
-                if disturbed is not None:
-                    downloads = mark_void(downloads, disturbed)
-                self.journal.accept(run.number, downloads, void=disturbed)
-                self._stopping.record(downloads)
-                self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
-                self._recorded += len(downloads)
-                self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
-                self._show(run.target.domain)
-                return
+    def _record(self, run: PlannedRun, caller: Caller) -> bool:
+        """One attempt of a run; False if it has to be repeated."""
+        number = self.journal.begin(run.number)
+        self._remove_interrupted(run, number)
+        self._schedule.began(run, number)
+        attempt = _Attempt(self, run, number, caller)
+        try:
+            with self.place.measuring():
+                downloads, disturbed = attempt.make()
+        except PlaceError:
+            if not self._stop.is_set():
+                self.place.check()  # if the place itself is the cause, its error is more precise
+            raise
+        except CutError as error:
+            self._schedule.ended(run, number, attempt.downloads)
+            self.journal.interrupt(run.number)
+            self._show(f"{run.target.domain}: interrupted, again later ({error})")
+            return False
+        if self._stop.is_set():  # Ctrl-C at a terminal also reaches clients and tcpdump: this run is not valid
+            raise StoppedError
+        # In a place that no longer exists every download fails: that is not a result, and must not be recorded.
+        self.place.check()
+        self._schedule.ended(run, number, downloads)
+        last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
+        if disturbed is not None and not last:
             self.journal.void(run.number, disturbed, downloads)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
+            return False
+        if disturbed is not None:
+            downloads = mark_void(downloads, disturbed)
+        self.journal.accept(run.number, downloads, void=disturbed)
+        self._stopping.record(downloads)
+        self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
+        self._recorded += len(downloads)
+        self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
+        self._show(run.target.domain)
+        return True
+
+    def check(self, run: PlannedRun) -> None:
+        """To be called before each look-up and download. Raises StoppedError or CutError."""
+        self._asked = time.monotonic()
+        if self._stop.is_set():
+            raise StoppedError
+        if (cut := self._schedule.cut(run)) is not None:
+            raise CutError(cut)
+
+    def _poll(self) -> None:
+        """While a program runs: as `check`, but the gates are asked once a second."""
+        if self._stop.is_set():
+            raise StoppedError
+        if self._running is not None and time.monotonic() - self._asked >= POLL_S:
+            self.check(self._running)
+
+    def _tell(self, state: State, reason: str, until: float | None) -> None:
+        """What the vantage point does now, and why."""
+        if state is not State.RUNNING:
+            ends = "" if until is None else f" until {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(until))}"
+            self._show(f"{state}{ends}: {reason}")
 
     def show(self, run: PlannedRun, done: int, name: str) -> None:
         """Shows the current download."""
@@ -213,6 +211,9 @@ class _Attempt:
         self._campaign, self._place = worker.campaign, worker.place
         self._host, self._port = host_and_port(run.target.url)
         self._budget_s = self._campaign.budget_for(run.target)
+        self._cut: Cut | None = None
+        self.downloads: list[Download] = []
+        """What has been finished."""
 
     def make(self) -> tuple[list[Download], Disturbance | None]:
         """The downloads of the attempt, and why it is void, if it is."""
@@ -226,12 +227,11 @@ class _Attempt:
         capture = Capture.start(self._place, path, address=None if published else fixed.address, port=self._port)
         captured: Captured | None = None
         try:
-            downloads = []
             for index, name in enumerate(self._run.configurations):
                 self._worker.show(self._run, index, name)
                 goal = self._look_up() if published and index > 0 else fixed
-                downloads.append(self._one(index, goal))
-                self._worker.journal.stage(self._run.number, self._attempt, downloads[-1])
+                self.downloads.append(self._one(index, goal))
+                self._worker.journal.stage(self._run.number, self._attempt, self.downloads[-1])
             if watch is not None:
                 watch.settle()
             captured = capture.finish()
@@ -239,12 +239,17 @@ class _Attempt:
             if captured is None:
                 capture.abandon()
         verdict: Verdict | None = None if watch is None else watch.finish()
-        done = complete(downloads, capture=self._worker.relative(path), captured=captured, verdict=verdict)
+        done = complete(self.downloads, capture=self._worker.relative(path), captured=captured, verdict=verdict)
         return done, (None if verdict is None else verdict.disturbed) or reused_port(done)
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""
-        found: Resolution = self._caller.resolve(self._host, family=self._campaign.address_family)
+        try:
+            self._check()
+            found = self._caller.resolve(self._host, family=self._campaign.address_family)
+        except CutError as error:
+            failure = self._keep(error)
+            return _Address(None, None, failure, error.cut.reason)
         if not found.addresses:
             return _Address(None, found, Failure.DNS_ERROR, found.error or "no address")
         address = found.addresses[0]
@@ -277,27 +282,45 @@ class _Attempt:
             budget_s=self._budget_s,
             port=self._port,
         )
-        result: ClientResult
-        if goal.address is None:
-            failure = goal.failure or Failure.UNKNOWN
-            result = not_started(failure, goal.detail, at=time.time(), address=None)
-        else:
-            self._place.apply(settings_with(self._campaign.published_quirks, configuration))
-            client = self._worker.client(configuration.client)
-            before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
-            self._worker.pause(before_s)
-            request = DownloadRequest(
-                url=target.url,
-                address=goal.address,
-                port=self._port,
-                ca_file=self._worker.ca_file,
-                budget_s=self._budget_s,
-                max_bytes=self._campaign.max_bytes,
-                user_agent=self._campaign.user_agent,
-                allowed=tuple(str(prefix) for prefix in self._place.allowed_prefixes),
-                options=configuration.options,
-                logs=self._worker.logs_path(self._run, self._attempt) / configuration.name,
-            )
-            result = self._caller.download(client, request)
-            self._worker.pause(after_s)
+        try:
+            result = self._download(configuration, goal)
+        except CutError as error:
+            result = not_started(self._keep(error), error.cut.reason, at=time.time(), address=goal.address)
         return record(planned, result, looked_up=goal.looked_up)
+
+    def _check(self) -> None:
+        """Raises CutError if the run has been cut, or is to be; StoppedError when stopped."""
+        if self._cut is not None:
+            raise CutError(self._cut)
+        self._worker.check(self._run)
+
+    def _keep(self, error: CutError) -> Failure:
+        """The cause of all downloads that are left in a run that was cut; raises the error if there is none."""
+        if error.cut.failure is None:
+            raise error
+        self._cut = error.cut
+        return error.cut.failure
+
+    def _download(self, configuration: Configuration, goal: _Address) -> ClientResult:
+        self._check()
+        if goal.address is None:
+            return not_started(goal.failure or Failure.UNKNOWN, goal.detail, at=time.time(), address=None)
+        self._place.apply(settings_with(self._campaign.published_quirks, configuration))
+        client = self._worker.client(configuration.client)
+        before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
+        self._worker.pause(before_s)
+        request = DownloadRequest(
+            url=self._run.target.url,
+            address=goal.address,
+            port=self._port,
+            ca_file=self._worker.ca_file,
+            budget_s=self._budget_s,
+            max_bytes=self._campaign.max_bytes,
+            user_agent=self._campaign.user_agent,
+            allowed=tuple(str(prefix) for prefix in self._place.allowed_prefixes),
+            options=configuration.options,
+            logs=self._worker.logs_path(self._run, self._attempt) / configuration.name,
+        )
+        result = self._caller.download(client, request)
+        self._worker.pause(after_s)
+        return result

@@ -205,6 +205,11 @@ class Journal:
             self._db.execute("UPDATE runs SET voids = voids + 1, void_reason = ? WHERE number = ?", values)
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
+    def interrupt(self, number: int) -> None:
+        """Returns a run that was ended early to the plan; its staged downloads are superseded."""
+        with self._transaction():
+            self._supersede(number, VoidReason.INTERRUPTED, None)
+
     def voids(self, number: int) -> int:
         """How often a run has been void so far."""
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])

@@ -18,10 +18,12 @@ from downloader.campaign.targets import check_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.execution.calls import StoppedError
-from downloader.execution.engine import Turns, Worker
+from downloader.execution.engine import Worker
 from downloader.execution.folder import folder_lock
+from downloader.execution.gates import gates_for
 from downloader.execution.journal import Counts, Journal
 from downloader.execution.records import failures
+from downloader.schedule.turns import Turns
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
 from upshift.files import description
@@ -205,8 +207,17 @@ def _work(
         # Children are started by this thread, so they die when it does (see upshift.system.process).
         try:
             plan = _plan(campaign, targets, places, name)
+            gates = gates_for(campaign, plan, journals[name])
             worker = Worker(
-                campaign, places[name], journals[name], plan, out=out, turns=turns, progress=progress, stop=stop
+                campaign,
+                places[name],
+                journals[name],
+                plan,
+                out=out,
+                turns=turns,
+                gates=gates,
+                progress=progress,
+                stop=stop,
             )
             worker.work()
         except StoppedError:

@@ -11,8 +11,9 @@ import pytest
 
 from downloader.campaign.order import assign
 from downloader.campaign.plan import PlannedRun
-from downloader.execution.engine import Turns
 from downloader.execution.journal import Journal
+from downloader.schedule.schedule import Schedule
+from downloader.schedule.turns import Turns
 from tests.inspected import plan
 from tests.unit import test_downloader_journal as journals
 
@@ -30,6 +31,10 @@ class Watched:
         Watched.looks += 1
         return self._domain
 
+    @property
+    def url(self) -> str:
+        return f"https://{self._domain}/"
+
 
 def watched(names: list[str]) -> list[PlannedRun]:
     targets: list[Any] = [Watched(name) for name in names]
@@ -39,12 +44,21 @@ def watched(names: list[str]) -> list[PlannedRun]:
     ]
 
 
+def schedule_of(runs: list[PlannedRun]) -> Schedule:
+    return Schedule(runs, turns=Turns(), gates=(), stop=threading.Event(), tell=lambda *_: None)
+
+
 @pytest.mark.parametrize("count", [10, 1_000, 100_000])
 def test_the_next_run_is_found_at_once(count: int) -> None:
     runs = watched([str(number) for number in range(count)])
     Watched.looks = 0
-    assert list(Turns().each(runs, threading.Event())) == runs
-    assert Watched.looks == 3 * count  # is it free, take it, give it back
+    schedule, found = schedule_of(runs), []
+    while (run := schedule.next()) is not None:
+        found.append(run)
+        schedule.give_back(run, again=False)
+    assert found == runs
+    # To find its target's queue at the start and at the end; its turn, taken and given back; and what is told.
+    assert Watched.looks == 5 * count
 
 
 class Counted(random.Random):
@@ -64,20 +78,6 @@ def test_a_run_s_sequence_costs_the_same_in_a_long_plan() -> None:
         assign([f"c{number}" for number in range(8)], [("group", run // 2) for run in range(count)], generator)
         per_run.append(generator.draws / count)
     assert per_run[0] > 1 and per_run[1] < 1.05 * per_run[0]
-
-
-def test_runs_whose_target_is_in_use_wait() -> None:
-    turns, stop = Turns(), threading.Event()
-    other = turns.each(watched(["b", "c"]), stop)
-    mine = turns.each(watched(["a", "b", "b", "d"]), stop)
-    assert next(other).number == 0 and next(mine).number == 0
-    assert next(mine).number == 3, "b is in use"
-    assert next(other).number == 1  # c: b is free again
-    assert [run.number for run in mine] == [1, 2]
-    other.close()
-    assert [run.number for run in turns.each(watched(["c"]), stop)] == [0], "closing gives back"
-    stop.set()
-    assert list(turns.each(watched(["a"]), stop)) == []
 
 
 def steps(folder: Path, count: int) -> dict[str, int]:

@@ -1,0 +1,161 @@
+"""The choice of the next measurement run: the first one in the plan whose target all gates admit."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from downloader.campaign.plan import PlannedRun
+from downloader.schedule.gate import Cut, Gate, State, Wait
+from downloader.schedule.turns import Turns
+from upshift.domain import Download
+
+POLL_S = 1.0
+"""Longest time between two questions to the gates while nothing may start, and while a client runs."""
+
+TURN_S = 0.2
+"""Longest wait for a target that another vantage point of this process uses."""
+
+Listener = Callable[[State, str, float | None], None]
+"""Told what the vantage point does, why, and until when (Unix time; None: unknown)."""
+
+_Key = tuple[str, str]
+
+
+class Schedule:
+    """The waiting runs of one vantage point.
+
+    A target that a gate refuses until some time is set aside until then. So each choice looks only at targets that may
+    start, and at those in use by other vantage points, however long the plan is.
+
+    Args:
+        runs: in the order of the plan.
+        clock: gives Unix time.
+        sleep: waits for that many seconds, or until the campaign is stopped. None: by `stop`.
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[PlannedRun],
+        *,
+        turns: Turns,
+        gates: Sequence[Gate],
+        stop: threading.Event,
+        tell: Listener,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self._turns, self._gates, self._stop, self._tell, self._clock = turns, gates, stop, tell, clock
+        self._sleep = sleep or stop.wait
+        self._runs: dict[_Key, deque[PlannedRun]] = {}
+        for run in runs:
+            self._runs.setdefault(_key(run), deque()).append(run)
+        self._ready = [(waiting[0].number, key) for key, waiting in self._runs.items()]
+        heapq.heapify(self._ready)
+        self._aside: list[tuple[float, int, _Key, Wait]] = []
+        """Targets that were refused until a time: a heap of (that time, number of the next run, key, the answer)."""
+
+    @property
+    def left(self) -> bool:
+        """Whether any run is waiting."""
+        return bool(self._runs)
+
+    def next(self) -> PlannedRun | None:
+        """The next run, whose target is in use until `give_back`; waits for it. None: it is to end."""
+        while self._runs and not self._stop.is_set():
+            now = self._clock()
+            hold = next((wait for gate in self._gates if (wait := gate.holds(now)) is not None), None)
+            if hold is not None:
+                self._tell(hold.state, hold.reason, hold.until)
+                if hold.state is State.STOPPING:
+                    return None
+                self._wait(hold.until, now)
+                continue
+            found = self._choose(now)
+            if isinstance(found, PlannedRun):
+                self._tell(State.RUNNING, found.target.domain, None)
+                return found
+            self._tell(found.state, found.reason, found.until)
+            if found.state is State.WAITING_FOR_TARGET:
+                self._turns.wait(TURN_S)
+            else:
+                self._wait(found.until, now)
+        return None
+
+    def give_back(self, run: PlannedRun, *, again: bool) -> None:
+        """A run that `next` gave has ended; its target is free.
+
+        Args:
+            again: it is not recorded, so it is the next one of its target.
+        """
+        key = _key(run)
+        self._turns.give_back(run.target.domain)
+        if again:
+            self._runs.setdefault(key, deque()).appendleft(run)
+        if waiting := self._runs.get(key):
+            heapq.heappush(self._ready, (waiting[0].number, key))
+
+    def began(self, run: PlannedRun, attempt: int) -> None:
+        """Tells all gates that an attempt starts."""
+        for gate in self._gates:
+            gate.began(run, attempt, self._clock())
+
+    def cut(self, run: PlannedRun) -> Cut | None:
+        """Why a running run must end."""
+        now = self._clock()
+        return next((cut for gate in self._gates if (cut := gate.cuts(run, now)) is not None), None)
+
+    def ended(self, run: PlannedRun, attempt: int, downloads: Sequence[Download]) -> None:
+        """Tells all gates that an attempt has ended, and with which downloads."""
+        for gate in self._gates:
+            gate.ended(run, attempt, downloads, self._clock())
+
+    def _wait(self, until: float | None, now: float) -> None:
+        self._sleep(POLL_S if until is None else max(min(until - now, POLL_S), 0.0))
+
+    def _choose(self, now: float) -> PlannedRun | Wait:
+        """The first run that may start, or why there is none."""
+        while self._aside and self._aside[0][0] <= now:
+            _, number, key, _ = heapq.heappop(self._aside)
+            heapq.heappush(self._ready, (number, key))
+        refused: list[tuple[int, _Key]] = []
+        soonest: Wait | None = None
+        try:
+            while self._ready:
+                number, key = heapq.heappop(self._ready)
+                wait = self._refusal(self._runs[key][0], now)
+                if wait is None:
+                    return self._pop(key)
+                if wait.until is not None and wait.until > now:
+                    heapq.heappush(self._aside, (wait.until, number, key, wait))
+                    continue
+                refused.append((number, key))
+                if soonest is None or wait.state is State.WAITING_FOR_TARGET:
+                    soonest = wait  # a target in use is free soonest
+            return soonest or self._aside[0][3]
+        finally:
+            for entry in refused:
+                heapq.heappush(self._ready, entry)
+
+    def _pop(self, key: _Key) -> PlannedRun:
+        waiting = self._runs[key]
+        run = waiting.popleft()
+        if not waiting:
+            del self._runs[key]
+        return run
+
+    def _refusal(self, run: PlannedRun, now: float) -> Wait | None:
+        """Why a run may not start. If it may, its target is in use from now on."""
+        for gate in self._gates:
+            if (wait := gate.admits(run, now)) is not None:
+                return wait
+        if self._turns.take(run.target.domain):
+            return None
+        return Wait(State.WAITING_FOR_TARGET, f"another vantage point downloads from {run.target.domain}")
+
+
+def _key(run: PlannedRun) -> _Key:
+    return run.target.domain, run.target.url
