@@ -15,7 +15,7 @@ import upshift
 from survey.access import Access, NotAskedError
 from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Ledger, document_of
-from survey.subjects import Subject, Subjects, read_subjects
+from survey.subjects import Source, Subject
 from survey.survey import PLANNED, Context, Options, Record, Remark, Start, Survey, Visit
 from upshift.errors import UsageError
 from upshift.files import store
@@ -37,7 +37,7 @@ class Summary:
     """How a run ended."""
 
     records: list[Record]
-    subjects: Subjects | None
+    subjects: Source | None
     """What was read; None if the list was in the ledger already."""
     complaints: list[str]
     """Block lists that became unreadable during the run."""
@@ -50,7 +50,7 @@ def plan_of(survey: Survey, options: Options, settings: Any) -> dict[str, Any]:
     shared = {name: getattr(options, name) for name in PLANNED}
     return {
         "survey": survey.kind,
-        "list": identity(options.source),
+        "list": identity(survey.subjects(options, settings).path),
         "shard": list(parse_shard(options.shard)),
         **shared,
         **own,
@@ -61,7 +61,7 @@ def check(survey: Survey, options: Options, settings: Any) -> None:
     """Raises UsageError for options that contradict each other, or an input that cannot be read."""
     survey.check(settings)
     parse_shard(options.shard)
-    check_targets_out(options.source, options.out, options.targets_out)
+    check_targets_out(survey.subjects(options, settings), options.out, options.targets_out)
 
 
 def run(
@@ -93,7 +93,7 @@ def run(
     try:
         subjects = None
         if not ledger.filled:
-            subjects = read_subjects(options.source, limit=options.limit, shard=parse_shard(options.shard))
+            subjects = survey.subjects(options, settings)
             ledger.fill(subjects)
         total, done = ledger.counts()
         if done.total() < total:
@@ -193,7 +193,7 @@ async def _work(
             record = await visit(subject, record)
         except NotAskedError as error:
             survey.refused(record, error)
-        finished.append((subject.domain, survey.outcome(record), document_of(record)))
+        finished.append((subject.key, survey.outcome(record), document_of(record)))
 
 
 def _show(survey: Survey, progress: Progress, total: int, outcomes: Counter[str]) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from survey.subjects import read_subjects
+from survey.subjects import Source
 from upshift.errors import UsageError
 from upshift.files import targets
 
 
-def check_targets_out(source: Path, out: Path, targets_out: Path | None) -> None:
-    """Raises UsageError for an input that is a top list, or files that would overwrite each other."""
-    subjects = read_subjects(source)
+def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> None:
+    """Raises UsageError for an input without targets, or files that would overwrite each other."""
     if targets_out is None:
         return
     if not subjects.is_targets:
         raise UsageError(
-            "a top list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
+            "this list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
         )
-    if targets_out.resolve() in (source.resolve(), out.resolve()):
+    if targets_out.resolve() in (subjects.path.resolve(), out.resolve()):
         raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
 
 

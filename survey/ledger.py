@@ -12,7 +12,7 @@ from upshift.outreach import ledger
 
 Record = TypeVar("Record")
 
-_KNOWN = ("provider", "server_ip", "alt_svc")
+_KNOWN = ("provider", "server_ip", "alt_svc", "url", "mime_type")
 """Fields of a subject besides domain and rank."""
 
 _OF_SUBJECT = ("domain", "rank", "provider")
@@ -50,13 +50,16 @@ class Ledger(ledger.Ledger):
         """The results as records, in the order of the list."""
         for entry, _, document in self.results():
             provider = entry.known.get("provider")
-            yield record_type(domain=entry.domain, rank=entry.rank, provider=provider, **document)
+            subject = _subject(entry)
+            yield record_type(domain=subject.domain, rank=entry.rank, provider=provider, **document)
 
 
 def _entry(subject: Subject) -> ledger.Entry:
     known = {name: value for name in _KNOWN if (value := getattr(subject, name)) is not None}
-    return ledger.Entry(domain=subject.domain, rank=subject.rank, known=known)
+    return ledger.Entry(domain=subject.key, rank=subject.rank, known=known)
 
 
 def _subject(entry: ledger.Entry) -> Subject:
-    return Subject(domain=entry.domain, rank=entry.rank, **entry.known)
+    mime_type = entry.known.get("mime_type")
+    domain = entry.domain if mime_type is None else entry.domain.removesuffix(f" {mime_type}")
+    return Subject(domain=domain, rank=entry.rank, **entry.known)

@@ -1,11 +1,12 @@
-"""The subjects of a survey: the domains of a top list, or the targets of a `targets` file."""
+"""The subjects of a survey: the domains of a top list, or the targets of a `targets` file; see `Source` for others."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from upshift.domain import Provider
 from upshift.errors import UsageError
@@ -26,6 +27,41 @@ class Subject:
     """The address seen by the crawl."""
     alt_svc: str | None = None
     """The Alt-Svc header that the crawl saw (RFC 7838)."""
+    url: str | None = None
+    """An object of the domain, for surveys that request one."""
+    mime_type: str | None = None
+    """Its type, if the list has one. A domain is surveyed once per type."""
+
+    @property
+    def key(self) -> str:
+        """Its name in the ledger."""
+        return self.domain if self.mime_type is None else f"{self.domain} {self.mime_type}"
+
+
+class Source(Protocol):
+    """Where subjects come from: iterates over them, once."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def is_targets(self) -> bool:
+        """Whether it is a `targets` file."""
+
+    @property
+    def duplicates(self) -> int:
+        """Rows skipped because of a duplicate; known after the iteration, as the two below."""
+
+    @property
+    def broken(self) -> Counter[str]:
+        """Reason -> rows that cannot be used."""
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The first of them."""
+
+    def __iter__(self) -> Iterator[Subject]: ...
 
 
 _KNOWN = ("domain", "rank", "server_ip", "alt_svc")
@@ -43,8 +79,11 @@ class Subjects:
         faults: the first of them.
     """
 
-    def __init__(self, path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None, urls: bool = False
+    ) -> None:
         self.path = path
+        self._known = (*_KNOWN, "url") if urls else _KNOWN
         self.is_targets = targets.is_table(path)
         self.duplicates = 0
         self.broken: Counter[str] = Counter()
@@ -54,7 +93,7 @@ class Subjects:
 
     def __iter__(self) -> Iterator[Subject]:
         seen: set[str] = set()
-        for subject in _of_targets(self.path) if self.is_targets else self._of_list():
+        for subject in _of_targets(self.path, self._known) if self.is_targets else self._of_list():
             if self._limit is not None and len(seen) >= self._limit:
                 return
             if self._shard is not None and not in_shard(subject.domain, *self._shard):
@@ -72,26 +111,29 @@ class Subjects:
             yield Subject(domain=row.domain, rank=row.rank)
 
 
-def read_subjects(path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None) -> Subjects:
+def read_subjects(
+    path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None, urls: bool = False
+) -> Subjects:
     """The subjects of a top list of any kind, or of a `targets` file (Parquet).
 
     Args:
         path: the file.
         limit: most subjects (of this shard).
         shard: (number from 1, of how many), by hash of the domain.
+        urls: whether subjects of targets have their URL.
 
     Raises:
         UsageError: the file is missing; during iteration: a broken file, with the line.
     """
-    return Subjects(path, limit=limit, shard=shard)
+    return Subjects(path, limit=limit, shard=shard, urls=urls)
 
 
-def _of_targets(path: Path) -> Iterator[Subject]:
+def _of_targets(path: Path, known: Sequence[str]) -> Iterator[Subject]:
     none = True
-    for row in targets.values(path, (*_KNOWN, *_MAPPED)):
+    for row in targets.values(path, (*known, *_MAPPED)):
         none = False
         # Before `upshift map targets` the provider is only the column's default.
         mapped = row["provider"] != Provider.OTHER or any(row[name] is not None for name in _MAPPED[1:])
-        yield Subject(**{name: row[name] for name in _KNOWN}, provider=row["provider"] if mapped else None)
+        yield Subject(**{name: row[name] for name in known}, provider=row["provider"] if mapped else None)
     if none:
         raise UsageError("the targets file is empty", where=str(path), remedy="crawl first: upshift crawl")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from survey.figures import Figures
-from survey.subjects import Subject
+from survey.subjects import Source, Subject, read_subjects
 from upshift.outreach import arguments
+from upshift.outreach.lists import parse_shard
 from upshift.system import process
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ class Context:
     remarks: list[Remark] = field(default_factory=list)
 
 
+def _listed(options: Options, settings: Any) -> Source:  # noqa: ARG001 - a survey's own settings may name the list
+    return read_subjects(options.source, limit=options.limit, shard=parse_shard(options.shard))
+
+
 def _refused(record: Record, error: NotAskedError) -> None:
     record.failure, record.failure_detail = error.failure, error.detail
 
@@ -110,6 +115,8 @@ class Survey:
     visits: Callable[[Context], AbstractAsyncContextManager[Visit]]
     """Opens what visits share (sockets, programs), and yields the visit; `each` makes one from a plain coroutine."""
     figures: Callable[[Sequence[Record]], Figures]
+    subjects: Callable[[Options, Any], Source] = _listed
+    """What to survey, from the options and the survey's own settings. Raises UsageError."""
     settings: type[Any] = NoSettings
     """A dataclass whose fields are this survey's own options, annotated for Typer."""
     check: Callable[[Any], None] = lambda _: None

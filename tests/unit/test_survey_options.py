@@ -233,7 +233,7 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["options", "none.csv", "-o", "r"], "none.csv: file not found; give a top list or a targets file"),
-        (["options", "list.csv", "-o", "r", "--targets-out", "t"], "--targets-out: a top list has no targets"),
+        (["options", "list.csv", "-o", "r", "--targets-out", "t"], "--targets-out: this list has no targets"),
         (
             ["options", "t.parquet", "-o", "r", "--targets-out", "r"],
             "--targets-out: already used for the input or the results",
