@@ -80,6 +80,23 @@ def check_address(
             )
 
 
+def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
+    """Raises ReachError for an address that is not public, unless a prefix names it more narrowly than everything.
+
+    `0.0.0.0/0` does not name 10.0.0.1, and neither do its two halves: a wrong or hostile DNS answer must not lead a
+    campaign on the Internet into its own network.
+    """
+    ip = _unmapped(address)
+    if ip.is_global and not ip.is_multicast:
+        return
+    narrow = [prefix for prefix in named if prefix.version == ip.version and prefix.prefixlen > 0]
+    merged: list[IPNetwork] = list(ipaddress.collapse_addresses(narrow))  # type: ignore[type-var]  # all of one version
+    if not any(ip in prefix and prefix.prefixlen > 0 for prefix in merged):
+        raise ReachError(
+            f"{address} is not a public address", remedy="name its prefix in allowed_prefixes if it is meant"
+        )
+
+
 def check_public(address: str) -> None:
     """Raises ReachError for an address that is not public. For code that contacts hosts from untrusted input.
 

@@ -17,6 +17,7 @@ from downloader import factors, quirks
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.comparisons import describe, read_comparisons
 from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
+from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk
 from downloader.campaign.stop_rule import read_rule
 from upshift.domain import Comparison, Configuration, Target
 from upshift.errors import UsageError
@@ -98,6 +99,13 @@ class Campaign:
     stop_when: Rule
     """When a vantage point stops before the end of its plan. Not part of the plan: the intervals hold at every look, so
     a finished folder may be continued with a stricter rule."""
+    budgets: Budgets = field(default_factory=Budgets)
+    block_lists: tuple[str, ...] = ()
+    """Files of domains and prefixes that are not contacted, relative to the campaign file. Like the next two a matter
+    of each host, so not part of the plan."""
+    opt_out: str | None = None
+    """The same, for opt-outs during the run; created if missing."""
+    disk: Disk = field(default_factory=Disk)
 
     def __post_init__(self) -> None:
         # Checked here too, as the command line replaces them in a campaign that was loaded.
@@ -157,8 +165,11 @@ class Campaign:
         plain: dict[str, Any] = dataclasses.asdict(self)
         # Neither affects what is downloaded, or in which order.
         del plain["path"], plain["comparisons"], plain["stop_when"]
+        del plain["block_lists"], plain["opt_out"], plain["disk"]  # each host's own
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
-        if not self.published_quirks:  # older folders know none
+        if self.budgets == Budgets():  # older folders know none
+            del plain["budgets"]
+        if not self.published_quirks:  # likewise
             del plain["published_quirks"]
         if self.order == Order.BALANCED:  # folders from before Williams squares have another order, so another hash
             plain["sequences"] = "williams"
@@ -191,7 +202,7 @@ _HOST_OF_CONTACT = re.compile(r"(?:@|https?://)([^\s/:?#>)]+)")
 _EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
 """Domains reserved for examples (RFC 2606): no mail can be received there."""
 
-_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget", "until_ci"})
+_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget", "until_ci", "budgets", "disk"})
 """Fields that may have several types; parsed separately."""
 
 
@@ -203,6 +214,8 @@ class _File:
     targets: str
     lab: str | None = None
     ca_file: str | None = None
+    block_lists: list[str] = field(default_factory=list)
+    opt_out: str | None = None
     vantage_points: list[str] = field(default_factory=list)
     allowed_prefixes: list[str] = field(default_factory=list)
     nameservers: list[str] = field(default_factory=list)
@@ -257,6 +270,10 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         comparisons=comparisons,
         published_quirks=tuple(sorted(set(entry.published_quirks))),
         stop_when=read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
+        budgets=read_budgets(document.get("budgets", {}), f"{where}: field budgets"),
+        block_lists=tuple(entry.block_lists),
+        opt_out=entry.opt_out,
+        disk=read_disk(document.get("disk", {}), f"{where}: field disk"),
     )
 
 

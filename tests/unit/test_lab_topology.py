@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.topologies import MINI
 from upshift.domain import Provider
 from upshift.errors import UsageError
+from upshift.files.sizes import parse_size
 from upshift.reach import LAB_PREFIXES, is_allowed
 from vantage.lab import content, dns
 from vantage.lab.addresses import address_plan, prefixes
@@ -23,7 +24,7 @@ from vantage.lab.server_kind import Role
 from vantage.lab.servers import caddy
 from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
-from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology, parse_size
+from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology
 from vantage.lab.topology_file import find_topology, load_topology, shipped
 
 

@@ -38,3 +38,27 @@ def test_mapped_address_is_its_ipv4_address() -> None:
 def test_bad_prefix_is_one_sentence() -> None:
     with pytest.raises(UsageError, match="is not an IP prefix"):
         reach.parse_prefixes("198.18.0.0/15,bogus", where="campaign.toml: allowed")
+
+
+NAMED = tuple(map(ipaddress.ip_network, ["198.18.0.0/15", "fd00:198:18::/48", "0.0.0.0/0", "::/0"]))
+HALVES = tuple(map(ipaddress.ip_network, ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"]))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("10.0.0.1", "127.0.0.1", "169.254.169.254", "192.168.1.1", "224.0.0.1", "100.64.0.1"),
+        *("::1", "fe80::1", "ff02::1", "::ffff:10.0.0.1", "fd00::1"),
+    ],
+)
+def test_everything_does_not_name_a_special_address(address: str) -> None:
+    for named in (reach.ANYWHERE, NAMED, HALVES, ()):
+        with pytest.raises(ReachError, match="is not a public address; name its prefix in allowed_prefixes"):
+            reach.check_named(address, named)
+    own = ipaddress.ip_network(reach._unmapped(address))
+    reach.check_named(address, (*reach.ANYWHERE, own))
+
+
+@pytest.mark.parametrize("address", ["198.18.0.1", "fd00:198:18::5", "8.8.8.8", "2001:4860:4860::8888"])
+def test_public_and_named_addresses_pass(address: str) -> None:
+    reach.check_named(address, NAMED)

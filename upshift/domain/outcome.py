@@ -20,6 +20,8 @@ class Failure(StrEnum):
 
     ADDRESS_REFUSED = "address_refused"
     """The address may not be contacted from this place; no packet was sent."""
+    OPTED_OUT = "opted_out"
+    """The domain or the address is on a block list, or was put there while the download ran, which was stopped."""
     DNS_ERROR = "dns_error"
     NETWORK_UNREACHABLE = "network_unreachable"
     CONNECTION_REFUSED = "connection_refused"

@@ -14,6 +14,7 @@ from typing import Literal
 
 from upshift.domain import Provider
 from upshift.files.config import STRICT
+from upshift.files.sizes import parse_size
 from vantage.lab.site_kinds import KINDS, Kind, SiteKind
 
 MTU = 1500
@@ -55,12 +56,9 @@ Rewrite = Literal[
 ]
 """What a path may do to headers (docs/design/lab.md)."""
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|KiB|MiB)")
 _BDP = re.compile(r"bdp x ([0-9]+(?:\.[0-9]+)?)")
 SITE_NUMBER = "{n}"
 """Placeholder in the domain of several sites: the number of each, from 1."""
-
-_UNITS = {"B": 1, "kB": 1000, "MB": 1_000_000, "KiB": 1024, "MiB": 1024 * 1024}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,13 +277,3 @@ class Topology:
             yield server.name
             if server.edge:
                 yield server.origin_name
-
-
-def parse_size(value: int | str) -> int:
-    """Bytes from a number or a text such as `2 MB`. Raises ValueError."""
-    if isinstance(value, int):
-        return value
-    found = _SIZE.fullmatch(value)
-    if not found:
-        raise ValueError(f"{value!r} is not a valid size")
-    return round(float(found[1]) * _UNITS[found[2]])

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from upshift.errors import UsageError, use_one_of
 from upshift.files.config import load_toml
+from upshift.files.sizes import parse_size
 from vantage.lab.roles import check_quic_servers
 from vantage.lab.sites import sites
-from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Server, Site, Topology, parse_size
+from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Server, Site, Topology
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"
 """Folder of the topologies that come with Upshift."""
