@@ -15,11 +15,12 @@ from pathlib import Path
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import run_campaign
 from upshift.domain import Disturbance, RouteAttribute, Setting, Sysctl, Target, VoidReason
+from upshift.errors import PlaceError
 from upshift.files.config import read_toml
 from upshift.progress import show
 from upshift.reach import LOOPBACK_PREFIXES, IPNetwork
 from upshift.system import process
-from upshift.system.place import Verdict
+from upshift.system.place import Prober, Verdict
 from upshift.system.process import Child, Completed
 
 
@@ -92,6 +93,9 @@ class LoopbackPlace:
     def watch(self, server_ip: str) -> LoopbackWatch:
         assert self.is_measuring, "a measurement run is surrounded by `measuring`"
         return LoopbackWatch(self.disturbances.pop(0) if self.disturbances else None)
+
+    def prober(self) -> Prober:
+        raise PlaceError("loopback has no prober address")
 
     def check(self) -> None:
         """Whoever made the namespace keeps it."""

@@ -51,6 +51,8 @@ def test_the_link_takes_no_prefix_that_the_host_uses() -> None:
         link = choose_link(used, ipv6=True, rng=random.Random(seed))
         assert not link.host4.network.overlaps(used[0])
         assert link.host4.network == link.inner4.network and link.host4.ip != link.inner4.ip
+        assert link.prober4 in link.host4.network
+        assert len({link.host4.ip, link.inner4.ip, link.prober4}) == 3
         assert link.inner6 is not None and link.inner6.ip in ipaddress.ip_network("fd00::/8")
     with pytest.raises(PlaceError, match="no free prefix"):
         choose_link([ipaddress.ip_network(pool) for pool in POOLS], ipv6=False, rng=random.Random(0))
@@ -94,11 +96,15 @@ def test_firewalls_that_drop_forwarded_packets_are_named() -> None:
 
 def test_rules_forward_nothing_else_where_forwarding_was_off() -> None:
     link = choose_link((), ipv6=True, rng=random.Random(1))
-    ours = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=True)
-    theirs = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=False)
+    allowed = parse_prefixes("198.18.4.0/24,fd00:198:18:4::/64", where="test")
+    ours = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=True, allowed=allowed)
+    theirs = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=False, allowed=allowed)
     assert 'iifname "eth0" drop' in ours and 'iifname "eth0" drop' not in theirs
     assert f'ip saddr {link.inner4.ip} oifname "eth0" masquerade' in ours
     assert f"ip6 saddr {link.inner6.ip if link.inner6 else None} oifname" in ours
+    assert f'ip saddr {link.prober4} oifname "eth0" masquerade' in ours
+    assert f"ip saddr {link.prober4} jump prober" in ours and f"ip6 saddr {link.prober6} jump prober" in ours
+    assert "ip daddr 198.18.4.0/24 return\n    ip6 daddr fd00:198:18:4::/64 return\n    counter drop" in ours
 
 
 def test_rules_inside_let_out_what_is_allowed() -> None:

@@ -43,6 +43,20 @@ class Verdict:
     """(transport `tcp` or `quic`, local port) -> counts; empty if the place has no counters."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prober:
+    """What a raw-socket prober sends from. The place's kernel does not answer for it."""
+
+    ipv4: str
+    ipv6: str | None
+    """None: the place has no IPv6."""
+    device: str
+    neighbour: str | None
+    """MAC address of the next hop; None if the device has no link-layer header (TUN)."""
+    ports: tuple[int, int] | None = None
+    """First and last source port to use; None: all ports, as the addresses are the prober's alone."""
+
+
 class Program(Protocol):
     """A download program, as used by `upshift doctor`; it follows the clients' contract (docs/design/house.md)."""
 
@@ -122,6 +136,9 @@ class Place(Protocol):
 
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server."""
+
+    def prober(self) -> Prober:
+        """Addresses for a raw-socket prober; the same at each call. Raises PlaceError if the place cannot have any."""
 
     def check(self) -> None:
         """Raises PlaceError if the place no longer exists or is broken, so that results from it are not valid."""

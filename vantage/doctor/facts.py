@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from upshift.errors import PlaceError
+from upshift.reach import ANYWHERE
 from upshift.system import process
 from upshift.system.place import Program
 from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, ServerFound
@@ -131,7 +132,8 @@ def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | Non
 def try_translation() -> str | None:
     """Loads the rules that a campaign's namespace uses."""
     link = choose_link((), ipv6=True, rng=random.Random(0))
-    text = rules.host_table("upshift_probe", link=link, interface="ups0", uplink="eth0", only_ours=True)
+    table = "upshift_probe"
+    text = rules.host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
     return try_privately(("nft", "-f", "-"), stdin=text)
 
 

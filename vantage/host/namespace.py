@@ -22,10 +22,11 @@ from pathlib import Path
 from upshift.errors import PlaceError
 from upshift.reach import IPNetwork
 from upshift.system import process
+from upshift.system.place import Prober
 from upshift.system.process import PARENT_DEATH, Completed
 from vantage.host import rules
 from vantage.host.guardian import Step
-from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, used_prefixes
+from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, read_json, used_prefixes
 from vantage.host.undo_log import UndoLog, module_environment
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
@@ -41,6 +42,7 @@ class CampaignNamespace:
         refused: settings of the host that the namespace did not take over, with the reason.
         notes: sentences for the user.
         ipv6: whether IPv6 leaves the namespace.
+        prober: addresses for a raw-socket prober, which neither kernel has.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class CampaignNamespace:
         self._descriptor = -1
         link = choose_link(used_prefixes(), ipv6=ipv6, rng=random.SystemRandom())
         try:
-            self._join_host(link)
+            self._join_host(link, allowed)
             self._set_up_inside(link, allowed, nameservers)
+            self.prober = self._route_prober(link)
         except BaseException:
             self.close()
             raise
@@ -83,7 +86,7 @@ class CampaignNamespace:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _join_host(self, link: Link) -> None:
+    def _join_host(self, link: Link, allowed: Sequence[IPNetwork]) -> None:
         """Makes the namespace, the pair of interfaces, the translation and the forwarding."""
         table = f"upshift_{self._undo_log.ident}"
         name = self._uplink.name
@@ -95,7 +98,9 @@ class CampaignNamespace:
         self._undo_log.add(steps)
 
         # The table first: the host must never forward for others.
-        text = rules.host_table(table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags))
+        text = rules.host_table(
+            table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags), allowed=allowed
+        )
         self._undo_log.run(("nft", "-f", "-"), stdin=text).check(
             doing="setting up address translation (see upshift doctor)"
         )
@@ -136,6 +141,8 @@ class CampaignNamespace:
         self.run(("nft", "-f", "-"), stdin=text).check(doing="setting up the namespace's firewall")
         # TCP metrics must not carry over between downloads, even where flushing them is refused (user namespace).
         wanted = {**sysctls.inherited(), "net/ipv4/tcp_no_metrics_save": "1"}
+        # What comes for the prober is not the kernel's, and must not be sent back.
+        wanted |= {"net/ipv4/ip_forward": "0", "net/ipv6/conf/all/forwarding": "0"}
         wanted |= {"net/ipv6/conf/all/accept_ra": "0", "net/ipv6/conf/default/accept_ra": "0"}
         if not self.ipv6:
             wanted["net/ipv6/conf/all/disable_ipv6"] = "1"
@@ -155,6 +162,19 @@ class CampaignNamespace:
             commands.append(("-6", "route", "add", "default", "via", str(link.host6.ip), "dev", INTERFACE))
         for command in commands:
             self.run(("ip", *command)).check(doing=f"setting up the namespace (ip {' '.join(command)})")
+
+    def _route_prober(self, link: Link) -> Prober:
+        """Leads packets for the prober's addresses into the namespace: nobody answers there for them, so the host gets
+        permanent neighbour entries.
+        """
+        [inside] = json.loads(self.run(("ip", "-json", "link", "show", "dev", INTERFACE)).stdout)
+        [outside] = read_json(("ip", "-json", "link", "show", "dev", self._outer))
+        for address in (link.prober4, link.prober6):
+            if address:
+                entry = (str(address), "lladdr", inside["address"], "dev", self._outer, "nud", "permanent")
+                self._ip("neighbour", "add", *entry)
+        ipv6 = str(link.prober6) if link.prober6 else None
+        return Prober(ipv4=str(link.prober4), ipv6=ipv6, device=INTERFACE, neighbour=outside["address"])
 
     def _ip(self, *arguments: str) -> None:
         self._undo_log.run(("ip", *arguments)).check(doing=f"running ip {' '.join(arguments)}")

@@ -19,7 +19,7 @@ from upshift.system.process import run
 from vantage.linux import sysctls
 
 POOLS = ("10.213.0.0/16", "172.29.0.0/16", "192.168.213.0/24")
-"""Private prefixes (RFC 1918) out of which a free /30 for host and namespace is drawn."""
+"""Private prefixes (RFC 1918) out of which a free /29 for host, namespace and prober is drawn."""
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 _STUB_UPSTREAMS = Path("/run/systemd/resolve/resolv.conf")
@@ -48,6 +48,9 @@ class Link:
     inner4: ipaddress.IPv4Interface
     host6: ipaddress.IPv6Interface | None
     inner6: ipaddress.IPv6Interface | None
+    prober4: ipaddress.IPv4Address
+    """For a raw-socket prober in the namespace; no kernel has it."""
+    prober6: ipaddress.IPv6Address | None
 
 
 def read_json(argv: Sequence[str]) -> Any:
@@ -100,21 +103,24 @@ def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, rng: random.Random) ->
     taken = [prefix for prefix in used if prefix.prefixlen > 0]
     for draw in range(_DRAWS):
         pool = ipaddress.ip_network(POOLS[draw % len(POOLS)])
-        offset = rng.randrange(0, pool.num_addresses, 4)
-        prefix = ipaddress.ip_network((int(pool.network_address) + offset, 30))
+        offset = rng.randrange(0, pool.num_addresses, 8)
+        prefix = ipaddress.ip_network((int(pool.network_address) + offset, 29))
         if any(prefix.version == other.version and prefix.overlaps(other) for other in taken):
             continue
-        first, second = prefix.hosts()
-        host6 = inner6 = None
+        first, second, third, *_ = prefix.hosts()
+        host6 = inner6 = prober6 = None
         if ipv6:
             # RFC 4193, section 3.2: fd00::/8 and 40 random bits.
             base = (0xFD << 120) | (rng.getrandbits(40) << 80)
             host6, inner6 = (ipaddress.IPv6Interface((base + number, 64)) for number in (1, 2))
+            prober6 = ipaddress.IPv6Address(base + 3)
         return Link(
-            host4=ipaddress.IPv4Interface((first, 30)),
-            inner4=ipaddress.IPv4Interface((second, 30)),
+            host4=ipaddress.IPv4Interface((first, 29)),
+            inner4=ipaddress.IPv4Interface((second, 29)),
             host6=host6,
             inner6=inner6,
+            prober4=ipaddress.IPv4Address(third),
+            prober6=prober6,
         )
     raise PlaceError(
         f"no free prefix was found in {', '.join(POOLS)}",

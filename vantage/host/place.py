@@ -21,7 +21,7 @@ from upshift.domain import RouteAttribute, Setting, Sysctl
 from upshift.errors import PlaceError, ReachError, UsageError
 from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
 from upshift.system import process
-from upshift.system.place import Watch
+from upshift.system.place import Prober, Watch
 from upshift.system.process import PARENT_DEATH, Child, Completed
 from vantage.host import rules
 from vantage.host.guardian import Step, plain_route
@@ -222,6 +222,12 @@ class HostPlace:
         """Starts to watch the path to this server. Raises ReachError if it may not be contacted."""
         check_address(server_ip, self._allowed)
         return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
+
+    def prober(self) -> Prober:
+        """Addresses of the namespace's link that no kernel has. Raises PlaceError for `isolation = "host"`."""
+        if self._namespace is None:
+            raise PlaceError("a prober needs a namespace of its own", where=self._name, remedy="use --isolation netns")
+        return self._namespace.prober
 
     def check(self) -> None:
         """Nothing to check: we run on this host, and its packet loss is part of the measurement."""

@@ -14,29 +14,41 @@ from vantage.host.network import Link
 INNER_TABLE = "inet upshift"
 
 
-def host_table(table: str, *, link: Link, interface: str, uplink: str, only_ours: bool) -> str:
+def host_table(
+    table: str, *, link: Link, interface: str, uplink: str, only_ours: bool, allowed: Sequence[IPNetwork]
+) -> str:
     """Rules in the host: translate packets from the namespace and forward them to the uplink only.
 
-    A packet that connection tracking calls invalid is not translated; it would leave with a private address.
+    A packet that connection tracking calls invalid is not translated; it would leave with a private address. A prober
+    writes its packets to the device, past the namespace's own rules, so what it may contact is limited here.
 
     Args:
         table: its name.
         link: addresses of the namespace.
         interface: the host's end of the pair.
         uplink: the host's interface to the Internet.
+        allowed: what a prober in the namespace may contact.
         only_ours: forwarding was off on the uplink before; then nothing else that arrives there is forwarded.
     """
-    sources = [f"ip saddr {link.inner4.ip}"] + ([f"ip6 saddr {link.inner6.ip}"] if link.inner6 else [])
+    probers = [f"ip saddr {link.prober4}"] + ([f"ip6 saddr {link.prober6}"] if link.prober6 else [])
+    sources = [f"ip saddr {link.inner4.ip}"] + ([f"ip6 saddr {link.inner6.ip}"] if link.inner6 else []) + probers
     translate = "\n".join(f'    {source} oifname "{uplink}" masquerade' for source in sources)
+    jumps = "\n".join(f"    {source} jump prober" for source in probers)
+    reach = "\n".join(f"    {_family(prefix.version)} daddr {prefix} return" for prefix in allowed)
     rest = f'    iifname "{uplink}" drop\n' if only_ours else ""
     return f"""table inet {table} {{
   chain postrouting {{
     type nat hook postrouting priority 100; policy accept;
 {translate}
   }}
+  chain prober {{
+{reach}
+    counter drop
+  }}
   chain forward {{
     type filter hook forward priority 0; policy accept;
     iifname "{interface}" ct state invalid counter drop
+{jumps}
     iifname "{interface}" oifname "{uplink}" accept
     iifname "{interface}" counter drop
     iifname "{uplink}" oifname "{interface}" ct state established,related accept

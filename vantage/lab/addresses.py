@@ -2,6 +2,7 @@
 
     198.18.0.53    fd00:198:18::53           DNS
     198.18.V.2     fd00:198:18:V::2          vantage point number V, from 1
+    198.18.V.3     fd00:198:18:V::3          its prober, which no kernel has
     198.19.P.0/24  fd00:198:18:(256+P)::/64  organisation number P, from 0; its servers and origins from .16 on
 
 The numbers follow the order in the file, so appending to a topology changes no address.
@@ -62,6 +63,11 @@ def address_plan(topology: Topology) -> Mapping[str, Addresses]:
         for host, name in enumerate(names, FIRST_SERVER):
             plan[name] = _addresses(1, number, host)
     return plan
+
+
+def prober_addresses(topology: Topology) -> Mapping[str, Addresses]:
+    """Vantage point -> addresses that are routed to it, but that its kernel does not have, for raw-socket probers."""
+    return {vantage.name: _addresses(0, number, 3) for number, vantage in enumerate(topology.vantage, 1)}
 
 
 def prefixes(topology: Topology) -> Mapping[str, tuple[IPNetwork, IPNetwork]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from upshift.domain import Target
 from upshift.errors import LabError
 from upshift.progress import Progress
+from vantage.lab.addresses import prober_addresses
 from vantage.lab.life import control
 from vantage.lab.network.pathem import LET_CPUS_SLEEP, Emulator
 from vantage.lab.place import LabPlace
@@ -64,7 +66,8 @@ class Lab:
             if name in server.paths:
                 own = self.plan.addresses[server.name]
                 rtt_ms |= dict.fromkeys((own.ipv4, own.ipv6), server.paths[name].rtt_ms)
-        return LabPlace(self.folder, name, state=self.state, plan=self.plan, rtt_ms=rtt_ms)
+        prober = prober_addresses(self.topology).get(name)
+        return LabPlace(self.folder, name, state=self.state, plan=self.plan, rtt_ms=rtt_ms, prober=prober)
 
     def timing(self) -> dict[str, object]:
         """How the lab keeps time (see `Emulator.timing`)."""
@@ -127,7 +130,8 @@ class Lab:
         for vantage in self.vantage_points:
             for server in self.topology.server:
                 paths += [self._truth(vantage, server, domain) for domain in server.domains]
-        return {"schema": 1, "topology": self.name, "timing": self.timing(), "paths": paths}
+        probers = {name: asdict(own) for name, own in prober_addresses(self.topology).items()}
+        return {"schema": 1, "topology": self.name, "timing": self.timing(), "probers": probers, "paths": paths}
 
     def _truth(self, vantage: str, server: Server, domain: str) -> dict[str, Any]:
         path = server.paths[vantage]

@@ -16,8 +16,9 @@ from upshift.domain import Setting
 from upshift.errors import LabError, PlaceError
 from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
 from upshift.system import process
+from upshift.system.place import Prober
 from upshift.system.process import Child, Completed
-from vantage.lab.addresses import IPV4, IPV6
+from vantage.lab.addresses import IPV4, IPV6, Addresses
 from vantage.lab.life.control import LAB_VARIABLE
 from vantage.lab.network.pathem import DEVICE, Emulator
 from vantage.lab.network.watch import LabWatch
@@ -59,6 +60,7 @@ class LabPlace:
 
     Args:
         rtt_ms: server address -> round-trip time of the path from here; an address that is missing cannot be watched.
+        prober: addresses for a raw-socket prober; None for a node that is not a vantage point.
     """
 
     allowed_prefixes: tuple[IPNetwork, ...] = ALLOWED
@@ -72,6 +74,7 @@ class LabPlace:
         state: Mapping[str, Any],
         plan: LabPlan,
         rtt_ms: Mapping[str, float],
+        prober: Addresses | None,
     ) -> None:
         self.name = name
         self.nameservers: tuple[str, ...] = (plan.addresses[DNS_NODE].ipv4,)
@@ -80,6 +83,7 @@ class LabPlace:
         self._state = state
         self._plan = plan
         self._rtt_ms = rtt_ms
+        self._prober = prober
         self._emulator: Emulator | None = None
         self._claim: IO[str] | None = None
         self._programs = ServerSettings(name, [program for program in plan.programs if program.node == name])
@@ -159,6 +163,13 @@ class LabPlace:
                     ends = ((self.name, here), (node, there))
                     return LabWatch(self._emulator, ends, rtt_ms=self._rtt_ms[server_ip])
         raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
+
+    def prober(self) -> Prober:
+        """The vantage point's prober addresses. Raises LabError for another node."""
+        if self._prober is None:
+            raise LabError(f"{self.name} has no prober address", remedy="use a vantage point of the lab")
+        ipv6 = self._prober.ipv6 if self._plan.ipv6 else None
+        return Prober(ipv4=self._prober.ipv4, ipv6=ipv6, device=DEVICE, neighbour=None)
 
     def check(self) -> None:
         """Raises LabError if the lab no longer exists or one of its programs has ended.

@@ -1,8 +1,9 @@
 //! The configuration file, schema 1: reading it, and refusing what cannot be right.
 
 use crate::config_error::{ConfigError, Fault};
-use crate::loss::Loss;
+use crate::loss::{Count, Loss};
 use crate::path::Params;
+use crate::prefix::Prefix;
 use crate::rewrite::Rule;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
@@ -28,6 +29,9 @@ pub struct Node {
     pub device: String,
     /// The addresses that this node may send from and is reached at.
     pub addresses: Vec<IpAddr>,
+    /// Blocks of addresses that it has as well.
+    #[serde(default)]
+    pub prefixes: Vec<Prefix>,
 }
 
 /// A checked ordered pair of nodes.
@@ -93,6 +97,7 @@ struct RawLoss {
     probability: Option<f64>,
     seed: Option<u64>,
     pattern: Option<Vec<u64>>,
+    count: Option<Count>,
 }
 
 fn default_txqueuelen() -> u32 {
@@ -202,7 +207,36 @@ fn check_nodes(nodes: &[Node]) -> Result<HashMap<String, usize>, ConfigError> {
             }
         }
     }
+    check_prefixes(nodes, &owners)?;
     Ok(names)
+}
+
+/// Prefixes of different nodes must not overlap, and no other node may have an address inside.
+fn check_prefixes(nodes: &[Node], owners: &HashMap<IpAddr, &str>) -> Result<(), ConfigError> {
+    let mut taken: Vec<(Prefix, &str)> = Vec::new();
+    for (number, node) in nodes.iter().enumerate() {
+        for (position, &prefix) in node.prefixes.iter().enumerate() {
+            let field = format!("nodes[{number}].prefixes[{position}]");
+            if !prefix.is_in_lab() {
+                return Err(Fault::ForeignPrefix(prefix).of(field));
+            }
+            let addresses = owners
+                .iter()
+                .map(|(&address, &owner)| (prefix.contains(address), owner));
+            let prefixes = taken
+                .iter()
+                .map(|&(other, owner)| (prefix.overlaps(&other), owner));
+            let other = addresses
+                .chain(prefixes)
+                .find(|&(overlaps, owner)| overlaps && owner != node.name);
+            if let Some((_, owner)) = other {
+                let owner = owner.to_owned();
+                return Err(Fault::RepeatedPrefix { prefix, owner }.of(field));
+            }
+            taken.push((prefix, &node.name));
+        }
+    }
+    Ok(())
 }
 
 fn check_device(field: &str, name: &str) -> Result<(), ConfigError> {
@@ -260,6 +294,7 @@ fn check_loss(field: &str, loss: RawLoss) -> Result<Loss, ConfigError> {
             probability: Some(probability),
             seed: Some(seed),
             pattern: None,
+            count: None,
         } => {
             if !(0.0..=1.0).contains(&probability) {
                 return Err(Fault::Probability(probability).of(format!("{field}.probability")));
@@ -269,10 +304,14 @@ fn check_loss(field: &str, loss: RawLoss) -> Result<Loss, ConfigError> {
         RawLoss {
             probability: None,
             seed: None,
-            pattern: Some(mut pattern),
+            pattern: Some(mut indices),
+            count,
         } => {
-            pattern.sort_unstable();
-            Ok(Loss::Pattern(pattern))
+            indices.sort_unstable();
+            Ok(Loss::Pattern {
+                indices,
+                count: count.unwrap_or_default(),
+            })
         }
         _ => Err(Fault::LossForm.of(field)),
     }

@@ -3,6 +3,7 @@
 use crate::config::{
     MAX_DELAY_US, MAX_DEVICE_NAME, MAX_NODES, MAX_RATE_BPS, MIN_QUEUE_BYTES, SCHEMA,
 };
+use crate::prefix::Prefix;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -89,6 +90,17 @@ pub enum Fault {
         /// The node that has it.
         owner: String,
     },
+    /// A prefix that reaches outside the lab's prefixes.
+    #[error("is {0}, which is not inside the lab; use a part of 198.18.0.0/15 or fd00:198:18::/48")]
+    ForeignPrefix(Prefix),
+    /// A prefix of which another node has a part.
+    #[error("{prefix} overlaps what {owner:?} has; use another prefix")]
+    RepeatedPrefix {
+        /// The prefix.
+        prefix: Prefix,
+        /// The node that has a part of it.
+        owner: String,
+    },
     /// A pair with an end that is not a node.
     #[error("is {0:?}, but no node is called that; use a name from nodes")]
     UnknownNode(String),
@@ -116,7 +128,9 @@ pub enum Fault {
     #[error("is {0}; use 0 to 1")]
     Probability(f64),
     /// Neither of the two forms of a loss.
-    #[error("must have either probability and seed, or pattern; or be null for no loss")]
+    #[error(
+        "must have either probability and seed, or pattern and optionally count; or be null for no loss"
+    )]
     LossForm,
 }
 

@@ -116,6 +116,18 @@ fn errors_name_the_field_and_the_remedy() {
         (",\"seed\":7", "", "pairs[0].loss", "probability and seed"),
         ("\"seed\"", "\"sede\"", "pairs[0].loss", "sede"),
         (
+            "\"seed\":7",
+            "\"seed\":7,\"count\":\"payload\"",
+            "pairs[0].loss",
+            "pattern and optionally count",
+        ),
+        (
+            "\"probability\":0.01,\"seed\":7",
+            "\"pattern\":[0],\"count\":\"bytes\"",
+            "pairs[0].loss.count",
+            "payload",
+        ),
+        (
             "\"delay_us\":20000",
             "\"delay_us\":99000000",
             "pairs[0].delay_us",
@@ -134,6 +146,69 @@ fn errors_name_the_field_and_the_remedy() {
             "{to}: {error}"
         );
         assert!(!error.contains('\n'));
+    }
+}
+
+#[test]
+fn prefixes_are_whole_and_inside_the_lab() {
+    for (prefix, remedy) in [
+        ("198.16.0.0/12", "a part of 198.18.0.0/15"),
+        ("198.18.1.0/24", "another prefix"),
+        ("198.19.20.1/24", "set them to 0"),
+    ] {
+        let owned = format!("[\"198.19.20.1\"],\"prefixes\":[\"{prefix}\"]");
+        let error = error("[\"198.19.20.1\"]", &owned);
+        assert!(
+            error.contains("nodes[1].prefixes[0]") && error.contains(remedy),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn prefixes_of_different_nodes_do_not_overlap() {
+    let with = |own: &str, other: &str| {
+        let text = GOOD
+            .replacen(
+                "[\"198.18.1.1\",",
+                &format!("[\"198.18.1.1\",\"{own}\","),
+                1,
+            )
+            .replacen(
+                "\"fd00:198:18:1::1\"]",
+                "\"fd00:198:18:1::1\"],\"prefixes\":[\"198.18.0.0/24\"]",
+                1,
+            )
+            .replacen(
+                "[\"198.19.20.1\"]",
+                &format!("[\"198.19.20.1\"],\"prefixes\":[\"{other}\"]"),
+                1,
+            );
+        parse(&text)
+    };
+    let good = with("198.18.0.9", "198.19.0.0/16").expect("its own address lies in its own prefix");
+    assert_eq!(good.nodes[1].prefixes[0].to_string(), "198.19.0.0/16");
+    let said = with("198.18.0.9", "198.18.0.128/25")
+        .expect_err("overlap")
+        .to_string();
+    assert!(said.contains("overlaps what \"MUC\" has"), "{said}");
+}
+
+#[test]
+fn pattern_counts_packets_unless_it_says_payload() {
+    for (extra, expected) in [
+        ("", Count::Packets),
+        (",\"count\":\"payload\"", Count::Payload),
+    ] {
+        let loss = format!("\"pattern\":[9,0]{extra}");
+        let config =
+            parse(&GOOD.replacen("\"probability\":0.01,\"seed\":7", &loss, 1)).expect("good");
+        let indices = vec![0, 9];
+        let count = expected;
+        assert_eq!(
+            config.pairs[0].params.loss,
+            Some(Loss::Pattern { indices, count })
+        );
     }
 }
 

@@ -1,5 +1,6 @@
-//! The table of directed flows: counters, and the packet index that the loss law uses.
+//! The table of directed flows: counters, and the packet's position that the loss law uses.
 
+use crate::loss::Position;
 use crate::packet::{FlowKey, Header};
 use crate::stats::{Counters, Verdict};
 use crate::syn::Syn;
@@ -27,6 +28,8 @@ pub struct Flow {
     pub connections: u64,
     /// The index of the next packet in the present connection.
     pub next_index: u64,
+    /// The same among its TCP segments with payload.
+    pub next_payload: u64,
     /// Packet counters over all connections with this 5-tuple.
     pub counters: Counters,
     /// Arrival of the first packet, ns of the monotonic clock.
@@ -103,11 +106,11 @@ impl FlowTable {
         self.evicted
     }
 
-    /// The flow of an arriving packet and the packet's index in its connection.
+    /// The flow of an arriving packet and the packet's position in its connection.
     ///
     /// Index 0 is the first packet of a new 5-tuple, or a SYN (SYN-ACK in the other direction) whose initial sequence
     /// number is new for it. A retransmitted SYN has the same one, and goes on counting.
-    pub fn arrive(&mut self, header: &Header, now: u64) -> (FlowRef, u64) {
+    pub fn arrive(&mut self, header: &Header, now: u64) -> (FlowRef, Position) {
         let slot = match self.by_key.get(&header.flow) {
             Some(&slot) => {
                 self.unlink(slot);
@@ -122,7 +125,11 @@ impl FlowTable {
             generation: entry.generation,
         };
         let Some(flow) = entry.flow.as_mut() else {
-            return (reference, 0);
+            let first = Position {
+                index: 0,
+                payload: header.has_payload.then_some(0),
+            };
+            return (reference, first);
         };
         if header.syn_isn.is_some() && header.syn_isn != flow.isn {
             if flow.next_index > 0 {
@@ -130,13 +137,17 @@ impl FlowTable {
             }
             flow.isn = header.syn_isn;
             (flow.syn_sent, flow.syn_delivered) = (None, None);
-            flow.next_index = 0;
+            (flow.next_index, flow.next_payload) = (0, 0);
         }
-        let index = flow.next_index;
+        let position = Position {
+            index: flow.next_index,
+            payload: header.has_payload.then_some(flow.next_payload),
+        };
         flow.next_index += 1;
+        flow.next_payload += u64::from(header.has_payload);
         flow.ecn_sent += u64::from(header.ecn.is_capable());
         flow.last_seen_ns = now;
-        (reference, index)
+        (reference, position)
     }
 
     /// Counts the verdict on an arrived packet.
@@ -215,6 +226,7 @@ impl FlowTable {
             key,
             connections: 1,
             next_index: 0,
+            next_payload: 0,
             counters: Counters::default(),
             first_seen_ns: now,
             last_seen_ns: now,

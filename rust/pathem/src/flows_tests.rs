@@ -23,9 +23,11 @@ fn between(table: &FlowTable) -> Vec<Flow> {
 #[test]
 fn index_counts_packets_of_a_flow() {
     let mut table = FlowTable::default();
-    let indices: Vec<u64> = (0..5).map(|now| table.arrive(&udp(1), now).1).collect();
+    let indices: Vec<u64> = (0..5)
+        .map(|now| table.arrive(&udp(1), now).1.index)
+        .collect();
     assert_eq!(indices, [0, 1, 2, 3, 4]);
-    assert_eq!(table.arrive(&udp(2), 9).1, 0);
+    assert_eq!(table.arrive(&udp(2), 9).1.index, 0);
 }
 
 #[test]
@@ -33,10 +35,41 @@ fn retransmitted_syn_goes_on_and_a_new_isn_restarts() {
     let mut table = FlowTable::default();
     let indices: Vec<u64> = [7, 7, 7, 8, 8]
         .iter()
-        .map(|&isn| table.arrive(&syn(isn), 0).1)
+        .map(|&isn| table.arrive(&syn(isn), 0).1.index)
         .collect();
     assert_eq!(indices, [0, 1, 2, 0, 1]);
     assert_eq!(between(&table)[0].connections, 2);
+}
+
+#[test]
+fn payload_index_skips_what_has_none_and_restarts_with_the_connection() {
+    let mut table = FlowTable::default();
+    let segment = |flags, sequence, payload: usize| {
+        let mut packet = tcp_v4("198.18.1.1", "198.18.2.2", 4000, 443, flags, sequence, 0);
+        packet.resize(40 + payload, 7);
+        let length = u16::try_from(packet.len()).expect("short").to_be_bytes();
+        packet[2..4].copy_from_slice(&length);
+        packet[32] = 5 << 4;
+        parse(&packet).expect("a packet")
+    };
+    let connection = |isn| {
+        [
+            segment(0x02, isn, 0),
+            segment(0x10, 1, 0),
+            segment(0x18, 1, 64),
+            segment(0x10, 65, 0),
+            segment(0x18, 65, 1),
+        ]
+    };
+    for isn in [7, 8] {
+        let found = connection(isn).map(|header| table.arrive(&header, 0).1);
+        assert_eq!(
+            found.map(|position| position.payload),
+            [None, None, Some(0), None, Some(1)]
+        );
+        assert_eq!(found.map(|position| position.index), [0, 1, 2, 3, 4]);
+    }
+    assert_eq!(table.arrive(&udp(1), 0).1.payload, None);
 }
 
 #[test]
@@ -69,7 +102,7 @@ fn removed_flow_starts_anew() {
         table.remove(slot);
     }
     assert!(table.is_empty());
-    assert_eq!(table.arrive(&udp(3), 2).1, 0);
+    assert_eq!(table.arrive(&udp(3), 2).1.index, 0);
     assert_eq!(table.slots(), 10);
 }
 

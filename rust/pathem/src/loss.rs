@@ -3,6 +3,28 @@
 //! The index starts at 0 with each connection and nothing else enters (no address, no port, no time),
 //! so the same configuration meets the same losses in every download.
 
+use serde::Deserialize;
+
+/// Where a packet stands in its direction of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Among all packets, from 0.
+    pub index: u64,
+    /// Among the TCP segments with payload, from 0; none: it has no payload, or is not TCP.
+    pub payload: Option<u64>,
+}
+
+/// Which packets a pattern counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Count {
+    /// All of the direction.
+    #[default]
+    Packets,
+    /// Its TCP segments with payload, those sent again too; no other packet is lost.
+    Payload,
+}
+
 /// Which packets of a connection are lost.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
@@ -13,19 +35,32 @@ pub enum Loss {
         /// Seed of the hash.
         seed: u64,
     },
-    /// Exactly the packets with these indices (0 is the first packet of a connection); sorted.
-    Pattern(Vec<u64>),
+    /// Exactly the packets with these indices (0 is the first one of a connection).
+    Pattern {
+        /// The indices, sorted.
+        indices: Vec<u64>,
+        /// What they count.
+        count: Count,
+    },
 }
 
 impl Loss {
-    /// Whether the packet with this index is lost.
+    /// Whether the packet at this position is lost.
     #[must_use]
-    pub fn is_lost(&self, index: u64) -> bool {
+    pub fn is_lost(&self, position: Position) -> bool {
         match self {
-            Self::Random { probability, seed } => unit(*seed, index) < *probability,
-            Self::Pattern(indices) => indices.binary_search(&index).is_ok(),
+            Self::Random { probability, seed } => is_hit(*seed, *probability, position.index),
+            Self::Pattern { indices, count } => match count {
+                Count::Packets => Some(position.index),
+                Count::Payload => position.payload,
+            }
+            .is_some_and(|index| indices.binary_search(&index).is_ok()),
         }
     }
+}
+
+fn is_hit(seed: u64, probability: f64, index: u64) -> bool {
+    unit(seed, index) < probability
 }
 
 /// A number in [0, 1) from seed and index: the top 53 bits of `mix(mix(seed) + index)`, times 2^-53.
@@ -45,8 +80,9 @@ fn mix(value: u64) -> u64 {
 /// The indices below `count` that [`Loss::Random`] loses.
 #[must_use]
 pub fn lost_indices(seed: u64, probability: f64, count: u64) -> Vec<u64> {
-    let law = Loss::Random { probability, seed };
-    (0..count).filter(|&index| law.is_lost(index)).collect()
+    (0..count)
+        .filter(|&index| is_hit(seed, probability, index))
+        .collect()
 }
 
 #[cfg(test)]
@@ -84,8 +120,23 @@ mod tests {
 
     #[test]
     fn pattern_is_membership() {
-        let law = Loss::Pattern(vec![3, 17, 40]);
-        let lost: Vec<u64> = (0..100).filter(|&index| law.is_lost(index)).collect();
-        assert_eq!(lost, [3, 17, 40]);
+        let law = |count| Loss::Pattern {
+            indices: vec![3, 17, 40],
+            count,
+        };
+        let lost = |count, payload: fn(u64) -> Option<u64>| -> Vec<u64> {
+            let at = |index| Position {
+                index,
+                payload: payload(index),
+            };
+            let law = law(count);
+            (0..100).filter(|&index| law.is_lost(at(index))).collect()
+        };
+        assert_eq!(lost(Count::Packets, |_| None), [3, 17, 40]);
+        assert_eq!(lost(Count::Payload, |_| None), [] as [u64; 0]);
+        assert_eq!(
+            lost(Count::Payload, |index| index.checked_sub(2)),
+            [5, 19, 42]
+        );
     }
 }

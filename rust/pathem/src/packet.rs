@@ -80,6 +80,8 @@ pub struct Header {
     pub ecn: Ecn,
     /// The initial sequence number, if this is a TCP segment with SYN set (SYN or SYN-ACK).
     pub syn_isn: Option<u32>,
+    /// Whether this is a TCP segment with payload.
+    pub has_payload: bool,
 }
 
 impl Header {
@@ -180,6 +182,11 @@ fn with_transport(src: IpAddr, dst: IpAddr, protocol: u8, ecn: Ecn, payload: &[u
         _ => None,
     };
     let (sport, dport) = ports.unwrap_or((0, 0));
+    let has_payload = protocol == TCP
+        && payload.get(12).is_some_and(|offset| {
+            let header_length = usize::from(offset >> 4) * 4;
+            header_length >= 20 && payload.len() > header_length
+        });
     let is_syn = protocol == TCP && payload.get(13).is_some_and(|flags| flags & TCP_SYN != 0);
     Header {
         flow: FlowKey {
@@ -191,6 +198,7 @@ fn with_transport(src: IpAddr, dst: IpAddr, protocol: u8, ecn: Ecn, payload: &[u
         },
         ecn,
         syn_isn: if is_syn { be32(payload, 4) } else { None },
+        has_payload,
     }
 }
 

@@ -4,7 +4,7 @@
 //! delays deliveries but never changes the modelled queue.
 
 use crate::flows::FlowRef;
-use crate::loss::Loss;
+use crate::loss::{Loss, Position};
 use crate::packet::{Ecn, FlowKey, mark_ce};
 use crate::rewrite::{self, Rule};
 use crate::stats::{Counters, Histogram, Verdict};
@@ -55,8 +55,8 @@ pub struct Arrival<'a> {
     pub flow: FlowRef,
     /// Its 5-tuple.
     pub key: FlowKey,
-    /// Its index in the connection.
-    pub index: u64,
+    /// Its position in the connection.
+    pub position: Position,
 }
 
 /// A packet in the queue or on the wire.
@@ -195,7 +195,7 @@ impl Path {
     fn judge(&self, arrival: &Arrival<'_>) -> Verdict {
         let length = arrival.bytes.len() as u64;
         let loss = self.params.loss.as_ref();
-        if loss.is_some_and(|loss| loss.is_lost(arrival.index))
+        if loss.is_some_and(|loss| loss.is_lost(arrival.position))
             || rewrite::is_lost(&self.params.rewrite, arrival.bytes)
         {
             return Verdict::Loss;
@@ -239,7 +239,7 @@ impl Path {
             marked,
             flow: arrival.flow,
             key: arrival.key,
-            index: arrival.index,
+            index: arrival.position.index,
             bytes,
         });
         self.occupancy += length;

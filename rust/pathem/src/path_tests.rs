@@ -1,5 +1,6 @@
 use super::*;
 use crate::flows::FlowTable;
+use crate::loss::Count;
 use crate::packet::parse;
 use crate::testing::{checksum_is_right, udp_v4};
 use Verdict::{Aqm, Delivered, Marked};
@@ -29,7 +30,10 @@ fn offer(path: &mut Path, now: u64, length: usize, tos: u8, index: u64) -> Decis
         ecn: header.ecn,
         flow,
         key: header.flow,
-        index,
+        position: Position {
+            index,
+            payload: None,
+        },
     };
     path.offer(arrival, true, Vec::new)
 }
@@ -210,7 +214,10 @@ fn aqm_marks_capable_packets_and_drops_others_from_the_threshold_on() {
 
 #[test]
 fn loss_comes_first_and_takes_no_queue() {
-    let loss = Some(Loss::Pattern(vec![0, 2]));
+    let loss = Some(Loss::Pattern {
+        indices: vec![0, 2],
+        count: Count::Packets,
+    });
     let mut path = Path::new(Params {
         queue_bytes: 1500,
         loss,
@@ -242,7 +249,10 @@ fn no_room_drops_what_would_have_been_carried() {
         ecn: header.ecn,
         flow,
         key: header.flow,
-        index: 0,
+        position: Position {
+            index: 0,
+            payload: None,
+        },
     };
     assert_eq!(
         path.offer(arrival, false, Vec::new).verdict,

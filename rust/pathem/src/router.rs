@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::flows::FlowTable;
 use crate::packet;
 use crate::path::{Arrival, InFlight, Params, Path};
+use crate::prefix::Prefix;
 use crate::stats::Verdict;
 use crate::syn::Syn;
 use serde::Serialize;
@@ -86,6 +87,7 @@ pub struct Router {
     /// The flows.
     pub flows: FlowTable,
     owners: HashMap<IpAddr, usize>,
+    prefixes: Vec<(Prefix, usize)>,
     /// Link index by `from * nodes + to`.
     routes: Vec<Option<usize>>,
     /// (due, link) of the first packet of each link that has any.
@@ -101,9 +103,10 @@ impl Router {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let count = config.nodes.len();
-        let mut owners = HashMap::new();
+        let (mut owners, mut prefixes) = (HashMap::new(), Vec::new());
         for (number, node) in config.nodes.iter().enumerate() {
             owners.extend(node.addresses.iter().map(|&address| (address, number)));
+            prefixes.extend(node.prefixes.iter().map(|&prefix| (prefix, number)));
         }
         let mut routes = vec![None; count * count];
         for (number, pair) in config.pairs.iter().enumerate() {
@@ -123,6 +126,7 @@ impl Router {
             links: links.collect(),
             flows: FlowTable::default(),
             owners,
+            prefixes,
             routes,
             heads: BinaryHeap::new(),
             pool: Vec::new(),
@@ -161,7 +165,7 @@ impl Router {
     /// `now` must not go back between calls. The packet may be changed (marked, rewritten).
     pub fn ingress(&mut self, node: usize, bytes: &mut [u8], now: u64) -> Option<Record> {
         let (link, header) = self.route(node, bytes)?;
-        let (flow, index) = self.flows.arrive(&header, now);
+        let (flow, position) = self.flows.arrive(&header, now);
         let length = bytes.len();
         let has_room =
             (self.in_flight_packets + 1) * PACKET_OVERHEAD + self.in_flight_bytes + length as u64
@@ -174,7 +178,7 @@ impl Router {
             ecn: header.ecn,
             flow,
             key,
-            index,
+            position,
         };
         let path = &mut self.links[link].path;
         let was_empty = path.in_flight() == 0;
@@ -203,7 +207,7 @@ impl Router {
             verdict: decision.verdict,
             occupancy: decision.occupancy,
             key,
-            index,
+            index: position.index,
         })
     }
 
@@ -256,28 +260,37 @@ impl Router {
     }
 
     fn route(&mut self, node: usize, bytes: &[u8]) -> Option<(usize, packet::Header)> {
-        let discards = &mut self.nodes[node].discards;
         let Some(header) = packet::parse(bytes) else {
-            discards.malformed += 1;
+            self.nodes[node].discards.malformed += 1;
             return None;
         };
         if header.is_chatter() {
-            discards.ignored += 1;
+            self.nodes[node].discards.ignored += 1;
             return None;
         }
-        if self.owners.get(&header.flow.src) != Some(&node) {
-            discards.spoofed += 1;
+        if self.owner(header.flow.src) != Some(node) {
+            self.nodes[node].discards.spoofed += 1;
             return None;
         }
         let count = self.nodes.len();
         let link = self
-            .owners
-            .get(&header.flow.dst)
-            .and_then(|&to| self.routes[node * count + to]);
+            .owner(header.flow.dst)
+            .and_then(|to| self.routes[node * count + to]);
         if link.is_none() {
             self.nodes[node].discards.no_route += 1;
         }
         Some((link?, header))
+    }
+
+    /// The node that has the address. Prefixes are few and do not overlap, so they are searched one by one.
+    fn owner(&self, address: IpAddr) -> Option<usize> {
+        let inside = || {
+            self.prefixes
+                .iter()
+                .find(|(prefix, _)| prefix.contains(address))
+        };
+        let single = self.owners.get(&address).copied();
+        single.or_else(|| inside().map(|&(_, node)| node))
     }
 }
 

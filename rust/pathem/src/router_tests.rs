@@ -192,3 +192,46 @@ fn a_flow_remembers_its_syn_at_both_ends() {
     );
     assert_eq!(offer(0x10, 2).ecn_sent, 1);
 }
+
+#[test]
+fn a_prefix_is_reached_and_may_send() {
+    let mut config =
+        two_nodes(r#"{"from":"a","to":"b","delay_us":0},{"from":"b","to":"a","delay_us":0}"#);
+    config.nodes[B].prefixes = vec!["198.19.0.0/16".parse().expect("a prefix")];
+    let mut router = Router::new(&config);
+    let mut send = |node, src, dst| {
+        let mut packet = udp_v4(src, dst, 1, 2, 0, 40);
+        assert!(router.ingress(node, &mut packet, 0).is_none());
+        router.pop_due(0).map(|delivery| delivery.to)
+    };
+    assert_eq!(send(A, "198.18.1.1", "198.19.255.255"), Some(B));
+    assert_eq!(send(B, "198.19.0.0", "198.18.1.1"), Some(A));
+    assert_eq!(send(A, "198.19.0.0", "198.18.2.2"), None);
+    assert_eq!(send(A, "198.18.1.1", "198.18.3.3"), None);
+    assert_eq!(router.nodes[A].discards.spoofed, 1);
+    assert_eq!(router.nodes[A].discards.no_route, 1);
+}
+
+#[test]
+fn a_pattern_of_payload_spares_handshake_and_acknowledgements() {
+    let mut router = Router::new(&two_nodes(
+        r#"{"from":"a","to":"b","delay_us":0,"loss":{"pattern":[0,2],"count":"payload"}}"#,
+    ));
+    let mut send = |flags, sequence, payload: usize| {
+        let mut packet = tcp_v4("198.18.1.1", "198.18.2.2", 4000, 443, flags, sequence, 0);
+        packet.resize(40 + payload, 0);
+        let length = u16::try_from(packet.len()).expect("short").to_be_bytes();
+        packet[2..4].copy_from_slice(&length);
+        packet[32] = 5 << 4;
+        router.ingress(A, &mut packet, 0).is_none()
+    };
+    let passed = [
+        send(0x02, 1, 0),
+        send(0x10, 2, 0),
+        send(0x18, 2, 64),
+        send(0x10, 66, 0),
+        send(0x18, 66, 64),
+        send(0x18, 130, 64),
+    ];
+    assert_eq!(passed, [true, true, false, true, true, false]);
+}

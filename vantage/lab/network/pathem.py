@@ -15,7 +15,7 @@ from typing import Any
 
 from upshift.errors import LabError
 from upshift.system.builds import refuse_debug_build
-from vantage.lab.addresses import Addresses
+from vantage.lab.addresses import Addresses, prober_addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
 from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
 
@@ -51,12 +51,15 @@ def find_pathem() -> str:
 
 def configuration(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> dict[str, Any]:
     """pathem's configuration file (docs/design/pathem.md)."""
+    probers = prober_addresses(topology)
     nodes = [
         {
             "name": name,
             "netns": f"/run/netns/{name}",
             "device": DEVICE,
-            "addresses": [own.ipv4, own.ipv6] if ipv6 else [own.ipv4],
+            "addresses": [
+                address for held in (own, probers.get(name)) if held for address in (held.ipv4, held.ipv6)[: 1 + ipv6]
+            ],
         }
         for name, own in addresses.items()
     ]

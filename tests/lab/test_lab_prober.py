@@ -1,0 +1,30 @@
+"""The prober address of each vantage point: routed there, and answered for by no kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab._probe import probe
+from upshift.errors import LabError
+from vantage.lab.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+
+def test_the_kernel_does_not_have_it_and_a_probe_of_it_sees_ten_segments(small_lab: Lab) -> None:
+    place = small_lab.place("MUC")
+    prober = place.prober()
+    assert small_lab.truth()["probers"] == {"MUC": {"ipv4": prober.ipv4, "ipv6": prober.ipv6}}
+    held = place.run(["ip", "-oneline", "address"]).stdout
+    assert f"{prober.ipv4}/" not in held and f"{prober.ipv6}/" not in held
+    assert (prober.device, prober.neighbour, prober.ports) == ("tun0", None, None)
+    own = small_lab.plan.addresses["akamai-1"]
+    for target in (own.ipv4, own.ipv6):
+        flight = probe(place, target, port=443, request="", end_s=1.5)
+        # The server waits for a ClientHello: its SYN-ACK came once, as a kernel that answered with RST had ended it.
+        assert flight.syn_ack and not flight.reset and not flight.segments
+
+
+def test_a_server_has_none(small_lab: Lab) -> None:
+    with pytest.raises(LabError, match="akamai-1 has no prober address"):
+        small_lab.place("akamai-1").prober()
