@@ -33,6 +33,8 @@ PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
 VANTAGES = ("MUC", "SFO", "SGP")
 TARGETS = 16
 RUNS = len(VANTAGES) * TARGETS
+QUIC_OVERHEAD = 28 + 21 + 4 + 16 + 8
+"""IPv4 and UDP headers, short header with its packet number, tag, stream frame [bytes] (RFC 9000, 17.3.1 and 19.8)."""
 
 
 class Demo:
@@ -216,6 +218,22 @@ def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
     assert max(medians.values()) <= 0.5, medians
     print(late)
     assert len(late) <= 0.03 * RUNS * 7, late
+
+
+def test_quic_clients_get_full_packets(demo: Demo) -> None:
+    """The number of packets must not depend on how often a client acknowledges: else headers decide who is faster."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for record in demo.data.records:
+        download = record.download
+        if download.transport is not Transport.QUIC or download.outcome != Outcome.OK or not demo.path(download).clean:
+            continue
+        full = demo.path(download).quic_packet_bytes - QUIC_OVERHEAD
+        packets = record.number("packets_from_server")
+        assert packets is not None, download
+        found[download.configuration].append(packets / (download.body_bytes / full))
+    assert {"aioquic", "quiche"} <= set(found)
+    for configuration, ratios in found.items():
+        assert median(ratios) <= 1.03, f"{configuration}: {median(ratios):.3f} times the least number of packets"
 
 
 def test_every_accepted_download_balances(demo: Demo) -> None:

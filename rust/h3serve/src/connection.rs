@@ -25,6 +25,9 @@ const BURST: usize = 45;
 const TURN: usize = 2;
 /// A paced packet may leave so much before its time: waking up late then does not add up over a transfer.
 const EARLY: Duration = Duration::from_micros(500);
+const MOST_PACKET_NUMBER_BYTES: usize = 4;
+/// How long what does not fill a packet waits for more of the window (RFC 1122, section 4.2.3.4: 0.1 to 1 s).
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// `H3_INTERNAL_ERROR` (RFC 9114, section 8.1).
 const INTERNAL_ERROR: u64 = 0x102;
 
@@ -60,6 +63,9 @@ pub struct Connection {
     http: Option<h3::Connection>,
     exchanges: HashMap<u64, Exchange>,
     body_pace: Option<Pace>,
+    /// What flow and congestion control let it send [bytes], as of the last datagram from the client.
+    window: usize,
+    held_since: Option<Instant>,
 }
 
 struct Exchange {
@@ -92,7 +98,36 @@ impl Connection {
             http: None,
             exchanges: HashMap::new(),
             body_pace,
+            window: usize::MAX,
+            held_since: None,
         }
+    }
+
+    /// Notes the window; call it after each datagram from the client and each time-out.
+    pub fn note_window(&mut self) {
+        let rooms = self
+            .exchanges
+            .keys()
+            .map(|stream| self.quic.stream_capacity(*stream));
+        self.window = rooms.flatten().max().unwrap_or(usize::MAX);
+    }
+
+    /// When what is held back is sent at the latest.
+    pub fn hold_due(&self) -> Option<Instant> {
+        self.held_since.map(|since| since + LONGEST_HOLD)
+    }
+
+    /// Whether the next packet would be cut to what is left of the window, with more to come.
+    ///
+    /// Silly window avoidance (RFC 1122, section 4.2.3.4), as in TCP: otherwise each acknowledgement is answered by a
+    /// full packet and a fragment, so that clients that acknowledge often get more packets.
+    fn holds(&mut self) -> bool {
+        let now = Instant::now();
+        let holds = !self.exchanges.is_empty()
+            && self.window < DATAGRAM_BYTES
+            && self.hold_due().is_none_or(|due| now < due);
+        self.held_since = holds.then(|| self.held_since.unwrap_or(now));
+        holds
     }
 
     /// Whether something is being fetched for it.
@@ -182,10 +217,18 @@ impl Connection {
                 burst.send()?;
                 return Ok(Sent::Paced(at.checked_sub(EARLY / 2).unwrap_or(at)));
             }
-            let Ok((size, to)) = self.quic.send(burst.room()) else {
+            let room = if self.holds() {
+                // Too short for a packet: quiche then knows that the window is the limit, and goes on opening it.
+                let header = 1 + self.quic.destination_id().len();
+                &mut burst.room()[..header + MOST_PACKET_NUMBER_BYTES]
+            } else {
+                burst.room()
+            };
+            let Ok((size, to)) = self.quic.send(room) else {
                 burst.send()?;
                 return Ok(Sent::All);
             };
+            self.window = self.window.saturating_sub(size);
             burst.add(size, to.to)?;
         }
         burst.send()?;

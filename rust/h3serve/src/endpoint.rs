@@ -156,6 +156,7 @@ impl Endpoint {
                 let quic = &mut client.connection.quic;
                 if quic.timeout_instant().is_some_and(|at| at <= now) {
                     quic.on_timeout();
+                    client.connection.note_window();
                 }
                 ready.insert(key);
             }
@@ -204,6 +205,7 @@ impl Endpoint {
             && let Some(client) = self.clients.get_mut(&key)
         {
             client.connection.quic.recv(data, info)?;
+            client.connection.note_window();
             return Ok(Some(key));
         }
         if matches!(
@@ -300,6 +302,7 @@ impl Endpoint {
             .into_iter()
             .chain(paced)
             .chain(connection.body_due())
+            .chain(connection.hold_due())
             .min();
         if let Some(due) = client.due {
             self.timers.insert((due, key));
