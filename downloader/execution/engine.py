@@ -27,7 +27,7 @@ from upshift.domain import Configuration, Disturbance, Download, Failure, Outcom
 from upshift.errors import PlaceError, ReachError
 from upshift.files.target_rules import host_and_port
 from upshift.progress import Progress
-from upshift.reach import check_address
+from upshift.reach import check_address, check_named
 from upshift.scrub import file_name, scrub
 from upshift.system.place import Place, Verdict, Watch
 
@@ -147,6 +147,11 @@ class Worker:
         if (cut := self._schedule.cut(run)) is not None:
             raise CutError(cut)
 
+    def resolved(self, run: PlannedRun, attempt: int, address: str) -> None:
+        """To be called with the server's address, before anything is sent to it. Raises as `check`."""
+        self._schedule.resolved(run, attempt, address)
+        self.check(run)
+
     def _poll(self) -> None:
         """While a program runs: as `check`, but the gates are asked once a second."""
         if self._stop.is_set():
@@ -211,6 +216,8 @@ class _Attempt:
         self._campaign, self._place = worker.campaign, worker.place
         self._host, self._port = host_and_port(run.target.url)
         self._budget_s = self._campaign.budget_for(run.target)
+        # On the Internet only what the campaign itself names: a place adds its name servers, which may be private.
+        self._named = self._place.allowed_prefixes if self._campaign.lab else self._campaign.allowed_prefixes
         self._cut: Cut | None = None
         self.downloads: list[Download] = []
         """What has been finished."""
@@ -244,19 +251,20 @@ class _Attempt:
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""
+        found: Resolution | None = None
         try:
             self._check()
             found = self._caller.resolve(self._host, family=self._campaign.address_family)
-        except CutError as error:
-            failure = self._keep(error)
-            return _Address(None, None, failure, error.cut.reason)
-        if not found.addresses:
-            return _Address(None, found, Failure.DNS_ERROR, found.error or "no address")
-        address = found.addresses[0]
-        try:
+            if not found.addresses:
+                return _Address(None, found, Failure.DNS_ERROR, found.error or "no address")
+            address = found.addresses[0]
             check_address(address, self._place.allowed_prefixes)
+            check_named(address, self._named)
+            self._worker.resolved(self._run, self._attempt, address)
         except ReachError as error:
             return _Address(None, found, Failure.ADDRESS_REFUSED, error.what)
+        except CutError as error:
+            return _Address(None, found, self._keep(error), error.cut.reason)
         return _Address(address, found)
 
     def _watch(self, address: str | None) -> Watch | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Journal
+from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.gate import Gate
 
 
@@ -16,5 +17,8 @@ def gates_for(campaign: Campaign, runs: Sequence[PlannedRun], journal: Journal) 
     Args:
         runs: all runs of its plan.
         journal: for gates that keep an account.
+
+    Raises:
+        UsageError: a block list is missing or not valid.
     """
-    return []
+    return [OptOuts(block_lists(campaign))]

@@ -23,6 +23,7 @@ from downloader.execution.folder import folder_lock
 from downloader.execution.gates import gates_for
 from downloader.execution.journal import Counts, Journal
 from downloader.execution.records import failures
+from downloader.limits.opt_out import block_lists
 from downloader.schedule.turns import Turns
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
@@ -113,6 +114,7 @@ def run_campaign(
     check_clients(campaign)
     check_trust(campaign)
     check_targets(targets, where=campaign.targets)
+    block_lists(campaign)
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()

@@ -69,6 +69,12 @@ class Gate:
     def began(self, run: PlannedRun, attempt: int, now: float) -> None:
         """An attempt starts, nothing has been sent. What may not be lost by a kill is written here."""
 
+    def resolved(self, run: PlannedRun, attempt: int, address: str, now: float) -> None:
+        """The server's address is known, and nothing has been sent to it; `cuts` is asked next.
+
+        In the published order it is called before each download.
+        """
+
     def cuts(self, run: PlannedRun, now: float) -> Cut | None:
         """Why the running run must end. Asked before each look-up and download, and about every second while a client
         runs."""

@@ -103,6 +103,11 @@ class Schedule:
         for gate in self._gates:
             gate.began(run, attempt, self._clock())
 
+    def resolved(self, run: PlannedRun, attempt: int, address: str) -> None:
+        """Tells all gates the server's address."""
+        for gate in self._gates:
+            gate.resolved(run, attempt, address, self._clock())
+
     def cut(self, run: PlannedRun) -> Cut | None:
         """Why a running run must end."""
         now = self._clock()

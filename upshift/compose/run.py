@@ -15,6 +15,7 @@ from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust
 from downloader.execution.run import RunSummary, check_clients, run_campaign
+from downloader.limits.opt_out import block_lists
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.domain import Target
 from upshift.errors import UsageError, use_one_of
@@ -57,6 +58,7 @@ def run_file(
         campaign = replace(campaign, stop_when=parse_rule(stop_when, campaign.comparisons))
     check_clients(campaign)  # before a lab is built
     check_trust(campaign)
+    block_lists(campaign)
     with ExitStack() as stack:
         targets: Sequence[Target]
         truth: Mapping[str, Any] | None

@@ -1,0 +1,50 @@
+"""Who opted out is left alone: block lists are read again every 2 s, also while a download runs."""
+
+from __future__ import annotations
+
+import sys
+
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.plan import PlannedRun
+from downloader.schedule.gate import Cut, Gate
+from upshift.domain import Failure
+from upshift.errors import BlockedError
+from upshift.files.target_rules import host_and_port
+from upshift.outreach.blocks import BlockLists, block_list_paths
+
+
+def block_lists(campaign: Campaign) -> BlockLists:
+    """The block lists of a campaign, and its opt-out file. Raises UsageError for one that is missing or not valid."""
+    folder = campaign.path.parent
+    opt_out = None if campaign.opt_out is None else folder / campaign.opt_out
+    return BlockLists(block_list_paths([folder / name for name in campaign.block_lists], opt_out))
+
+
+class OptOuts(Gate):
+    """Ends runs whose domain, host or address is listed; their downloads have the cause `opted_out`."""
+
+    def __init__(self, lists: BlockLists) -> None:
+        self._lists = lists
+        self._address: str | None = None
+
+    def began(self, run: PlannedRun, attempt: int, now: float) -> None:  # noqa: ARG002
+        self._address = None
+
+    def resolved(self, run: PlannedRun, attempt: int, address: str, now: float) -> None:  # noqa: ARG002
+        self._address = address
+
+    def cuts(self, run: PlannedRun, now: float) -> Cut | None:  # noqa: ARG002
+        host, _ = host_and_port(run.target.url)
+        try:
+            for name in dict.fromkeys((run.target.domain, host)):
+                self._lists.check(name, self._address)
+        except BlockedError as error:
+            return Cut(error.what, Failure.OPTED_OUT)
+        finally:
+            self._tell()
+        return None
+
+    def _tell(self) -> None:
+        """A list that can no longer be read is told once; what it said before stays in force."""
+        while self._lists.complaints:
+            print(f"upshift: {self._lists.complaints.pop(0)}; its last readable state stays in force", file=sys.stderr)  # noqa: T201
