@@ -10,6 +10,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def newest_version(kind: str) -> int:
     return SCHEMA_VERSIONS.get(kind, 1)
 
 
+@cache
 def row_schema(kind: str) -> pa.Schema:
     """The pyarrow schema of a kind whose dataclass is in `upshift.domain`."""
     return schema_of(ROW_TYPES[kind])
@@ -72,11 +74,12 @@ def schema_of(row_type: type) -> pa.Schema:
     return pa.schema(fields)
 
 
-def known_fields(kind: str) -> list[pa.Field]:
+@cache
+def known_fields(kind: str) -> tuple[pa.Field, ...]:
     """The columns of a kind whose types are known here; of `kpis`, those that identify the download."""
     if kind == "kpis":
-        return [row_schema("downloads").field(name) for name in DOWNLOAD_KEY]
-    return list(row_schema(kind)) if kind in ROW_TYPES else []
+        return tuple(row_schema("downloads").field(name) for name in DOWNLOAD_KEY)
+    return tuple(row_schema(kind)) if kind in ROW_TYPES else ()
 
 
 def with_metadata(schema: pa.Schema, kind: str) -> pa.Schema:
