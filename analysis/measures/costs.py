@@ -29,9 +29,12 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     low[has_failed] = high[has_failed] = math.inf
     # What has nothing to do with the configuration keeps a download out also by intention to treat.
     apart = _apart_from_treatment(d, selection, unknown, np.isnan(low))
+    by_domain = np.argsort(d.runs.domain.codes, kind="stable")
+    number = np.empty(len(by_domain), dtype=np.int32)
+    number[by_domain] = np.arange(len(by_domain))
     return Samples(
-        run=d.run,
-        domain=d.runs.domain,
+        run=number[d.run],
+        domain=d.runs.domain[by_domain],
         configuration=d.configuration,
         low=low,
         high=high,
@@ -85,7 +88,7 @@ class _Reasons:
         self._names += reasons.names
 
     def found(self) -> Texts:
-        return Texts(self._codes, tuple(self._names))
+        return Texts(self._codes.astype(np.min_scalar_type(-len(self._names) - 1)), tuple(self._names))
 
 
 def times(d: Downloads) -> tuple[Floats, Floats]:

@@ -108,12 +108,19 @@ class Dataset:
 
     def kpi(self, name: str) -> Floats:
         """A KPI of each download as a finite number, NaN if it is missing."""
-        if self.given is not None:
-            return np.array([math.nan if (value := r.number(name)) is None else value for r in self.given])
         found = np.full(len(self.downloads), math.nan)
-        for rows, (column,) in self.kpi_columns(name):
-            found[rows] = _finite(column)
+        for rows, (values,) in self.kpi_numbers(name):
+            found[rows] = values
         return found
+
+    def kpi_numbers(self, *names: str) -> Iterator[tuple[Codes, list[Floats]]]:
+        """Batches of downloads (their indices) with these KPIs as finite numbers, NaN where they are missing."""
+        if self.given is not None:
+            rows = [[math.nan if (value := r.number(name)) is None else value for r in self.given] for name in names]
+            yield np.arange(len(self.given)), [np.array(values, dtype=np.float64) for values in rows]
+            return
+        for at, columns in self.kpi_columns(*names):
+            yield at, [_finite(column) for column in columns]
 
     def kpi_columns(self, *names: str) -> Iterator[tuple[Codes, list[pa.Array]]]:
         """Batches of downloads (their indices) with these KPIs, which are empty where a folder lacks the column."""

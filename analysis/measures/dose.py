@@ -7,20 +7,19 @@ threshold), which is stored in `campaign.json`. See docs/design/analysis.md.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.arrays import Flags, Floats, Ints, Mask, on_all_cores
+from analysis.measures.arrays import Codes, Flags, Mask, on_all_cores
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples, pair
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.speedup import row_of
-from upshift.domain import Comparison, Role
+from upshift.domain import Comparison, Dose, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,39 +50,51 @@ def dose_rows(
 ) -> list[DoseRow]:
     """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
     samples = costs.samples(dataset, metric=metric, selection=selection)
-    kpis: dict[str, Floats] = {}
-    found = []
-    for comparison in dataset.design.comparisons:
-        doses = dataset.design.dose_of(comparison)
-        if comparison.role is not Role.EFFECT or not doses:
-            continue
-        for dose in doses:
-            if dose.kpi not in kpis:
-                kpis[dose.kpi] = dataset.kpi(dose.kpi)
+    effects = [c for c in dataset.design.comparisons if c.role is Role.EFFECT and dataset.design.dose_of(c)]
+    acted = _acted(dataset, {dose for c in effects for dose in dataset.design.dose_of(c)})
+    parts = []
+    for comparison in effects:
         sides = [samples.rows_of(name) for name in (comparison.config, comparison.vs)]
-        states = did_act([(_at(kpis[dose.kpi], rows), dose.above) for dose in doses for rows in sides])
-        parts = [(samples, comparison, states == state) for state in (1, 0, -1)]
-        acted, idle, unknown = on_all_cores(_part, parts)
-        words = " or ".join(dose.words for dose in doses)
-        found.append(DoseRow(comparison=comparison, words=words, acted=acted, idle=idle, unknown=unknown))
+        states = did_act([_at(acted[dose], rows) for dose in dataset.design.dose_of(comparison) for rows in sides])
+        parts += [(samples, comparison, states == state) for state in (1, 0, -1)]
+    rows = iter(on_all_cores(_part, parts))
+    return [
+        DoseRow(
+            comparison=comparison,
+            words=" or ".join(dose.words for dose in dataset.design.dose_of(comparison)),
+            acted=next(rows),
+            idle=next(rows),
+            unknown=next(rows),
+        )
+        for comparison in effects
+    ]
+
+
+def _acted(dataset: Dataset, doses: Set[Dose]) -> dict[Dose, Flags]:
+    """Whether each option took effect, per download; -1 where its KPI is missing."""
+    found = {dose: np.full(len(dataset.downloads), -1, dtype=np.int8) for dose in doses}
+    names = sorted({dose.kpi for dose in doses})
+    for rows, columns in dataset.kpi_numbers(*names) if names else ():
+        values = dict(zip(names, columns, strict=True))
+        for dose, flags in found.items():
+            flags[rows] = np.where(np.isnan(values[dose.kpi]), -1, values[dose.kpi] > dose.above)
     return found
 
 
-def _at(values: Floats, rows: Ints) -> Floats:
-    """The value of each row; NaN for -1."""
-    return np.where(rows < 0, math.nan, values[rows])
+def _at(flags: Flags, rows: Codes) -> Flags:
+    """The flag of each row; unknown for -1."""
+    return np.where(rows < 0, -1, flags[rows]).astype(np.int8)
 
 
-def did_act(values: Sequence[tuple[Floats, float]]) -> Flags:
-    """Whether one of the options took effect in each run; -1 if a KPI that could show it is missing.
+def did_act(flags: Sequence[Flags]) -> Flags:
+    """Whether one of the options took effect in each run; -1 if that is unknown for one of them.
 
     Args:
-        values: a KPI of one side of each run (NaN: missing), and the threshold above which the option took effect. Both
-            sides are checked, as either may be the one with the option; if it is off, its KPI is at most the threshold.
+        flags: whether one option took effect on one side of each run. Both sides are checked, as either may be the one
+            with the option; if it is off, its KPI is at most the threshold.
     """
-    acted = np.any([value > above for value, above in values], axis=0)
-    unknown = np.any([np.isnan(value) for value, _ in values], axis=0)
-    return np.where(acted, 1, np.where(unknown, -1, 0)).astype(np.int8)
+    most, least = np.max(flags, axis=0), np.min(flags, axis=0)
+    return np.where(most == 1, 1, least).astype(np.int8)
 
 
 def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupRow:

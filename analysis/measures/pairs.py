@@ -35,7 +35,7 @@ class Samples:
     run: Codes
     """Index of the measurement run, from 0; pairs are made only within it."""
     domain: Texts
-    """Per run, the unit of all tests and intervals; its names are sorted."""
+    """Per run, the unit of tests and intervals; with sorted names; rows are made fastest if its codes are sorted."""
     configuration: Texts
     """A run has each at most once."""
     low: Floats
@@ -70,9 +70,9 @@ class Samples:
         members = zip(groups.names, rows_by_code(groups.codes, len(groups.names)), strict=True)
         return {name: self.part(rows) for name, rows in members if len(rows)}
 
-    def rows_of(self, configuration: str) -> Ints:
+    def rows_of(self, configuration: str) -> Codes:
         """Per run, the index of its download of this configuration, -1 without one."""
-        found = np.full(len(self.domain), -1, dtype=np.int64)
+        found = np.full(len(self.domain), -1, dtype=np.int32)
         if configuration in self.configuration.names:
             rows = np.flatnonzero(self.configuration.codes == self.configuration.names.index(configuration))
             found[self.run[rows]] = rows
@@ -92,9 +92,9 @@ class Pairs:
     domain: Ints
     """Index of the domain, in order of name; every one has a pair."""
     domains: int
-    config: Ints = field(default_factory=_none)
+    config: Codes = field(default_factory=_none)
     """Index of the configuration's download in the samples; no elements for pairs of other origin."""
-    vs: Ints = field(default_factory=_none)
+    vs: Codes = field(default_factory=_none)
     """Index of the reference's download."""
     excluded: Mapping[str, int] = field(default_factory=dict)
     """Reason -> number of measurement runs without a pair because of it."""
@@ -122,19 +122,20 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
         runs: which runs to pair; None for all.
     """
     sides = [samples.rows_of(name) for name in (config, vs)]
-    if runs is not None:
-        sides = [np.where(runs, rows, -1) for rows in sides]
     is_there = (sides[0] >= 0) | (sides[1] >= 0)
+    chosen = np.flatnonzero(is_there if runs is None else is_there & runs)
+    domain = samples.domain.codes[chosen]
+    sides = [rows[chosen] for rows in sides]
     reasons, why = _why_not(samples, {config: sides[0], vs: sides[1]})
-    numbers = np.bincount(why[is_there], minlength=len(reasons) + 1)[1:]
+    numbers = np.bincount(why, minlength=len(reasons) + 1)[1:]
     excluded = {reason: int(number) for reason, number in sorted(zip(reasons, numbers, strict=True)) if number}
-    treated = np.flatnonzero(is_there & (why == 0))
+    treated = np.flatnonzero(why == 0)
     both = np.flatnonzero((sides[0] >= 0) & (sides[1] >= 0))
     planned = both[samples.planned[sides[0][both]] & samples.planned[sides[1][both]]]
-    pairs = _pairs(samples, sides[0][treated], sides[1][treated], excluded, with_larger=True)
+    pairs = _pairs(samples, domain[treated], sides[0][treated], sides[1][treated], excluded, with_larger=True)
     as_planned = pairs
     if not np.array_equal(planned, treated):
-        as_planned = _pairs(samples, sides[0][planned], sides[1][planned], {}, with_larger=False)
+        as_planned = _pairs(samples, domain[planned], sides[0][planned], sides[1][planned], {}, with_larger=False)
     return pairs, PlannedPairs(
         pairs=as_planned,
         config_failed=np.isinf(samples.low[as_planned.config]).astype(np.int64),
@@ -142,29 +143,33 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
     )
 
 
-def _why_not(samples: Samples, sides: Mapping[str, Ints]) -> tuple[list[str], Ints]:
-    """Reasons, and per run the number of the first that holds, from 1; 0 for none."""
+def _why_not(samples: Samples, sides: Mapping[str, Codes]) -> tuple[list[str], Codes]:
+    """Reasons, and for each run with one of the two the number of the first that holds, from 1; 0 for none."""
     reasons: list[str] = []
-    found: Ints = np.zeros(len(samples.domain), dtype=np.int64)
+    found: Codes = np.zeros(len(next(iter(sides.values()))), dtype=np.int32)
     for name, rows in sides.items():
         # The first reason is that there is no download, the others are those of the samples.
-        codes = samples.excluded.codes[rows] if len(samples) else rows
-        numbers = np.where(rows < 0, 1, np.where(codes < 0, 0, codes + 2))
-        found = np.where((found == 0) & (numbers > 0), numbers + len(reasons), found)
+        numbers = samples.excluded.codes[rows].astype(np.int32) + 2
+        numbers[numbers == 1] = 0
+        numbers[rows < 0] = 1
+        new = (found == 0) & (numbers > 0)
+        found[new] = numbers[new] + len(reasons)
         reasons += [f"{name} {reason}" for reason in ("not in the run", *samples.excluded.names)]
     return reasons, found
 
 
-def _pairs(samples: Samples, config: Ints, vs: Ints, excluded: Mapping[str, int], *, with_larger: bool) -> Pairs:
+def _pairs(
+    samples: Samples, domain: Codes, config: Codes, vs: Codes, excluded: Mapping[str, int], *, with_larger: bool
+) -> Pairs:
     low, high = ratios((samples.low[config], samples.high[config]), (samples.low[vs], samples.high[vs]))
-    domain, domains = _present(samples.domain.codes[samples.run[config]], len(samples.domain.names))
+    code, domains = _present(domain, len(samples.domain.names))
     larger = {}
     for name, clusters in samples.larger.items() if with_larger and len(config) else ():
         codes = clusters.codes[config]
         if codes.min() >= 0:
             larger[name] = _present(codes, len(clusters.names))[0]
     return Pairs(
-        low=low, high=high, domain=domain, domains=domains, config=config, vs=vs, excluded=excluded, larger=larger
+        low=low, high=high, domain=code, domains=domains, config=config, vs=vs, excluded=excluded, larger=larger
     )
 
 
@@ -182,13 +187,24 @@ def ratios(config: tuple[Floats, Floats], vs: tuple[Floats, Floats]) -> tuple[Fl
     """
     (config_low, config_high), (vs_low, vs_high) = config, vs
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        exact = vs_low / config_low
-        # Two different floats may have the quotient 1.0; the comparison must still be right.
-        exact = np.where((vs_low < config_low) & (exact >= 1.0), np.nextafter(1.0, 0.0), exact)
-        exact = np.where((vs_low > config_low) & (exact <= 1.0), np.nextafter(1.0, 2.0), exact)
+        low = vs_low / config_low
+    # Two different floats may have the quotient 1.0; the comparison must still be right.
+    even = np.flatnonzero(low == 1.0)
+    difference = vs_low[even] - config_low[even]
+    low[even] = np.select([difference < 0, difference > 0], [np.nextafter(1.0, 0.0), np.nextafter(1.0, 2.0)], 1.0)
+    high = low.copy()
+    is_known = (config_low == config_high) & (config_low < np.inf) & (vs_low == vs_high) & (vs_low < np.inf)
+    others = np.flatnonzero(~is_known)
+    low[others], high[others] = _open_ratios(*(side[others] for side in (config_low, config_high, vs_low, vs_high)))
+    return low, high
+
+
+def _open_ratios(config_low: Floats, config_high: Floats, vs_low: Floats, vs_high: Floats) -> tuple[Floats, Floats]:
+    """`ratios` of pairs with a bound, or a failed download."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         low = np.where(np.isinf(config_high), 0.0, vs_low / config_high)
         high = np.where((config_low == 0.0) | np.isinf(vs_high), np.inf, vs_high / config_low)
     config_failed, vs_failed = np.isinf(config_low), np.isinf(vs_low)
-    exact = np.where(config_failed, np.where(vs_failed, 1.0, 0.0), np.where(vs_failed, np.inf, exact))
-    is_exact = config_failed | vs_failed | ((config_low == config_high) & (vs_low == vs_high))
-    return np.where(is_exact, exact, low), np.where(is_exact, exact, high)
+    either = config_failed | vs_failed
+    failed = np.where(config_failed, np.where(vs_failed, 1.0, 0.0), np.inf)
+    return np.where(either, failed, low), np.where(either, failed, high)

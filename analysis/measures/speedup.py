@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from analysis.measures.arrays import on_all_cores
+from analysis.measures.arrays import Codes, on_all_cores
 from analysis.measures.judgement import judge
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair
 from analysis.measures.rows import (
@@ -28,7 +27,7 @@ from analysis.measures.rows import (
     Share,
     SpeedupRow,
 )
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle
+from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle, numbered
 from analysis.measures.statistics.failures import mcnemar
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
@@ -40,21 +39,13 @@ from analysis.measures.statistics.signed_rank import equivalence, sign_test, sig
 from analysis.measures.statistics.verdict import LEAST_MARGIN
 from upshift.domain import Comparison
 
+SIDES = ("faster", "slower", "tie", "undecided")
+
 
 def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group: str = "") -> SpeedupRow:
     """One row, from its pairs as arrays; without q-values and verdict: see `judge`."""
     n = len(pairs.low)
-    exact, faster, slower, tie = sides(pairs)
-    undecided = ~(faster | slower | tie)
-    edges = np.array(BIN_EDGES)
-    first = np.searchsorted(edges, pairs.low, side="right")
-    last = np.where(exact, first, np.searchsorted(edges, pairs.high, side="left"))
-    bins = [(first == index) & (last == index) for index in range(len(BIN_NAMES))]
-    spread = first != last
-    maybe = [(first <= index) & (index <= last) for index in range(len(BIN_NAMES))] if spread.any() else bins
-    sure = [faster, slower, tie, undecided, *bins, spread]
-    possible = [faster | undecided, slower | undecided, tie, undecided, *maybe, spread]
-    shares = _shares(sure, possible, pairs)
+    shares = _shares(_sides_of_domains(pairs), _bins_of_domains(pairs))
     logs = _Logs.of(pairs)
     low, high = logs.medians(pairs.domain, pairs.domains)
     median, p_wilcoxon = _median(low, high), signed_rank(low, high)
@@ -72,12 +63,10 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         undecided=shares[3],
         bins=tuple(shares[4:-1]),
         bin_undecided=shares[-1],
-        bounds=int(np.count_nonzero(~exact)),
+        bounds=int(np.count_nonzero(pairs.low != pairs.high)),
         median=median,
         p_wilcoxon=p_wilcoxon if n else None,
-        p_clusters=signed_rank(logs.low, logs.high, pairs.domain, orders=(logs.low_order, logs.high_order))
-        if n
-        else None,
+        p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
         p_equivalence=equivalence(low, high, LEAST_MARGIN) if n else None,
         larger={name: _larger(pairs, clusters, logs, (low, high)) for name, clusters in pairs.larger.items()},
@@ -87,64 +76,98 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     )
 
 
-def sides(pairs: Pairs) -> tuple[npt.NDArray[np.bool_], ...]:
-    """For each pair whether its speed-up is known exactly, and whether it is faster, slower, a tie."""
-    exact = pairs.low == pairs.high
-    tie = exact & (pairs.low == 1.0)
+def sides(pairs: Pairs) -> Codes:
+    """The index into `SIDES` of each pair."""
+    found = np.full(len(pairs.low), SIDES.index("undecided"), dtype=np.int8)
     # A bound excludes its own value, so a bound of exactly 1 decides.
-    return exact, (pairs.low >= 1.0) & ~tie, (pairs.high <= 1.0) & ~tie, tie
+    found[pairs.low >= 1.0] = SIDES.index("faster")
+    found[pairs.high <= 1.0] = SIDES.index("slower")
+    found[(pairs.low == 1.0) & (pairs.high == 1.0)] = SIDES.index("tie")
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Logs:
-    """Log speed-ups with their orders, as sorting is most of the work of a large table."""
+    """Bounds of log speed-ups."""
 
     low: Floats
     high: Floats
     """The same object as `low` where all are known."""
-    low_order: Ints
-    high_order: Ints
 
     @classmethod
     def of(cls, pairs: Pairs) -> _Logs:
+        bounds = np.flatnonzero(pairs.low != pairs.high)
         with np.errstate(divide="ignore"):
             low = np.log(pairs.low)
-            order = np.argsort(low)
-            if np.array_equal(pairs.low, pairs.high):
-                return cls(low, low, order, order)
-            high = np.log(pairs.high)
-        return cls(low, high, order, np.argsort(high))
+            if not len(bounds):
+                return cls(low, low)
+            high = low.copy()
+            high[bounds] = np.log(pairs.high[bounds])
+        return cls(low, high)
 
     def medians(self, clusters: Ints, count: int) -> tuple[Floats, Floats]:
         """Lower and upper bounds of the median of each cluster; the same object where all are known."""
-        low = cluster_medians(self.low, clusters, count, order=self.low_order)
-        if self.low is self.high:
-            return low, low
-        return low, cluster_medians(self.high, clusters, count, order=self.high_order)
+        low = cluster_medians(self.low, clusters, count)
+        return low, low if self.low is self.high else cluster_medians(self.high, clusters, count)
 
 
-def _shares(
-    sure: Sequence[npt.NDArray[np.bool_]], possible: Sequence[npt.NDArray[np.bool_]], pairs: Pairs
-) -> list[Share]:
-    n = len(pairs.low)
-    counts = [int(np.count_nonzero(part)) for part in sure]
-    most = [int(np.count_nonzero(part)) for part in possible]
-    if pairs.domains < MINIMUM_DOMAINS:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """Numbers of pairs, domains x kinds."""
+
+    sure: Ints
+    possible: Ints
+    """With those of which only a bound is known."""
+
+
+def _counted(pairs: Pairs, kinds: Codes, number: int) -> Ints:
+    """How many pairs of each domain are of each kind, domains x kinds."""
+    cells = np.bincount(pairs.domain * number + kinds, minlength=pairs.domains * number)
+    return cells.reshape(pairs.domains, number)
+
+
+def _sides_of_domains(pairs: Pairs) -> _Counts:
+    """Of each of `SIDES`."""
+    sure = _counted(pairs, sides(pairs), len(SIDES))
+    possible = sure.copy()
+    for side in ("faster", "slower"):
+        possible[:, SIDES.index(side)] += sure[:, SIDES.index("undecided")]
+    return _Counts(sure, possible)
+
+
+def _bins_of_domains(pairs: Pairs) -> _Counts:
+    """Of each bin; the last kind are pairs that may be in several."""
+    edges, several = np.array(BIN_EDGES), len(BIN_NAMES)
+    first = np.searchsorted(edges, pairs.low, side="right")
+    bounds = np.flatnonzero(pairs.low != pairs.high)
+    last = np.searchsorted(edges, pairs.high[bounds], side="left")
+    spread = bounds[last != first[bounds]]
+    from_bin, to_bin = first[spread], last[last != first[bounds]]
+    first[spread] = several
+    sure = _counted(pairs, first, several + 1)
+    possible = sure.copy()
+    for index in range(several):
+        maybe = spread[(from_bin <= index) & (index <= to_bin)]
+        possible[:, index] += np.bincount(pairs.domain[maybe], minlength=pairs.domains)
+    return _Counts(sure, possible)
+
+
+def _shares(*parts: _Counts) -> list[Share]:
+    """The shares of all kinds, from the counts of one or more ways to divide the pairs."""
+    sizes = parts[0].sure.sum(axis=1)
+    sure, possible = (
+        np.concatenate(kinds, axis=1) for kinds in zip(*((p.sure, p.possible) for p in parts), strict=True)
+    )
+    n, counts, most = int(sizes.sum()), sure.sum(axis=0).tolist(), possible.sum(axis=0).tolist()
+    if len(sizes) < MINIMUM_DOMAINS:
         return [Share(count=c, n=n, possible=m) for c, m in zip(counts, most, strict=True)]
-    sizes = np.bincount(pairs.domain, minlength=pairs.domains)
-    lows, highs = share_intervals(_per_domain(sure, pairs), sizes)
+    lows, highs = share_intervals(sure, sizes)
     if counts != most:
-        highs = share_intervals(_per_domain(possible, pairs), sizes)[1]
+        highs = share_intervals(possible, sizes)[1]
     return [
         Share(count=c, n=n, possible=m, low=float(low), high=float(high))
         for c, m, low, high in zip(counts, most, lows, highs, strict=True)
     ]
-
-
-def _per_domain(parts: Sequence[npt.NDArray[np.bool_]], pairs: Pairs) -> Ints:
-    """Number of pairs of each kind, domains x kinds."""
-    counts = [np.bincount(pairs.domain[part], minlength=pairs.domains) for part in parts]
-    return np.stack(counts, axis=1).astype(np.int64, copy=False)
 
 
 def _median(low: Floats, high: Floats) -> Median:
@@ -177,8 +200,8 @@ def _larger(pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats,
     cluster[pairs.domain] = clusters
     low, high = of_domains
     if not np.array_equal(cluster[pairs.domain], clusters):  # a domain in several of them
-        parts, part = np.unique(pairs.domain * count + clusters, return_inverse=True)
-        low, high = logs.medians(part.astype(np.int64, copy=False), len(parts))
+        part, parts = numbered(pairs.domain * count + clusters)
+        low, high = logs.medians(part, len(parts))
         cluster = parts % count
     # Bounds have no mean.
     alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
@@ -191,9 +214,7 @@ def _larger(pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats,
 
 
 def _intention(pairs: Pairs) -> Intention:
-    _, faster, slower, tie = sides(pairs)
-    undecided = ~(faster | slower | tie)
-    shares = _shares([faster, slower], [faster | undecided, slower | undecided], pairs)
+    shares = _shares(_sides_of_domains(pairs))
     low, high = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
     return Intention(
         n=len(pairs.low),

@@ -25,26 +25,44 @@ def order_within(order: Ints, clusters: Ints) -> Ints:
     return sorted_order
 
 
-def cluster_medians(values: Floats, clusters: Ints, count: int, *, order: Ints | None = None) -> Floats:
+def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
     """The median of each cluster; of an even number of values, the mean of the middle two (of opposite infinities, 0).
 
     Args:
         values: one per pair, infinite ones allowed.
-        clusters: code of the cluster of each pair.
+        clusters: code of the cluster of each pair; fastest if they are sorted.
         count: number of clusters.
-        order: the positions of the values in their order, if they are known.
     """
-    ordered = values[order_within(np.argsort(values) if order is None else order, clusters)]
+    if not len(values):
+        return np.zeros(count)
+    if (clusters[1:] < clusters[:-1]).any():
+        values = values[order_within(np.arange(len(values)), clusters)]
     sizes = np.bincount(clusters, minlength=count)
     starts = np.cumsum(sizes) - sizes
-    with np.errstate(invalid="ignore"):
-        medians: Floats = (ordered[starts + (sizes - 1) // 2] + ordered[starts + sizes // 2]) / 2
+    medians = np.empty(count)
+    # Clusters of the same size are the rows of a matrix, so all of them are sorted at once.
+    by_size = np.argsort(sizes, kind="stable")
+    for members in np.split(by_size, np.flatnonzero(np.diff(sizes[by_size])) + 1):
+        size = int(sizes[members[0]])
+        block = values[starts[members][:, None] + np.arange(size)]
+        block.sort(axis=1)
+        with np.errstate(invalid="ignore"):
+            medians[members] = (block[:, (size - 1) // 2] + block[:, size // 2]) / 2
     medians[np.isnan(medians)] = 0.0
     return medians
 
 
+def numbered(keys: Ints) -> tuple[Ints, Ints]:
+    """The number of each key among the different ones, in their order; and these. Fastest if the keys are sorted."""
+    if (keys[1:] < keys[:-1]).any():
+        different, numbers = np.unique(keys, return_inverse=True)
+        return numbers.astype(np.int64, copy=False), different
+    is_new = np.concatenate((np.ones(min(len(keys), 1), dtype=np.bool_), keys[1:] != keys[:-1]))
+    return np.cumsum(is_new) - 1, keys[is_new]
+
+
 def middle(values: Floats) -> float:
-    """The median of all values, as of one cluster."""
+    """The median of all values (one or more), as of one cluster."""
     return float(cluster_medians(values, np.zeros(len(values), dtype=np.int64), 1)[0])
 
 

@@ -18,9 +18,7 @@ EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""
 
 
-def signed_rank(
-    low: Floats, high: Floats, clusters: Ints | None = None, *, orders: tuple[Ints, Ints] | None = None
-) -> float:
+def signed_rank(low: Floats, high: Floats, clusters: Ints | None = None) -> float:
     """The p-value of the signed-rank test of Datta and Satten; with one value per cluster, Wilcoxon's.
 
     The statistic is the mean of Wilcoxon's over all ways to draw one value of each cluster, so large clusters count
@@ -30,18 +28,27 @@ def signed_rank(
         low: lower bounds of the values; where a value is known, `low == high`.
         high: upper bounds.
         clusters: code of the cluster of each value; None: each value is a cluster.
-        orders: what sorts `low`, and `high`, if it is known.
     """
     if len(low) == 0:
         return 1.0
     codes = np.arange(len(low), dtype=np.int64) if clusters is None else clusters
-    of_low, of_high = orders or (None, None)
-    first = cluster_scores(low, codes, order=of_low)
-    if np.array_equal(low, high):
+    order = np.argsort(np.abs(low))
+    first = cluster_scores(low, codes, order=order)
+    others = np.flatnonzero(low != high)
+    if not len(others):
         return _p(first)
-    last = cluster_scores(high, codes, order=of_high)
+    last = cluster_scores(high, codes, order=_merged(order, others, np.abs(high)))
     # The statistic grows with each value, so its extremes are those of the bounds.
     return 1.0 if first.sum() <= 0.0 <= last.sum() else max(_p(first), _p(last))
+
+
+def _merged(order: Ints, changed: Ints, values: Floats) -> Ints:
+    """What sorts the values, if `order` did before these were changed: faster than to sort all of them again."""
+    kept = np.ones(len(values), dtype=np.bool_)
+    kept[changed] = False
+    runs = np.concatenate((order[kept[order]], changed[np.argsort(values[changed])]))
+    merged: Ints = runs[np.argsort(values[runs], kind="stable")]  # numpy's stable sort merges runs that are sorted
+    return merged
 
 
 def cluster_scores(values: Floats, clusters: Ints, *, order: Ints | None = None) -> Floats:
@@ -50,23 +57,22 @@ def cluster_scores(values: Floats, clusters: Ints, *, order: Ints | None = None)
     Under the null hypothesis the sign of each is random, and its absolute value fixed.
 
     Args:
-        order: what sorts the values, if it is known.
+        order: what sorts the absolute values, if it is known.
     """
     sizes = np.bincount(clusters)
-    weights = 1.0 / sizes[clusters]
     magnitudes = np.abs(values)
-    # Absolute values of sorted ones fall, then rise: a stable sort merges the two runs.
-    before = np.arange(len(values)) if order is None else order
-    order = before[np.argsort(magnitudes[before], kind="stable")]
-    ordered = magnitudes[order]
+    if order is None:
+        order = np.argsort(magnitudes)
+    ordered, codes = magnitudes[order], clusters[order]
+    weights = 1.0 / sizes
     # For each value the expected number of clusters with a smaller one; equal ones count half.
-    running = np.concatenate(([0.0], np.cumsum(weights[order])))
+    running = np.concatenate(([0.0], np.cumsum(weights[codes])))
     left, right = _tie_bounds(ordered)
-    below = np.empty(len(values))
-    below[order] = (running[left] + running[right]) / 2
-    alone = len(sizes) == len(values)
-    own = 0.5 if alone else _share_below_within(magnitudes, order, clusters, sizes)
-    scores = np.bincount(clusters, np.sign(values) * (1.0 + below - own) * weights)
+    ranks = 1.0 + (running[left] + running[right]) / 2
+    ranks -= 0.5 if len(sizes) == len(values) else _share_below_within(ordered, codes, sizes)
+    of_value = np.empty(len(values))
+    of_value[order] = ranks
+    scores = np.bincount(clusters, np.sign(values) * of_value * weights[clusters])
     return scores.astype(np.float64, copy=False)
 
 
@@ -79,16 +85,16 @@ def _tie_bounds(ordered: Floats) -> tuple[Ints, Ints]:
     return np.repeat(starts, lengths), np.repeat(ends, lengths)
 
 
-def _share_below_within(magnitudes: Floats, order: Ints, clusters: Ints, sizes: Ints) -> Floats:
-    """For each value the share of its own cluster with a smaller one; equal ones, itself included, count half."""
-    order = order_within(order, clusters)
-    ordered, code = magnitudes[order], clusters[order]
-    changes = np.flatnonzero((ordered[1:] != ordered[:-1]) | (code[1:] != code[:-1])) + 1
+def _share_below_within(ordered: Floats, clusters: Ints, sizes: Ints) -> Floats:
+    """For each sorted value the share of its cluster with a smaller one; equal ones, itself included, count half."""
+    order = order_within(np.arange(len(ordered)), clusters)
+    values, codes = ordered[order], clusters[order]
+    changes = np.flatnonzero((values[1:] != values[:-1]) | (codes[1:] != codes[:-1])) + 1
     starts = np.concatenate(([0], changes))
-    ends = np.concatenate((changes, [len(ordered)]))
-    middle = np.repeat((starts + ends) / 2, ends - starts) - (np.cumsum(sizes) - sizes)[code]
-    shares = np.empty(len(magnitudes))
-    shares[order] = middle / sizes[code]
+    ends = np.concatenate((changes, [len(values)]))
+    middle = np.repeat((starts + ends) / 2, ends - starts) - (np.cumsum(sizes) - sizes)[codes]
+    shares = np.empty(len(ordered))
+    shares[order] = middle / sizes[codes]
     return shares
 
 
