@@ -10,24 +10,9 @@ import ipaddress
 from collections import Counter
 from typing import Any
 
-import tldextract
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IHostnameResolver, IHostResolution
 from zope.interface import implementer  # type: ignore[import-untyped]
-
-_extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
-"""Uses the public suffix list shipped with the package: fetching a newer one would be unrequested traffic.
-
-Private suffixes count (`user.github.io` is a registered domain), as the names below them have different owners.
-"""
-
-
-def registered_domain(host: str) -> str:
-    """The registered domain of a name; for a name without a public suffix (as in the lab), its last two labels."""
-    found = _extract(host)
-    if found.suffix and found.domain:
-        return f"{found.domain}.{found.suffix}"
-    return ".".join(host.split(".")[-2:])
 
 
 @implementer(IHostResolution)

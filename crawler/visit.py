@@ -19,8 +19,9 @@ from urllib.parse import urljoin, urlsplit
 from crawler.ledger import Result
 from crawler.links import extract, normal
 from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, admit
-from crawler.names import Pins, registered_domain
+from crawler.names import Pins
 from crawler.robots import Robots, from_reply
+from upshift.names import registered_domain
 from upshift.outreach.blocks import BlockLists
 from upshift.outreach.dns import Answer, ResolveError, Resolver
 

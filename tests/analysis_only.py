@@ -59,7 +59,7 @@ def forbid(event: str, arguments: object) -> None:
 
 if __name__ == "__main__":
     absent = absent_modules()
-    assert {"scrapy", "trustme", "tldextract"} <= absent, absent
+    assert {"scrapy", "trustme"} <= absent, absent
     sys.meta_path.insert(0, Absent(absent))  # type: ignore[arg-type]
     sys.addaudithook(forbid)
     from upshift.cli import main

@@ -53,6 +53,15 @@ class Family(StrEnum):
     ANY = "any"
 
 
+class VantageClock(StrEnum):
+    """Whether slots may be told by this host's clock."""
+
+    CHECKED = "checked"
+    """Only while the kernel says that it is synchronised, and wrong by less than 1 s."""
+    TRUSTED = "trusted"
+    """Always: for test hosts, whose clocks nobody synchronises."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
     """What to measure and compare. All except comparisons and `stop_when` is the plan: a folder is resumed only with
@@ -106,6 +115,13 @@ class Campaign:
     opt_out: str | None = None
     """The same, for opt-outs during the run; created if missing."""
     disk: Disk = field(default_factory=Disk)
+    slot_s: float | str | None = None
+    """Length of slots [s] (`downloader.schedule.slots`), 0 for none, or `auto`. None: `auto` where a host runs only
+    some of the vantage points, else none."""
+    uplink: str | None = None
+    """Network interface of this host to measure by; None: that of the default route. A matter of each host."""
+    vantage_clock: str = "checked"
+    """One of `VantageClock`. A matter of each host."""
 
     def __post_init__(self) -> None:
         # Checked here too, as the command line replaces them in a campaign that was loaded.
@@ -166,6 +182,10 @@ class Campaign:
         # Neither affects what is downloaded, or in which order.
         del plain["path"], plain["comparisons"], plain["stop_when"]
         del plain["block_lists"], plain["opt_out"], plain["disk"]  # each host's own
+        del plain["uplink"], plain["vantage_clock"]
+        plain["ca_file"] = None  # likewise; older folders have the field
+        if self.slot_s is None:  # older folders know none
+            del plain["slot_s"]
         plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
         if self.budgets == Budgets():  # older folders know none
             del plain["budgets"]
@@ -186,23 +206,39 @@ class Campaign:
         return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons, doses=doses)
 
 
-def plan_hash(campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str]) -> str:
-    """SHA-256 over everything that affects what is downloaded, how, and in which order."""
-    plan = {
+def plan_hash(
+    campaign: Campaign,
+    targets: Sequence[Target],
+    vantage_points: Sequence[str],
+    *,
+    classes: Sequence[int] | None = None,
+) -> str:
+    """SHA-256 over everything that affects what is downloaded, how, and in which order; the same at all hosts.
+
+    Args:
+        vantage_points: all, wherever they run.
+        classes: with slots, the class of each target: addresses and the list of public suffixes affect it.
+    """
+    plan: dict[str, Any] = {
         "campaign": campaign.description(),
         "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
         "vantage_points": sorted(vantage_points),
     }
+    if classes is not None:
+        plan["classes"] = list(classes)
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 MOST_ITERATIONS = 100_000
+MOST_SLOT_S = 86_400
 
 _HOST_OF_CONTACT = re.compile(r"(?:@|https?://)([^\s/:?#>)]+)")
 _EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
 """Domains reserved for examples (RFC 2606): no mail can be received there."""
 
-_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget", "until_ci", "budgets", "disk"})
+_SEVERAL_SHAPES = frozenset(
+    {"configurations", "permute", "comparisons", "budget", "until_ci", "budgets", "disk", "slot_s"}
+)
 """Fields that may have several types; parsed separately."""
 
 
@@ -216,6 +252,8 @@ class _File:
     ca_file: str | None = None
     block_lists: list[str] = field(default_factory=list)
     opt_out: str | None = None
+    uplink: str | None = None
+    vantage_clock: VantageClock = VantageClock.CHECKED
     vantage_points: list[str] = field(default_factory=list)
     allowed_prefixes: list[str] = field(default_factory=list)
     nameservers: list[str] = field(default_factory=list)
@@ -274,6 +312,9 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         block_lists=tuple(entry.block_lists),
         opt_out=entry.opt_out,
         disk=read_disk(document.get("disk", {}), f"{where}: field disk"),
+        slot_s=_slot(document.get("slot_s"), where),
+        uplink=entry.uplink,
+        vantage_clock=entry.vantage_clock,
     )
 
 
@@ -308,4 +349,13 @@ def _budget(value: object, where: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3600:
         raise fault("it is neither auto nor a number of seconds", where, "budget", 'write "auto", or 0.1 to 3600')
+    return float(value)
+
+
+def _slot(value: object, where: str) -> float | str | None:
+    if value is None or value == "auto":
+        return None if value is None else "auto"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_SLOT_S:
+        remedy = f'write "auto", up to {MOST_SLOT_S}, or 0 for no slots'
+        raise fault("it is neither auto nor a number of seconds", where, "slot_s", remedy)
     return float(value)

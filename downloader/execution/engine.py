@@ -227,7 +227,8 @@ class _Attempt:
         fixed = self._look_up()
         if fixed.address is None and self._campaign.order != Order.PUBLISHED:
             downloads = [self._one(index, fixed) for index in range(len(self._run.configurations))]
-            return complete(downloads, capture=None, captured=None, verdict=None), None
+            cut = None if self._cut is None else self._cut.void
+            return complete(downloads, capture=None, captured=None, verdict=None), cut
         watch = self._watch(fixed.address)
         path = self._worker.capture_path(self._run, self._attempt)
         published = self._campaign.order == Order.PUBLISHED
@@ -247,7 +248,8 @@ class _Attempt:
                 capture.abandon()
         verdict: Verdict | None = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._worker.relative(path), captured=captured, verdict=verdict)
-        return done, (None if verdict is None else verdict.disturbed) or reused_port(done)
+        cut = None if self._cut is None else self._cut.void
+        return done, cut or (None if verdict is None else verdict.disturbed) or reused_port(done)
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downloader.campaign.campaign import Campaign
+from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Journal
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.gate import Gate
+from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slot_gate import SlotGate
+from upshift.system.clock import read_clock
 
 
-def gates_for(campaign: Campaign, runs: Sequence[PlannedRun], journal: Journal) -> list[Gate]:  # noqa: ARG001
+def gates_for(plan: SharedPlan, vantage: str, runs: Sequence[PlannedRun], journal: Journal) -> list[Gate]:  # noqa: ARG001
     """The gates of one vantage point, in the order in which they are asked.
 
     Args:
@@ -21,4 +24,13 @@ def gates_for(campaign: Campaign, runs: Sequence[PlannedRun], journal: Journal) 
     Raises:
         UsageError: a block list is missing or not valid.
     """
-    return [OptOuts(block_lists(campaign))]
+    gates: list[Gate] = [OptOuts(block_lists(plan.campaign))]
+    if plan.slots is not None:
+        clock = None if trusts_clock(plan.campaign) else read_clock
+        gates.append(SlotGate(plan.campaign, plan.slots, plan.index(vantage), clock=clock))
+    return gates
+
+
+def trusts_clock(campaign: Campaign) -> bool:
+    """Whether slots are told by this host's clock unchecked: in a lab all vantage points have the same one."""
+    return campaign.lab is not None or campaign.vantage_clock == VantageClock.TRUSTED

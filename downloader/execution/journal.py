@@ -131,11 +131,7 @@ class Journal:
         if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
             self._create(runs, plan_hash)
         elif self.meta("plan_hash") != plan_hash:
-            raise UsageError(
-                "this folder holds another plan (campaign, targets, vantage points or Upshift have changed)",
-                where=str(self.path.parent),
-                remedy="use another --out, or the campaign that started here",
-            )
+            raise another_plan(self.path.parent)
         with self._transaction():
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
@@ -313,6 +309,15 @@ class Journal:
     def close(self) -> None:
         """Closes the file."""
         self._db.close()
+
+
+def another_plan(folder: Path) -> UsageError:
+    """The error for a vantage point's folder with another plan's hash."""
+    return UsageError(
+        "this folder holds another plan (campaign, targets, vantage points, --here or Upshift have changed)",
+        where=str(folder),
+        remedy="use another --out, or the campaign that started here",
+    )
 
 
 def _dump(download: Download) -> str:

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from downloader.campaign.campaign import Campaign, plan_hash
-from downloader.campaign.plan import PlannedRun, make_plan
+from downloader.campaign.campaign import Campaign
 from downloader.campaign.published import client_with
 from downloader.campaign.targets import check_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
@@ -21,9 +20,10 @@ from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker
 from downloader.execution.folder import folder_lock
 from downloader.execution.gates import gates_for
-from downloader.execution.journal import Counts, Journal
+from downloader.execution.journal import FILE_NAME, Counts, Journal, another_plan
 from downloader.execution.records import failures
 from downloader.limits.opt_out import block_lists
+from downloader.schedule.shared import SharedPlan, share
 from downloader.schedule.turns import Turns
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
@@ -93,6 +93,7 @@ def run_campaign(
     out: Path,
     *,
     progress: Progress,
+    vantage_points: Sequence[str] = (),
     stop: threading.Event | None = None,
     client_ceilings: Mapping[str, Any] | None = None,
 ) -> RunSummary:
@@ -101,6 +102,7 @@ def run_campaign(
     Args:
         places: vantage point -> place.
         out: the folder; created if missing, resumed if it holds the same plan.
+        vantage_points: all of the campaign; the others run on other hosts. Empty: there are none but `places`.
         stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
         client_ceilings: this host's calibration, for `environment.json`; None if there is none.
 
@@ -115,16 +117,17 @@ def run_campaign(
     check_trust(campaign)
     check_targets(targets, where=campaign.targets)
     block_lists(campaign)
+    plan = share(campaign, targets, vantage_points or list(places), list(places))
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
     with folder_lock(out):
         journals: dict[str, Journal] = {}
         try:
-            journals = _open_journals(campaign, targets, places, out, client_ceilings)
+            journals = _open_journals(plan, places, out, client_ceilings)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, campaign.for_analysis())
-            _work(campaign, journals, targets, places, out, progress, stopping)
+            _work(plan, journals, places, out, progress, stopping)
             return _summary(journals, stopped=stopping.is_set())
         except sqlite3.OperationalError as error:
             raise PlaceError(
@@ -150,27 +153,19 @@ def _clients(campaign: Campaign) -> list[Client]:
 
 
 def _open_journals(
-    campaign: Campaign,
-    targets: Sequence[Target],
+    plan: SharedPlan,
     places: Mapping[str, Place],
     out: Path,
     client_ceilings: Mapping[str, Any] | None,
 ) -> dict[str, Journal]:
     """All journals, created or resumed. All plans are compared before anything is downloaded."""
-    digest = plan_hash(campaign, targets, list(places))
-    known = {path.parent.name for path in out.glob("vantage/*/journal.sqlite")}
-    if known - set(places):
-        raise UsageError(
-            f"this folder has results of other vantage points ({', '.join(sorted(known - set(places)))})",
-            where=str(out),
-            remedy="name the same vantage points, or use another --out",
-        )
+    check_folder(plan, out)
+    campaign, digest = plan.campaign, plan.digest
     journals: dict[str, Journal] = {}
     try:
         for name, place in places.items():
             trust = describe_trust(trusted(campaign, place))
-            plan = _plan(campaign, targets, places, name)
-            journals[name] = Journal.open(out / "vantage" / name, plan, plan_hash=digest)
+            journals[name] = Journal.open(out / "vantage" / name, plan.runs(name), plan_hash=digest)
             journals[name].set_meta("campaign", json.dumps(campaign.description()))
             environment = {
                 **place.environment(),
@@ -186,17 +181,25 @@ def _open_journals(
     return journals
 
 
-def _plan(
-    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], name: str
-) -> tuple[PlannedRun, ...]:
-    names = sorted(places)
-    return make_plan(campaign, targets, vantage=name, index=names.index(name), vantage_points=len(names))
+def check_folder(plan: SharedPlan, out: Path) -> None:
+    """Raises UsageError if the folder has results of another plan, or of a vantage point that is not in it."""
+    digest = plan.digest
+    known = {path.parent.name: path for path in sorted(out.glob(f"vantage/*/{FILE_NAME}"))}
+    if unknown := sorted(known.keys() - set(plan.vantage_points)):
+        raise UsageError(
+            f"this folder has results of other vantage points ({', '.join(unknown)})",
+            where=str(out),
+            remedy="name the same vantage points, or use another --out",
+        )
+    for path in known.values():
+        with contextlib.closing(Journal(path, read_only=True)) as journal:
+            if journal.meta("plan_hash") not in (None, digest):
+                raise another_plan(path.parent)
 
 
 def _work(
-    campaign: Campaign,
+    plan: SharedPlan,
     journals: Mapping[str, Journal],
-    targets: Sequence[Target],
     places: Mapping[str, Place],
     out: Path,
     progress: Progress,
@@ -208,16 +211,15 @@ def _work(
     def one(name: str) -> None:
         # Children are started by this thread, so they die when it does (see upshift.system.process).
         try:
-            plan = _plan(campaign, targets, places, name)
-            gates = gates_for(campaign, plan, journals[name])
+            runs = plan.runs(name)
             worker = Worker(
-                campaign,
+                plan.campaign,
                 places[name],
                 journals[name],
-                plan,
+                runs,
                 out=out,
                 turns=turns,
-                gates=gates,
+                gates=gates_for(plan, name, runs, journals[name]),
                 progress=progress,
                 stop=stop,
             )

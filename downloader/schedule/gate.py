@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from downloader.campaign.plan import PlannedRun
-from upshift.domain import Download, Failure
+from upshift.domain import Disturbance, Download, Failure
 
 
 class State(StrEnum):
@@ -45,6 +45,8 @@ class Cut:
     failure: Failure | None = None
     """The cause of this download and of those that are left in the run, which is then recorded. None: the attempt
     counts as interrupted, and the run is repeated when all gates admit it."""
+    void: Disturbance | None = None
+    """With a cause: why the attempt is void."""
 
 
 class Gate:

@@ -32,11 +32,11 @@ import upshift.outreach.pace
 from crawler import manners
 from crawler.links import extract
 from crawler.manners import Pace
-from crawler.names import registered_domain
 from crawler.robots import Robots, from_reply
 from upshift.domain import Target
 from upshift.errors import UsageError
 from upshift.files import store
+from upshift.names import registered_domain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIN = 50_000

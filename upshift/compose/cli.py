@@ -45,6 +45,14 @@ def run(
         str | None, typer.Option(help="balanced or published (the paper's fixed order). Default: the campaign's.")
     ] = None,
     vantage: Annotated[list[str] | None, typer.Option(help="Only this vantage point; may be repeated.")] = None,
+    here: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The vantage point that this host is. The campaign's others run on other hosts, and take turns with "
+            "it by the clock (slots).",
+        ),
+    ] = None,
     isolation: Annotated[
         str | None,
         typer.Option(help="netns or host: where kernel settings are changed outside a lab. Default: the campaign's."),
@@ -77,6 +85,7 @@ def run(
             progress=progress,
             order=order,
             vantage_points=vantage or (),
+            here=here,
             isolation=isolation,
             stop_when=stop_when or (),
             let_cpus_sleep=let_cpus_sleep,

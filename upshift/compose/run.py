@@ -7,24 +7,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from downloader import clients
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.stop_rule import parse_rule
-from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust
-from downloader.execution.run import RunSummary, check_clients, run_campaign
+from downloader.execution.gates import trusts_clock
+from downloader.execution.run import RunSummary, check_clients, check_folder, run_campaign
 from downloader.limits.opt_out import block_lists
+from downloader.schedule.shared import SharedPlan
 from upshift.compose.inspect import Inspection, inspect_campaign
-from upshift.domain import Target
-from upshift.errors import UsageError, use_one_of
+from upshift.compose.shared import shared_plan
+from upshift.errors import PlaceError, UsageError
 from upshift.files import atomic
 from upshift.progress import Progress
+from upshift.system.clock import read_clock
 from upshift.system.place import Place
 
-LAB_TARGETS = "lab"
-"""The value of `targets` that means the sites of the campaign's lab."""
+if TYPE_CHECKING:
+    from vantage.lab.lab import Lab
 
 
 def run_file(
@@ -34,6 +36,7 @@ def run_file(
     progress: Progress,
     order: str | None = None,
     vantage_points: Sequence[str] = (),
+    here: str | None = None,
     isolation: str | None = None,
     stop_when: Sequence[str] = (),
     let_cpus_sleep: bool = False,
@@ -42,6 +45,7 @@ def run_file(
 
     Args:
         order, vantage_points, isolation, stop_when: replace the campaign's values if given.
+        here: the only vantage point of the campaign that runs on this host; the others run elsewhere.
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
 
     Raises:
@@ -59,15 +63,28 @@ def run_file(
     check_clients(campaign)  # before a lab is built
     check_trust(campaign)
     block_lists(campaign)
+    plan = shared_plan(campaign, here)
+    _check_host(plan, here)
+    check_folder(plan, out)
     with ExitStack() as stack:
-        targets: Sequence[Target]
-        truth: Mapping[str, Any] | None
+        truth: Mapping[str, Any] | None = None
+        names = plan.vantage_points if here is None else (here,)
         if campaign.topology is None:
-            places, targets, truth = _host_place(campaign, stack, let_cpus_sleep), load_targets(campaign), None
+            places = _host_place(campaign, names[0], stack, let_cpus_sleep)
         else:
-            places, targets, truth = _lab_places(campaign, campaign.topology, stack, progress, let_cpus_sleep)
-        ceilings = _client_ceilings()
-        summary = run_campaign(campaign, targets, places, out, progress=progress, client_ceilings=ceilings)
+            from vantage.lab.lab import open_lab
+
+            lab = stack.enter_context(open_lab(campaign.topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
+            places, truth = _lab_places(lab, names, stack), lab.truth()
+        summary = run_campaign(
+            campaign,
+            plan.targets,
+            places,
+            out,
+            progress=progress,
+            vantage_points=plan.vantage_points,
+            client_ceilings=_client_ceilings(),
+        )
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         atomic.write_json(out / "lab.json", truth)
@@ -82,52 +99,44 @@ def _client_ceilings() -> Mapping[str, Any] | None:
     return record.summary(found)
 
 
-def _lab_places(
-    campaign: Campaign, topology: str, stack: ExitStack, progress: Progress, let_cpus_sleep: bool
-) -> tuple[Mapping[str, Place], Sequence[Target], Mapping[str, Any]]:
-    """The campaign's vantage points in its lab, its targets, and the programmed paths."""
-    from vantage.lab.lab import open_lab
-    from vantage.lab.topology_file import load_topology
+def _check_host(plan: SharedPlan, here: str | None) -> None:
+    """Before anything is changed: one vantage point per host outside labs, and a clock that tells slots."""
+    campaign = plan.campaign
+    if campaign.topology is None and here is None and len(plan.vantage_points) != 1:
+        raise UsageError(
+            f"this host is one vantage point, the campaign has {len(plan.vantage_points)}",
+            where=str(campaign.path),
+            remedy=f"name this host with --here, one of: {', '.join(plan.vantage_points)}",
+        )
+    if plan.slots is not None and not trusts_clock(campaign) and (fault := read_clock().fault()) is not None:
+        raise PlaceError(
+            f"{fault}, and vantage points take turns by the clock",
+            where=str(campaign.path),
+            remedy='run a time daemon (chrony); on a test host write vantage_clock = "trusted"',
+        )
 
-    try:
-        load_topology(topology)
-    except UsageError as error:
-        # The error may be in the campaign file (a wrong name) or in the topology: the user needs both.
-        raise UsageError(error.sentence(), where=f"{campaign.path}: field lab") from None
-    # Before the lab is built, so that a broken row is reported at once.
-    listed = None if campaign.targets == LAB_TARGETS else load_targets(campaign)
-    lab = stack.enter_context(open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
-    targets = lab.targets() if listed is None else listed
+
+def _lab_places(lab: Lab, names: Sequence[str], stack: ExitStack) -> Mapping[str, Place]:
+    """Vantage points of a lab, reserved for this process."""
     places: dict[str, Place] = {}
-    for name in campaign.vantage_points or lab.vantage_points:
-        if name not in lab.vantage_points:
-            raise UsageError(
-                f"the lab {lab.name} has no vantage point {name!r}",
-                where=str(campaign.path),
-                remedy=use_one_of(name, lab.vantage_points),
-            )
+    for name in names:
         place = lab.place(name)
         stack.callback(place.close)
         place.claim()
         places[name] = place
-    return places, targets, lab.truth()
+    return places
 
 
-def _host_place(campaign: Campaign, stack: ExitStack, let_cpus_sleep: bool) -> Mapping[str, Place]:
+def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep: bool) -> Mapping[str, Place]:
     """This host, under the name that the campaign gives it."""
     from vantage.host.place import HostPlace
 
-    if len(campaign.vantage_points) != 1:
-        raise UsageError(
-            f"a campaign without a lab runs at one vantage point, this one names {len(campaign.vantage_points)}",
-            where=str(campaign.path),
-            remedy="name this host, or choose one with --vantage NAME",
-        )
     place = HostPlace(
-        campaign.vantage_points[0],
+        name,
         isolation="host" if campaign.isolation == "host" else "netns",
         allowed_prefixes=campaign.allowed_prefixes,
         nameservers=campaign.nameservers,
+        uplink=campaign.uplink,
         let_cpus_sleep=let_cpus_sleep,
     )
     stack.callback(place.close)

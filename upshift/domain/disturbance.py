@@ -19,6 +19,8 @@ class VoidReason(StrEnum):
     """The host, or a device of the lab, dropped packets outside the path."""
     PORT_REUSED = "port_reused"
     """Two downloads of the run had the same client port, so their packets cannot be told apart."""
+    SLOT_ENDED = "slot_ended"
+    """The run took longer than its worst case, and the vantage point's slot ended."""
     UNKNOWN = "unknown"
     """Only in files of older versions, which stored a text instead."""
 

@@ -21,6 +21,7 @@ from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits,
 from vantage.lab.sites.access import Access, read_access
 from vantage.lab.sites.sites import Planted, planted
 from vantage.lab.state import LabFolder
+from vantage.lab.targets import targets_of
 from vantage.lab.topology import MTU, Server, Topology
 from vantage.lab.topology_file import find_topology, load_topology
 from vantage.linux.cpu import CpusAwake
@@ -85,26 +86,7 @@ class Lab:
 
     def targets(self, *, faults: bool = False) -> list[Target]:
         """The first file of each domain, with its true size; of servers with a fault only with `faults`."""
-        found: list[Target] = []
-        for server in self.topology.server:
-            if server.fault is None or faults:
-                found += [self._target(server, domain, len(found) + 1) for domain in server.domains]
-        return found
-
-    def _target(self, server: Server, domain: str, rank: int) -> Target:
-        organisation = self.topology.organisation_of(server)
-        file = server.files[0]
-        return Target(
-            domain=domain,
-            url=f"https://{domain}{file.path}",
-            provider=organisation.provider,
-            rank=rank,
-            size_bytes=file.size_bytes,
-            server_ip=self.plan.addresses[server.name].ipv4,
-            asn=organisation.asn,
-            organisation=organisation.title,
-            quic=speaks_quic(self.topology, server),
-        )
+        return targets_of(self.topology, faults=faults)
 
     def sha256(self, domain: str) -> str:
         """Hash of the file that the domain's target names."""

@@ -1,0 +1,129 @@
+"""Slots: no two vantage points on one target at a time, without talking to each other. Pure.
+
+Targets that share a registered domain or an address form a group, and groups are dealt into K classes of about equal
+expected time, for K vantage points. Time is divided into slots of equal length, counted from 1970 (UTC). In slot s,
+vantage point i works on class (i + s) mod K: two vantage points never have the same class in one slot, and each has all
+of them in K slots. A run starts only if its worst case ends `MARGIN_S` before the slot does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.times import expected_s, worst_s
+from upshift.domain import Target
+from upshift.errors import UsageError
+from upshift.files.target_rules import host_and_port
+from upshift.names import registered_domain
+
+MARGIN_S = 5.0
+"""Time between the worst case of a run and the end of its slot: more than two clocks that are wrong by a second each
+can differ."""
+
+LEAST_AUTO_S = 1800.0
+"""Shortest slot of `slot_s = "auto"`."""
+
+Key = tuple[str, str]
+"""Domain and URL: a target."""
+
+
+def key_of(target: Target) -> Key:
+    """What identifies a target within its campaign."""
+    return target.domain, target.url
+
+
+def groups(targets: Sequence[Target]) -> list[list[Target]]:
+    """The targets that no two vantage points may use at once, together: connected by a registered domain (of the target
+    or its URL) or by `server_ip`. In the order of their first targets."""
+    parent = list(range(len(targets)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    first: dict[tuple[str, str], int] = {}
+    for index, target in enumerate(targets):
+        host, _ = host_and_port(target.url)
+        marks = {("name", registered_domain(target.domain)), ("name", registered_domain(host))}
+        if target.server_ip is not None:
+            marks.add(("address", target.server_ip))
+        for mark in marks:
+            one, other = sorted((root(first.setdefault(mark, index)), root(index)))
+            parent[other] = one
+    found: dict[int, list[Target]] = {}
+    for index, target in enumerate(targets):
+        found.setdefault(root(index), []).append(target)
+    return list(found.values())
+
+
+def deal(weights: Sequence[float], count: int) -> list[int]:
+    """A class for each weight, so that the classes have about equal sums: the heaviest first, to the lightest class."""
+    sums, found = [0.0] * count, [0] * len(weights)
+    for index in sorted(range(len(weights)), key=lambda index: (-weights[index], index)):
+        found[index] = min(range(count), key=lambda number: (sums[number], number))
+        sums[found[index]] += weights[index]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """The slots of a campaign, the same at all vantage points."""
+
+    length_s: float
+    count: int
+    """Number of vantage points, and of classes."""
+    classes: Mapping[Key, int]
+    """Target -> class."""
+
+    def slot(self, now: float) -> int:
+        """The number of the slot at a Unix time."""
+        return math.floor(now / self.length_s)
+
+    def end(self, now: float) -> float:
+        """When the slot at a Unix time ends."""
+        return (self.slot(now) + 1) * self.length_s
+
+    def is_turn(self, target: Target, index: int, now: float) -> bool:
+        """Whether the vantage point of that index works on the target's class."""
+        return (index + self.slot(now)) % self.count == self.classes[key_of(target)]
+
+    def fits(self, worst: float, now: float) -> bool:
+        """Whether a run that takes at most `worst` seconds may start."""
+        return now + worst + MARGIN_S <= self.end(now)
+
+    def next_turn(self, target: Target, index: int, now: float) -> float:
+        """When the next slot begins in which the vantage point works on the target's class; after the present one."""
+        after = self.slot(now) + 1
+        wait = (self.classes[key_of(target)] - index - after) % self.count
+        return (after + wait) * self.length_s
+
+
+def slots_for(campaign: Campaign, targets: Sequence[Target], count: int) -> Slots | None:
+    """The slots of a campaign with that many vantage points; None for a single one, and with `slot_s = 0`.
+
+    Raises:
+        UsageError: the longest run does not fit.
+    """
+    longest = max(targets, key=lambda target: worst_s(campaign, target))
+    need = worst_s(campaign, longest) + MARGIN_S
+    length = campaign.slot_s
+    if length == 0 or count == 1:
+        return None
+    if not isinstance(length, float):
+        length = max(LEAST_AUTO_S, 2 * worst_s(campaign, longest))
+    if length < need:
+        raise UsageError(
+            f"the longest measurement run ({longest.domain}) takes up to {need - MARGIN_S:g} s, and has to end "
+            f"{MARGIN_S:g} s before its slot of {length:g} s does",
+            where=f"{campaign.path}: field slot_s",
+            remedy=f'write at least {math.ceil(need)}, or "auto"',
+        )
+    together = groups(targets)
+    dealt = deal([sum(expected_s(campaign, target) for target in group) for group in together], count)
+    classes = {key_of(target): number for group, number in zip(together, dealt, strict=True) for target in group}
+    return Slots(length_s=length, count=count, classes=classes)

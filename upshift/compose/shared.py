@@ -1,0 +1,74 @@
+"""A campaign's plan from its file, before a lab is built or a host is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.targets import load_targets
+from downloader.schedule.shared import SharedPlan, share
+from upshift.domain import Target
+from upshift.errors import UsageError, use_one_of
+
+if TYPE_CHECKING:
+    from vantage.lab.topology import Topology
+
+LAB_TARGETS = "lab"
+"""The value of `targets` that means the sites of the campaign's lab."""
+
+
+def shared_plan(campaign: Campaign, here: str | None = None) -> SharedPlan:
+    """The plan that all hosts of a campaign share.
+
+    Args:
+        here: the only vantage point of this host; None: all are here.
+
+    Raises:
+        UsageError: a broken topology or target, a vantage point that does not exist, or a slot that is too short.
+    """
+    targets: Sequence[Target]
+    if campaign.topology is None:
+        names, targets = campaign.vantage_points, load_targets(campaign)
+        if not names:
+            raise UsageError(
+                "a campaign without a lab needs a vantage point",
+                where=f"{campaign.path}: field vantage_points",
+                remedy="name this host",
+            )
+    else:
+        topology = _topology(campaign, campaign.topology)
+        names, targets = _names(campaign, topology), _targets(campaign, topology)
+    if here is not None and here not in names:
+        raise UsageError(
+            f"the campaign has no vantage point {here!r}", where=str(campaign.path), remedy=use_one_of(here, names)
+        )
+    return share(campaign, targets, names, names if here is None else (here,))
+
+
+def _topology(campaign: Campaign, name: str) -> Topology:
+    from vantage.lab.topology_file import load_topology
+
+    try:
+        return load_topology(name)
+    except UsageError as error:
+        # The error may be in the campaign file (a wrong name) or in the topology: the user needs both.
+        raise UsageError(error.sentence(), where=f"{campaign.path}: field lab") from None
+
+
+def _names(campaign: Campaign, topology: Topology) -> tuple[str, ...]:
+    known = tuple(vantage.name for vantage in topology.vantage)
+    for name in campaign.vantage_points:
+        if name not in known:
+            raise UsageError(
+                f"the lab {topology.name} has no vantage point {name!r}",
+                where=str(campaign.path),
+                remedy=use_one_of(name, known),
+            )
+    return campaign.vantage_points or known
+
+
+def _targets(campaign: Campaign, topology: Topology) -> Sequence[Target]:
+    from vantage.lab.targets import targets_of
+
+    return targets_of(topology) if campaign.targets == LAB_TARGETS else load_targets(campaign)
