@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from analysis.measures import memory
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.signedinteger[Any]]
@@ -109,4 +111,6 @@ def rows_by_code(codes: Codes, size: int) -> list[Ints]:
 def on_all_cores(function: Callable[[Job], Result], jobs: Iterable[Job]) -> list[Result]:
     """The results of the jobs, in their order. numpy sorts outside Python's lock, so threads use all cores."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(function, jobs))
+        found = list(pool.map(function, jobs))
+    memory.release()  # Each thread has its own.
+    return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.measures import memory
 from analysis.measures.arrays import Codes, Floats
 from analysis.measures.columns import Downloads
 from analysis.measures.comparisons import Appearance, Design, read_design
@@ -256,8 +257,9 @@ def load(paths: Sequence[Path]) -> Dataset:
                 if name not in _NO_KPIS:
                     units.setdefault(name, unit)
         superseded += _superseded(path)
-    _release()
+    memory.release()
     downloads, kpi_rows = reader.finish()
+    memory.release()
     design = read_design(read)
     return Dataset(
         folders=tuple(folders),
@@ -268,13 +270,6 @@ def load(paths: Sequence[Path]) -> Dataset:
         design=design,
         notes=(*design.notes, *_notes(folders, downloads, kpi_rows)),
     )
-
-
-def _release() -> None:
-    """Gives back what pyarrow keeps of the memory of the batches that were read."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
 
 
 def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[Codes]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ if typing.TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 Row = TypeVar("Row")
+Item = TypeVar("Item")
 
 
 ROWS_AT_ONCE = 10_000
@@ -164,13 +166,26 @@ def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBat
         wanted = None if is_old else [name for name in columns if name in present]
         texts = [name for name in wanted or () if name in known and known[name].type == pa.string()]
         with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=texts) as reader:
-            for groups in _row_groups(file.metadata):
-                table = reader.read_row_groups(groups, columns=wanted)
-                schemas.check_values(table, path, kind)
-                if is_old:
-                    rows = list(_newest(table.to_pylist(), path, kind, version))
-                    table = pa.Table.from_pylist(rows, schema=schemas.row_schema(kind))
-                yield _batch(table, columns, known)
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                for groups in _row_groups(file.metadata):
+                    table = reader.read_row_groups(groups, columns=wanted)
+                    schemas.check_values(table, path, kind)
+                    if is_old:
+                        rows = list(_newest(table.to_pylist(), path, kind, version))
+                        table = pa.Table.from_pylist(rows, schema=schemas.row_schema(kind))
+                    yield _batch(table, columns, known)
+
+            yield from _read_ahead(batches())
+
+
+def _read_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; a thread makes the next one while the caller uses the last one."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
 
 
 def _row_groups(metadata: pq.FileMetaData) -> Iterator[list[int]]:
