@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -94,6 +95,15 @@ class Access:
             await self.rate.turn()
             self.admit(domain, address)
             yield
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is a numeric address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1 << 16)

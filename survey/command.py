@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from survey.survey import Options, Start, Survey
+from survey.survey import Options, Site, Survey
 from upshift.errors import UsageError
 from upshift.outreach import arguments
 
 if TYPE_CHECKING:
     from survey.engine import Summary
 
-Place = Callable[[str | None, str | None, Mapping[str, str]], AbstractContextManager[Start]]
-"""Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value."""
+Place = Callable[[str | None, str | None, Mapping[str, str], bool], AbstractContextManager[Site]]
+"""Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value, whether the
+survey's programs need an address of their own."""
 
 Isolation = Annotated[
     str | None,
@@ -52,11 +53,11 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
             arguments.check_contact(options.contact)
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
         engine.check(survey, options, settings)  # before a namespace is made for it
-        opened: AbstractContextManager[Start | None] = nullcontext()
-        if place is not None and survey.kernel:
-            opened = place(given["isolation"], options.nameserver, survey.kernel)
-        with show(as_json=given["as_json"]) as progress, opened as start:
-            summary = engine.run(survey, options, settings, progress, start=start)
+        opened: AbstractContextManager[Site | None] = nullcontext()
+        if place is not None and (survey.kernel or survey.raw):
+            opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
+        with show(as_json=given["as_json"]) as progress, opened as site:
+            summary = engine.run(survey, options, settings, progress, site=site)
         _tell(survey, summary, options.out, as_json=given["as_json"])
 
     parameters = sorted(_parameters(survey, place), key=lambda parameter: parameter.default is not parameter.empty)
@@ -85,7 +86,7 @@ def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Paramet
                     continue
                 annotation = _filling(annotation, ", ".join(survey.targets))
             yield parameter(entry.name, annotation, inspect.Parameter.empty if default is MISSING else default)
-    if place is not None and survey.kernel:
+    if place is not None and (survey.kernel or survey.raw):
         yield parameter("isolation", Isolation, None)
     yield parameter("as_json", arguments.AsJson, False)
 

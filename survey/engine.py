@@ -16,7 +16,7 @@ from survey.access import Access, NotAskedError
 from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Ledger, document_of
 from survey.subjects import Source, Subject
-from survey.survey import PLANNED, Context, Options, Record, Remark, Start, Survey, Visit
+from survey.survey import PLANNED, Context, Options, Record, Remark, Site, Survey, Visit
 from upshift.errors import UsageError
 from upshift.files import store
 from upshift.outreach.arguments import ledger_beside
@@ -70,7 +70,7 @@ def run(
     settings: Any,
     progress: Progress,
     *,
-    start: Start | None = None,
+    site: Site | None = None,
     now: Callable[[], float] = time.time,
 ) -> Summary:
     """Runs a survey, or resumes it from its ledger, and writes its results.
@@ -79,7 +79,7 @@ def run(
         survey: its description.
         options: those of every survey.
         settings: the survey's own options, a value of `survey.settings`.
-        start: starts its programs; None: here.
+        site: where its programs run; None: here.
         now: Unix time, for `surveyed_at`.
 
     Raises:
@@ -98,7 +98,7 @@ def run(
         total, done = ledger.counts()
         if done.total() < total:
             allow_many_files(options.concurrency)
-            work = _visit_all(survey, options, settings, ledger, blocks, progress, start or _start_here, now)
+            work = _visit_all(survey, options, settings, ledger, blocks, progress, site or Site(start=_start_here), now)
             remarks = asyncio.run(work)
         records = list(ledger.records(survey.record))
     finally:
@@ -109,7 +109,7 @@ def run(
     return Summary(records=records, subjects=subjects, complaints=blocks.complaints, remarks=remarks)
 
 
-def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool]]:
+def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool | int | str]]:
     """Column of a target -> domain -> value, for records that have one."""
     return {
         column: {record.domain: value for record in records if (value := says(record)) is not None}
@@ -122,7 +122,7 @@ def _start_here(argv: Sequence[str]) -> process.Child:
 
 
 @asynccontextmanager
-async def _context(options: Options, settings: Any, blocks: BlockLists, start: Start) -> AsyncIterator[Context]:
+async def _context(options: Options, settings: Any, blocks: BlockLists, site: Site) -> AsyncIterator[Context]:
     async with Resolver(options.nameserver, port=options.nameserver_port) as resolver:
         access = Access(
             resolver=resolver,
@@ -137,7 +137,8 @@ async def _context(options: Options, settings: Any, blocks: BlockLists, start: S
             options=options,
             settings=settings,
             access=access,
-            start=start,
+            start=site.start,
+            prober=site.prober,
             user_agent=f"upshift/{upshift.__version__} (+{options.contact})",
         )
 
@@ -149,7 +150,7 @@ async def _visit_all(
     ledger: Ledger,
     blocks: BlockLists,
     progress: Progress,
-    start: Start,
+    site: Site,
     now: Callable[[], float],
 ) -> list[Remark]:
     """Visits all pending subjects."""
@@ -168,7 +169,7 @@ async def _visit_all(
             await asyncio.sleep(FLUSH_S)
             flush()
 
-    async with _context(options, settings, blocks, start) as context, survey.visits(context) as visit:
+    async with _context(options, settings, blocks, site) as context, survey.visits(context) as visit:
         subjects = ledger.take()
         flusher = asyncio.create_task(flush_often())
         try:

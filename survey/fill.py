@@ -22,7 +22,7 @@ def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> 
         raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
 
 
-def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool]]) -> None:
+def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool | int | str]]) -> None:
     """Writes the targets of `source`, all columns kept.
 
     Args:

@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
+from survey.charts import COLOURS, INK, canvas
 from survey.figures import PAPER, Breakdown, Figures
 from survey.shares import Share
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
-"""Okabe and Ito's colour-blind-safe palette, as in the figures of a campaign."""
-
-_INK = "#1b1f27"
 
 
 def draw(found: Figures, kind: str) -> bytes:
     """The picture as `svg` or `png` (160 dpi). Reproducible: no date, a fixed salt for ids."""
-    import matplotlib as mpl
-
-    style: Any = {
-        "backend": "Agg",
-        "svg.hashsalt": "upshift",
-        "text.parse_math": False,
-        "font.size": 9,
-        "font.family": "DejaVu Sans",
-        "axes.edgecolor": _INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a user's matplotlibrc must not change published figures
-        mpl.rcParams.update(style)
-        import matplotlib.pyplot as plt
-
-        figure, (left, right) = plt.subplots(
-            1, 2, figsize=(11, 4.4), layout="constrained", gridspec_kw={"width_ratios": (3, 2)}
-        )
-        try:
-            _groups(left, found)
-            _breakdown(right, next(iter(found.breakdowns.values()), None))
-            figure.legend(
-                *left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False
-            )
-            figure.suptitle(found.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
-            out = io.BytesIO()
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            figure.savefig(out, format=kind, dpi=160, metadata=metadata)
-        finally:
-            plt.close(figure)
+    with canvas(kind, (11, 4.4)) as (figure, out):
+        left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (3, 2)})
+        _groups(left, found)
+        _breakdown(right, next(iter(found.breakdowns.values()), None))
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False)
+        figure.suptitle(found.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
     return out.getvalue()
 
 
@@ -68,9 +37,9 @@ def _groups(axis: Any, found: Figures) -> None:
         _bars(axis, at, list(shares.values()), width, style)
     for place, name in enumerate(names):
         if name in found.paper:
-            axis.hlines(found.paper[name], place - 0.45, place + 0.45, colors=_INK, linestyles=":", linewidth=1)
+            axis.hlines(found.paper[name], place - 0.45, place + 0.45, colors=INK, linestyles=":", linewidth=1)
     if found.paper:
-        axis.plot([], [], color=_INK, linestyle=":", linewidth=1, label=PAPER)
+        axis.plot([], [], color=INK, linestyle=":", linewidth=1, label=PAPER)
     axis.set_xticks(range(len(names)), [found.label(name) for name in names])
     axis.set_ylabel("share [%]")
     axis.set_ylim(0, 105)
@@ -97,5 +66,5 @@ def _bars(axis: Any, at: list[float], shares: list[Share], width: float, style: 
     # A share of 0 or 1 is an end of its interval, up to rounding.
     below = [max(0.0, (share.share - share.low) * 100) for _, share in shown]
     above = [max(0.0, (share.high - share.share) * 100) for _, share in shown]
-    error = {"ecolor": _INK, "capsize": 1.5, "error_kw": {"linewidth": 0.8}}
+    error = {"ecolor": INK, "capsize": 1.5, "error_kw": {"linewidth": 0.8}}
     axis.bar([place for place, _ in shown], heights, width, yerr=(below, above), **error, **style)

@@ -23,6 +23,7 @@ from upshift.system import process
 
 if TYPE_CHECKING:
     from survey.access import Access, NotAskedError
+    from upshift.system.place import Prober
 
 Record: TypeAlias = Any
 """A dataclass: one row of results. It has `domain`, `rank`, `provider` and `surveyed_at`; the rest has defaults."""
@@ -32,6 +33,15 @@ Visit = Callable[[Subject, Record], Awaitable[Record]]
 
 Start = Callable[[Sequence[str]], process.Child]
 """Starts a program with binary pipes, where the kernel's settings are correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where the programs of a survey run."""
+
+    start: Start
+    prober: Prober | None = None
+    """The address of raw-socket probers there; only if it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +102,8 @@ class Context:
     access: Access
     start: Start
     user_agent: str
+    prober: Prober | None = None
+    """The address that its programs send from; only for a survey whose programs have their own (`Survey.raw`)."""
     remarks: list[Remark] = field(default_factory=list)
 
 
@@ -121,7 +133,7 @@ class Survey:
     """A dataclass whose fields are this survey's own options, annotated for Typer."""
     check: Callable[[Any], None] = lambda _: None
     """Checks the settings before anything starts. Raises UsageError."""
-    targets: Mapping[str, Callable[[Record], bool | None]] = field(default_factory=dict)
+    targets: Mapping[str, Callable[[Record], bool | int | str | None]] = field(default_factory=dict)
     """Column of `Target` -> its value from a record (None: unknown). If not empty, the command has `--targets-out`."""
     outcome: Callable[[Record], str] = lambda record: record.failure or "ok"
     """A record's outcome in the ledger and the progress display."""
@@ -137,6 +149,8 @@ class Survey:
     """Whether requests carry a contact (in the user agent): `--contact` is then required."""
     kernel: Mapping[str, str] = field(default_factory=dict)
     """Kernel settings that it needs (relative to /proc/sys): its programs run where these are set."""
+    raw: bool = False
+    """Whether its programs use raw sockets and an address of their own (`Context.prober`)."""
     visits_per_place: int = 1
     """Concurrent visits per server that may be contacted at the same time: more if most visits wait for DNS."""
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from survey.iw.votes import Verdict, Vote
+from survey.iw.votes import Vote
+from survey.iw.wire import Verdict
 
 ETHERNET_MSS = 1460
 """MSS of IPv4 over Ethernet [bytes], for which windows are also given in bytes."""

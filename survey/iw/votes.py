@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+
+from survey.iw.wire import Note, Reply, Verdict
 
 MOST_PROBES = 10
 """Most probes with one MSS."""
@@ -19,24 +20,8 @@ SLOW_HANDSHAKE_S = 2.5
 probe does not vote."""
 
 
-class Verdict(StrEnum):
-    """How one probe, or all with one MSS, ended. The vocabulary is closed."""
-
-    LIMITED = "limited"
-    """The flight ended with a retransmission, and new data followed our ACK: the window was the limit."""
-    LOWER_BOUND = "lower_bound"
-    """All data fitted into the window (FIN in the flight, or nothing new after the ACK)."""
-    WINDOW_BOUND = "window_bound"
-    """The flight reached our own receive window."""
-    LATE = "late"
-    """TLS: the server's timer ran out before its answer began. No number."""
-    NO_DATA = "no_data"
-    """The server sent nothing after the request."""
-    RESET = "reset"
-    """The server reset the connection."""
-    UNDECIDED = "undecided"
-    """Probes disagree; only of several probes."""
-
+UNDECIDED = "undecided"
+"""The verdict of several probes that disagree; those of a single probe are `survey.iw.wire.Verdict`."""
 
 BOUNDS = frozenset({Verdict.LOWER_BOUND, Verdict.WINDOW_BOUND})
 """Verdicts whose value is a lower bound."""
@@ -56,6 +41,19 @@ class Probe:
     handshake_s: float = 0.0
     """From our SYN to the SYN-ACK."""
 
+    @classmethod
+    def of(cls, reply: Reply) -> Probe:
+        """What a reply of the prober counts for."""
+        # Where segments were merged on their way, nobody knows how many there were.
+        is_merged = bool(reply.notes & Note.MERGED)
+        return cls(
+            verdict=Verdict.NO_DATA if is_merged else reply.verdict,
+            segments=reply.flight_segments,
+            bytes=reply.flight_bytes,
+            payload_bytes=reply.largest_bytes,
+            handshake_s=(reply.handshake_us or 0) / 1e6,
+        )
+
     @property
     def is_vote(self) -> bool:
         return self.verdict == Verdict.LIMITED and self.handshake_s <= SLOW_HANDSHAKE_S
@@ -65,7 +63,8 @@ class Probe:
 class Vote:
     """The answer for one MSS."""
 
-    verdict: Verdict
+    verdict: str
+    """One of `Verdict`, or `UNDECIDED`."""
     segments: int | None = None
     """None without a number; a lower bound if the verdict is one of `BOUNDS`."""
     bytes: int | None = None
@@ -98,7 +97,7 @@ def decide(probes: Sequence[Probe], *, published: bool = False) -> Vote | None:
     if not is_decided and not is_last:
         return None
     return Vote(
-        verdict=largest.verdict if is_decided else Verdict.UNDECIDED,
+        verdict=largest.verdict if is_decided else UNDECIDED,
         segments=largest.segments if is_decided else None,
         bytes=max(p.bytes for p in agreeing) if is_decided else None,
         payload_bytes=max(p.payload_bytes for p in agreeing) if is_decided else None,
@@ -111,9 +110,9 @@ def _without_number(probes: Sequence[Probe], *, is_last: bool) -> Vote | None:
     counts = Counter(probe.verdict for probe in probes)
     if not counts:
         return None
-    verdict, count = counts.most_common(1)[0]
-    if verdict == Verdict.LIMITED:  # slow handshakes only: they do not vote
-        verdict, count = Verdict.UNDECIDED, 0
+    verdict, count = str(counts.most_common(1)[0][0]), counts.most_common(1)[0][1]
+    if verdict == Verdict.LIMITED or verdict in BOUNDS:  # slow handshakes only: they do not vote
+        verdict, count = UNDECIDED, 0
     if count < 2 and not is_last:
         return None
     return Vote(verdict=verdict, agreeing=count, probes=len(probes))

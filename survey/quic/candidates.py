@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,12 +69,3 @@ def chosen(domain: str, *offers: Sequence[Endpoint], guess: bool) -> list[Endpoi
     if not found and guess:
         return [Endpoint(host=domain, port=HTTPS_PORT, source=Source.GUESS)]
     return list(found.values())[:MOST_ENDPOINTS]
-
-
-def is_address(host: str) -> bool:
-    """Whether a host is a numeric address."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

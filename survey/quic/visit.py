@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from survey.access import Access, NotAskedError
+from survey.access import Access, NotAskedError, is_address
 from survey.quic import alt_svc, candidates, parameters, wire
 from survey.quic.candidates import Endpoint, Source
 from survey.quic.cause import Cause
@@ -141,7 +141,7 @@ class Visitor:
 
     async def _address(self, subject: Subject, endpoint: Endpoint) -> str:
         """The address to contact: the crawl's if DNS still returns it, else the first one. Raises ResolveError."""
-        if candidates.is_address(endpoint.host):
+        if is_address(endpoint.host):
             return endpoint.host
         answer = await self.access.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]

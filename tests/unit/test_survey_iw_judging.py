@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from survey.iw.kinds import Kind, fit, is_within_rfc6928
 from survey.iw.pacing import Flight, Pace, judge, slope
-from survey.iw.votes import MOST_PROBES, Probe, Verdict, Vote, decide
+from survey.iw.votes import MOST_PROBES, UNDECIDED, Probe, Vote, decide
+from survey.iw.wire import Verdict
 
 MSS = (64, 128, 536, 1200)
 
@@ -49,10 +50,10 @@ def test_two_that_agree_decide_and_a_lost_last_segment_asks_for_a_third() -> Non
 
 def test_ten_probes_that_disagree_are_a_result() -> None:
     found = decide([limited(n) for n in range(1, MOST_PROBES + 1)])
-    assert found is not None and (found.verdict, found.segments, found.probes) == (Verdict.UNDECIDED, None, 10)
+    assert found is not None and (found.verdict, found.segments, found.probes) == (UNDECIDED, None, 10)
     half = [limited(9)] * 5 + [limited(10)] * 5
     found = decide(half)
-    assert found is not None and found.verdict == Verdict.UNDECIDED  # not more than half
+    assert found is not None and found.verdict == UNDECIDED  # not more than half
     found = decide([limited(9)] * 4 + [limited(10)] * 6, published=True)
     assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
 
@@ -69,7 +70,7 @@ def test_probes_that_do_not_vote() -> None:
     found = decide([slow, limited(10), limited(10)])
     assert found is not None and found.segments == 10
     found = decide([slow] * MOST_PROBES)
-    assert found is not None and (found.verdict, found.segments) == (Verdict.UNDECIDED, None)
+    assert found is not None and (found.verdict, found.segments) == (UNDECIDED, None)
     nothing = Probe(verdict=Verdict.NO_DATA)
     assert decide([nothing]) is None
     found = decide([nothing, nothing])
@@ -142,7 +143,7 @@ def test_floors_and_mixtures() -> None:
 
 
 def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
-    undecided = Vote(verdict=Verdict.UNDECIDED)
+    undecided = Vote(verdict=UNDECIDED)
     assert fit({64: vote(10, 64), 128: undecided}) is None
     bound = Vote(verdict=Verdict.LOWER_BOUND, segments=8, bytes=9_600, payload_bytes=1200)
     found = fit({64: vote(10, 64), 128: vote(10, 128), 536: vote(10, 536), 1200: bound})

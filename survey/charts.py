@@ -1,0 +1,114 @@
+"""Named figures of a survey: a table, and how to draw it. What is drawn is what the table has.
+
+A survey lists its charts in `Survey.charts`; `upshift survey figures --figure NAME` prints, exports and draws one.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from survey.shares import Share
+
+INK = "#1b1f27"
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
+"""Okabe and Ito's colour-blind-safe palette, as in the figures of a campaign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """The records of one file."""
+
+    path: Path
+    records: Sequence[Any]
+
+    @property
+    def day(self) -> str:
+        """Date (UTC) of the middle of the scan; empty if unknown."""
+        times = [record.surveyed_at for record in self.records if record.surveyed_at is not None]
+        return datetime.fromtimestamp(statistics.median(times), UTC).date().isoformat() if times else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The data of a figure."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    notes: Sequence[str] = ()
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """The rows as JSON objects."""
+        return [dict(zip(self.header, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A named figure."""
+
+    name: str
+    help: str
+    """One sentence: what it shows of which files."""
+    table: Callable[[Sequence[Scan], bool], Table]
+    """(scans in the order of the files, whether to set the paper's values beside) -> the data. Raises UsageError."""
+    draw: Callable[[Table, Any], None]
+    """Draws the data on an empty matplotlib figure."""
+    size: Callable[[Table], tuple[float, float]] = lambda _: (8.0, 4.4)
+    """Width and height [inches]."""
+
+
+SHARE_HEADER = ("count", "n", "share", "low", "high")
+
+
+def share_cells(share: Share) -> tuple[Any, ...]:
+    """The cells of `SHARE_HEADER`; empty where n is 0."""
+    return (share.count, share.n, None if math.isnan(share.share) else share.share, share.low, share.high)
+
+
+def draw_chart(chart: Chart, table: Table, kind: str) -> bytes:
+    """The picture as `svg` or `png`."""
+    with canvas(kind, chart.size(table)) as (figure, out):
+        chart.draw(table, figure)
+        figure.suptitle(table.title, x=0.012, ha="left", fontsize=11)
+    return out.getvalue()
+
+
+@contextmanager
+def canvas(kind: str, size: tuple[float, float]) -> Iterator[tuple[Any, io.BytesIO]]:
+    """An empty matplotlib figure that is written as `svg` or `png` (160 dpi) to the stream when the block ends.
+
+    Reproducible: no date, a fixed salt for ids, no user's matplotlibrc.
+    """
+    import matplotlib as mpl
+
+    style: Mapping[str, Any] = {
+        "backend": "Agg",
+        "svg.hashsalt": "upshift",
+        "text.parse_math": False,
+        "font.size": 9,
+        "font.family": "DejaVu Sans",
+        "axes.edgecolor": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(style)
+        import matplotlib.pyplot as plt
+
+        figure, out = plt.figure(figsize=size, layout="constrained"), io.BytesIO()
+        try:
+            yield figure, out
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            figure.savefig(out, format=kind, dpi=160, metadata=metadata)
+        finally:
+            plt.close(figure)

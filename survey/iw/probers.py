@@ -1,0 +1,66 @@
+"""The prober of a run, its controls, and its visit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from survey.access import NotAskedError
+from survey.iw.cdn import read_names
+from survey.iw.control import fault, parse_controls
+from survey.iw.program import Attachment, prober
+from survey.iw.record import IwRecord
+from survey.iw.visit import Visitor
+from survey.iw.wire import Scheme
+from survey.programs import Programs
+from survey.survey import Context, Remark, Visit
+from upshift.errors import PlaceError
+
+ARRIVALS = 512
+"""Arrivals kept of a flight where pacing is judged: our window has room for 437 segments of 1200 bytes."""
+
+
+@asynccontextmanager
+async def visits(context: Context) -> AsyncIterator[Visit]:
+    """The visit, and the program that probes."""
+    settings, own = context.settings, context.prober
+    if own is None:
+        raise PlaceError("there is no address for the prober here", remedy="run it in a lab, or as root")
+    addresses = tuple(address for address in (own.ipv4, own.ipv6) if address is not None)
+    attachment = Attachment(device=own.device, addresses=addresses, next_hop=own.neighbour)
+    if own.ports is not None:
+        attachment = replace(attachment, ports=own.ports)
+    program = prober(attachment, packet_rate=settings.packet_rate, arrivals=ARRIVALS if settings.pacing else 0)
+    async with Programs(program, context.start) as probers:
+        visitor = Visitor(
+            access=context.access,
+            ask=probers.ask,
+            user_agent=context.user_agent,
+            names=read_names(settings.cdn_names),
+            scheme=Scheme[settings.scheme.upper()],
+            mss=settings.values_of_mss,
+            published=settings.votes == "published",
+            pipeline=settings.pipeline,
+            pacing=settings.pacing,
+            limit_ms=min(15_000, round(context.options.timeout * 1000)),
+            vantage=settings.vantage,
+        )
+        yield (await _controlled(context, visitor)).visit
+
+
+async def _controlled(context: Context, visitor: Visitor) -> Visitor:
+    """The visitor, with what the controls tell about this vantage point."""
+    controls = parse_controls(context.settings.control or ())
+    faults = []
+    for control in controls:
+        record = IwRecord(domain=control.subject.domain)
+        try:
+            record = await replace(visitor, pacing=False).visit(control.subject, record)
+        except NotAskedError as error:
+            record.failure = error.failure
+        faults += [said] if (said := fault(control, record)) is not None else []
+    if faults:
+        sentence = f"this vantage point is unfit, its results are marked: {'; '.join(faults)}"
+        context.remarks.append(Remark("unfit", faults, sentence))
+    return replace(visitor, vantage_fit=not faults) if controls else visitor

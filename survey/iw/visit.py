@@ -1,0 +1,207 @@
+"""One server's initial window: an object, votes per MSS, what the window is counted in, pacing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from survey.access import Access, is_address
+from survey.iw.cdn import CdnNames
+from survey.iw.kinds import fit, is_within_rfc6928
+from survey.iw.objects import PORTS, Ladder, Wanted
+from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
+from survey.iw.record import IwRecord, arrivals_text, windows_text
+from survey.iw.votes import BOUNDS, UNDECIDED, Probe, Vote, decide
+from survey.iw.wire import Note, Reply, Request, Scheme, Verdict
+from survey.subjects import Subject
+
+PACING_MSS = 1200
+"""MSS of the flights whose pacing is judged [bytes]."""
+
+PACING_DELAYS_MS = (0, 50, 100)
+PACING_ROUNDS = 2
+"""Flights per delay."""
+
+MOST_PACING_PROBES = 12
+
+FAILURES = frozenset(Verdict) - {Verdict.LIMITED, Verdict.LATE} - BOUNDS
+"""Verdicts that come without any number, whatever the MSS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """What all visits share."""
+
+    access: Access
+    ask: Callable[[Request], Awaitable[Reply]]
+    """The prober."""
+    user_agent: str
+    names: CdnNames
+    scheme: Scheme = Scheme.HTTP
+    """For subjects without a URL."""
+    mss: Sequence[int] = (64, 128, 536, 1200)
+    published: bool = False
+    """Ten votes per MSS, always."""
+    pipeline: int = 1
+    pacing: bool = False
+    limit_ms: int = 15_000
+    vantage: str | None = None
+    vantage_fit: bool | None = None
+
+    async def visit(self, subject: Subject, record: IwRecord) -> IwRecord:
+        """Surveys one server.
+
+        Raises:
+            NotAskedError: no packet was sent, or the owner opted out meanwhile.
+            PlaceError: the error is this host's, not the server's.
+        """
+        record.mime_type, record.vantage, record.vantage_fit = subject.mime_type, self.vantage, self.vantage_fit
+        wanted = self._wanted(subject)
+        record.scheme, record.url = wanted.scheme.name.lower(), wanted.url
+        record.server_ip, chain = await self._address(subject, wanted)
+        record.cname_chain = " ".join(chain) or None
+        record.cdn = self.names.of(wanted.host, chain)
+        session = _Session(visitor=self, record=record, address=record.server_ip)
+        ladder = Ladder(wanted, is_listed=subject.url is not None)
+        votes: dict[int, Vote] = {}
+        for mss in sorted(self.mss):
+            votes[mss] = await session.vote(ladder, mss)
+            if votes[mss].verdict in FAILURES:
+                break
+        record.url = ladder.wanted.url
+        self._note(record, votes)
+        if self.pacing and votes.get(PACING_MSS, Vote(verdict=UNDECIDED)).segments:
+            await session.pace(ladder.wanted, votes[PACING_MSS])
+        return record
+
+    def _wanted(self, subject: Subject) -> Wanted:
+        if subject.url is not None:
+            return Wanted.of(subject.url)
+        return Wanted(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme])
+
+    async def _address(self, subject: Subject, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+        self.access.admit(subject.domain)
+        if is_address(wanted.host):
+            self.access.admit(wanted.host, wanted.host)
+            return wanted.host, ()
+        return await self.access.address(replace(subject, domain=wanted.host))
+
+    def _note(self, record: IwRecord, votes: dict[int, Vote]) -> None:
+        record.windows = windows_text(votes)
+        limited = [vote for vote in votes.values() if vote.verdict == Verdict.LIMITED]
+        last = votes[max(votes)]
+        record.verdict = str(Verdict.LIMITED) if limited else last.verdict
+        if last.verdict in FAILURES and not limited:
+            record.failure = last.verdict
+            return
+        record.within_rfc6928 = is_within_rfc6928(votes)
+        window = fit(votes)
+        if window is not None:
+            record.iw_kind, record.iw_segments, record.iw_bytes = str(window.kind), window.segments, window.bytes
+        elif len(self.mss) == 1 and limited:
+            record.iw_segments = limited[0].segments
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    """The probes of one server."""
+
+    visitor: Visitor
+    record: IwRecord
+    address: str
+
+    async def probe(self, wanted: Wanted, mss: int, *, ack_delay_ms: int = 0) -> Reply:
+        """One probe; notes in the record what any probe tells."""
+        visitor, record = self.visitor, self.record
+        request = Request(
+            address=self.address,
+            port=wanted.port,
+            mss=mss,
+            host=wanted.host,
+            scheme=wanted.scheme,
+            path=wanted.path,
+            cookie=wanted.cookie,
+            user_agent=visitor.user_agent,
+            pipeline=visitor.pipeline,
+            ack_delay_ms=ack_delay_ms,
+            limit_ms=visitor.limit_ms,
+        )
+        async with visitor.access.turn(record.domain, self.address):
+            record.probes += 1
+            reply = await visitor.ask(request)
+        record.losses += reply.holes > 0
+        if reply.largest_bytes:
+            record.mss_ignored = bool(record.mss_ignored) or bool(reply.notes & Note.MSS_IGNORED)
+        record.http_status = reply.http_status or record.http_status
+        record.tls_version = {12: "1.2", 13: "1.3"}.get(reply.tls_version, record.tls_version)
+        record.rtt_s = _least(record.rtt_s, reply.rtt_us)
+        record.retransmission_s = _least(record.retransmission_s, reply.retransmission_us)
+        return reply
+
+    async def vote(self, ladder: Ladder, mss: int) -> Vote:
+        """The answer for one MSS; goes on to the next object if this one is too short."""
+        probes: list[Probe] = []
+        short: list[Probe] = []
+        while (vote := decide(probes, published=self.visitor.published)) is None:
+            reply = await self.probe(ladder.wanted, mss)
+            probe = Probe.of(reply)
+            if probe.verdict in (Verdict.LOWER_BOUND, Verdict.NO_DATA, Verdict.RESET) and ladder.more(reply):
+                short += [probe] if probe.verdict == Verdict.LOWER_BOUND else []
+                probes.clear()
+                continue
+            probes.append(probe)
+        best = max(short, key=lambda probe: probe.segments, default=None)
+        if best is not None and vote.verdict != Verdict.LIMITED and best.segments > (vote.segments or 0):
+            # An earlier object was longer than the last one.
+            return Vote(
+                verdict=Verdict.LOWER_BOUND,
+                segments=best.segments,
+                bytes=best.bytes,
+                payload_bytes=best.payload_bytes,
+                agreeing=1,
+                probes=vote.probes + len(short),
+            )
+        return vote
+
+    async def pace(self, wanted: Wanted, vote: Vote) -> None:
+        """Judges the pacing of the window, and keeps the arrivals of one flight without delay."""
+        segments = vote.segments or 0
+        delays = (0,) if segments <= UNPACED_SEGMENTS else PACING_DELAYS_MS
+        wanted_flights = 1 if segments <= UNPACED_SEGMENTS else PACING_ROUNDS * len(PACING_DELAYS_MS)
+        flights: list[Flight] = []
+        for number, delay_ms in enumerate(itertools.cycle(delays)):
+            if number == MOST_PACING_PROBES or len(flights) == wanted_flights:
+                break
+            if sum(flight.delay_s == delay_ms / 1000 for flight in flights) == PACING_ROUNDS:
+                continue
+            reply = await self.probe(wanted, PACING_MSS, ack_delay_ms=delay_ms)
+            flight = _flight(reply, segments, delay_ms)
+            if flight is None:
+                continue
+            flights.append(flight)
+            if delay_ms == 0 and self.record.arrivals is None:
+                self.record.arrivals = arrivals_text(reply.arrivals)
+        pacing = judge(segments, flights) if vote.verdict == Verdict.LIMITED else judge(0, flights)
+        record = self.record
+        record.pace = str(pacing.pace)
+        record.paced = None if pacing.pace == Pace.CANNOT_TELL else pacing.pace == Pace.PACED
+        record.pacing_slope, record.pacing_slope_low = pacing.slope, pacing.slope_low
+        record.pacing_slope_high, record.pacing_ratio = pacing.slope_high, pacing.ratio
+        record.first_burst, record.train, record.spread_rtt = pacing.first_burst, pacing.train, pacing.spread_rtt
+
+
+def _flight(reply: Reply, segments: int, delay_ms: int) -> Flight | None:
+    """The arrivals of a complete flight; None if an end is missing, or packets of the handshake were lost."""
+    is_whole = reply.flight_segments == segments and not reply.notes & (Note.ARRIVALS_CUT | Note.HELD_UP)
+    # Over TLS the server's handshake comes a round trip earlier: only the answer is spread by pacing.
+    arrivals = [arrival.at_us / 1e6 for arrival in reply.arrivals if arrival.end > reply.handshake_bytes]
+    if reply.verdict != Verdict.LIMITED or not is_whole or len(arrivals) < 2:
+        return None
+    return Flight(delay_s=delay_ms / 1000, rtt_s=(reply.rtt_us or 0) / 1e6, arrivals_s=arrivals)
+
+
+def _least(known: float | None, measured_us: int | None) -> float | None:
+    if measured_us is None:
+        return known
+    return measured_us / 1e6 if known is None else min(known, measured_us / 1e6)
