@@ -8,14 +8,15 @@ from __future__ import annotations
 import io
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from survey.shares import Share
+from upshift.terminal import console, print_line, print_table
 
 INK = "#1b1f27"
 
@@ -74,6 +75,34 @@ def share_cells(share: Share) -> tuple[Any, ...]:
     return (share.count, share.n, None if math.isnan(share.share) else share.share, share.low, share.high)
 
 
+def print_chart(table: Table, stream: TextIO) -> None:
+    """Prints the data as a table in the terminal's width; shares in per cent."""
+    to = console(stream)
+    cells = [list(table.header)]
+    for row in table.rows:
+        cells.append(
+            [
+                _text(value, "share" in table.header and name in _SHARES)
+                for name, value in zip(table.header, row, strict=True)
+            ]
+        )
+    words = [name for name, value in zip(table.header, table.rows[0], strict=True) if isinstance(value, str)]
+    print_table(to, [cells], title=table.title, words=words)
+    for note in table.notes:
+        print_line(to, note)
+
+
+_SHARES = ("share", "low", "high")
+
+
+def _text(value: Any, is_share: bool) -> str:
+    if value is None:
+        return "-"
+    if is_share:
+        return f"{value * 100:.1f} %"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def draw_chart(chart: Chart, table: Table, kind: str) -> bytes:
     """The picture as `svg` or `png`."""
     with canvas(kind, chart.size(table)) as (figure, out):
@@ -90,7 +119,7 @@ def canvas(kind: str, size: tuple[float, float]) -> Iterator[tuple[Any, io.Bytes
     """
     import matplotlib as mpl
 
-    style: Mapping[str, Any] = {
+    style: Any = {
         "backend": "Agg",
         "svg.hashsalt": "upshift",
         "text.parse_math": False,

@@ -6,7 +6,7 @@ import csv
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -19,6 +19,7 @@ from upshift.errors import UsageError
 from upshift.outreach import arguments
 
 if TYPE_CHECKING:
+    from survey.charts import Chart, Scan
     from survey.engine import Summary
 
 Place = Callable[[str | None, str | None, Mapping[str, str], bool], AbstractContextManager[Site]]
@@ -126,15 +127,18 @@ def figures(
     files: Annotated[
         list[Path], typer.Argument(help="Results of one kind of survey (Parquet); several files are combined.")
     ],
+    figure: Annotated[
+        str | None, typer.Option(help="One named figure of that kind, instead of the shares; list: their names.")
+    ] = None,
+    beside: Annotated[str | None, typer.Option(help="Set a paper's values beside ours: iw-in-the-wild.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; shares from 0 to 1.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; shares from 0 to 1.")] = False,
     picture: Annotated[
         list[Path] | None, typer.Option(help="Also draw them to this file: .svg or .png; may be repeated.")
     ] = None,
 ) -> None:
-    """Shares of what servers support, with 95 % intervals: overall, by rank, by provider."""
+    """Shares of what servers support, with 95 % intervals: overall, by rank, by provider; or one named figure."""
     from survey import figures as counted
-    from upshift.files import atomic, store
 
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be combined", remedy="leave one out")
@@ -142,22 +146,80 @@ def figures(
         if path.suffix not in (".svg", ".png"):
             raise UsageError(f"{path} is not a supported picture format", where="--picture", remedy="use .svg or .png")
     survey = survey_of(files[0])
-    records = [record for path in files for record in store.read_rows(path, survey.kind, survey.record)]
-    if not records:
-        raise UsageError("no records found", where=", ".join(map(str, files)), remedy="survey more domains")
-    found = survey.figures(records)
-    for path in picture or []:
-        from survey.picture import draw
+    if beside not in (None, "iw-in-the-wild"):
+        raise UsageError(f"{beside!r} is not known", where="--beside", remedy="write iw-in-the-wild")
+    if beside is not None and figure is None:
+        raise UsageError("--beside needs a figure", where="--beside", remedy=f"name one: --figure {_names(survey)}")
+    if figure == "list":
+        for chart in survey.charts.values():
+            typer.echo(f"{chart.name}: {chart.help}")
+        return
+    scans = _scans(files, survey)
+    if figure is not None:
+        _one_figure(_chart(survey, figure), scans, beside is not None, (as_json, as_csv), picture or [])
+        return
+    found = survey.figures([record for scan in scans for record in scan.records])
+    from survey.picture import draw
 
-        drawn = draw(found, path.suffix[1:])
-        with atomic.whole_file(path) as temporary:
-            temporary.write_bytes(drawn)
+    _write_pictures(picture or [], lambda kind: draw(found, kind))
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(found))
     elif as_json:
         typer.echo(json.dumps(counted.as_document(found)))
     else:
         counted.print_figures(found, sys.stdout)
+
+
+def _scans(files: Sequence[Path], survey: Survey) -> list[Scan]:
+    """The files' records. Raises UsageError if there are none, or a file is of another kind."""
+    from survey.charts import Scan
+    from upshift.files import store
+
+    scans = [Scan(path=path, records=store.read_rows(path, survey.kind, survey.record)) for path in files]
+    if not any(scan.records for scan in scans):
+        raise UsageError("no records found", where=", ".join(map(str, files)), remedy="survey more domains")
+    return scans
+
+
+def _names(survey: Survey) -> str:
+    return ", ".join(survey.charts) or "(there is none)"
+
+
+def _chart(survey: Survey, name: str) -> Chart:
+    if name not in survey.charts:
+        what = f"upshift survey {survey.name} has no figure {name!r}"
+        raise UsageError(what, where="--figure", remedy=f"there are: {_names(survey)}")
+    return survey.charts[name]
+
+
+def _one_figure(
+    chart: Chart, scans: Sequence[Scan], beside: bool, form: tuple[bool, bool], pictures: Sequence[Path]
+) -> None:
+    """Prints one named figure as text, JSON or CSV, and draws it."""
+    from survey.charts import draw_chart, print_chart
+
+    table = chart.table(scans, beside)
+    if not table.rows:
+        raise UsageError("these results have nothing for this figure", where=chart.name, remedy=chart.help)
+    _write_pictures(pictures, lambda kind: draw_chart(chart, table, kind))
+    as_json, as_csv = form
+    if as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([table.header, *table.rows])
+    elif as_json:
+        typer.echo(
+            json.dumps({"figure": chart.name, "title": table.title, "rows": table.dicts(), "notes": table.notes})
+        )
+    else:
+        print_chart(table, sys.stdout)
+
+
+def _write_pictures(paths: Sequence[Path], draw: Callable[[str], bytes]) -> None:
+    from upshift.files.atomic import whole_file
+
+    for path in paths:
+        drawn = draw(path.suffix[1:])
+        with whole_file(path) as temporary:
+            temporary.write_bytes(drawn)
 
 
 def survey_of(path: Path) -> Survey:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from survey.charts import Chart
 from survey.figures import Figures
 from survey.subjects import Source, Subject, read_subjects
 from upshift.outreach import arguments
@@ -127,6 +128,8 @@ class Survey:
     visits: Callable[[Context], AbstractAsyncContextManager[Visit]]
     """Opens what visits share (sockets, programs), and yields the visit; `each` makes one from a plain coroutine."""
     figures: Callable[[Sequence[Record]], Figures]
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    """Named figures, for `upshift survey figures --figure`."""
     subjects: Callable[[Options, Any], Source] = _listed
     """What to survey, from the options and the survey's own settings. Raises UsageError."""
     settings: type[Any] = NoSettings

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("upshift.compose.doctor:doctor", "What this host can and cannot measure, and how to fix it."),
     "crawl": ("crawler.cli:crawl", "Top list -> targets: one large file per domain, with its size."),
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
-    "survey": ("upshift.compose.survey:app", "What servers support: options, quic, figures."),
+    "survey": ("upshift.compose.survey:app", "What servers support: options, quic, iw, figures."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
     "inspect": (
@@ -149,7 +149,15 @@ def _sentence(error: OSError) -> str:
     ).sentence()
 
 
-_RESUMED = (("run",), ("demo",), ("crawl",), ("survey", "options"), ("survey", "quic"), ("map", "fetch"))
+_RESUMED = (
+    ("run",),
+    ("demo",),
+    ("crawl",),
+    ("survey", "options"),
+    ("survey", "quic"),
+    ("survey", "iw"),
+    ("map", "fetch"),
+)
 """Commands that resume where they stopped."""
 
 

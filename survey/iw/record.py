@@ -83,7 +83,7 @@ class IwRecord:
     pacing_ratio: float | None = None
     """Windows per round trip that the span implies, for a sender that paces what follows the first ten segments."""
     arrivals: str | None = None
-    """One flight without delay, as JSON: list of [time since the first segment in us, bytes up to the segment's end]."""
+    """One flight without delay, as JSON: [time since the first segment in us, bytes up to the segment's end]."""
     vantage: str | None = None
     """Name of the vantage point."""
     vantage_fit: bool | None = None

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
 from survey.iw.record import IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, Verdict
@@ -57,8 +58,10 @@ class Settings:
     ] = None
     control: Annotated[
         list[str] | None,
-        typer.Option(help="URL=IW, a server whose window is known [segments]; may be repeated. If one is measured"
-        " wrongly, the results are marked, and figures leave them out."),
+        typer.Option(
+            help="URL=IW, a server whose window is known [segments]; may be repeated. If one is measured"
+            " wrongly, the results are marked, and figures leave them out."
+        ),
     ] = None
     vantage: Annotated[str | None, typer.Option(help="Name of the vantage point, for figures of several.")] = None
 
@@ -127,6 +130,7 @@ IW = Survey(
     record=IwRecord,
     visits=_visits,
     figures=figures,
+    charts=CHARTS,
     subjects=_subjects,
     settings=Settings,
     check=_check,

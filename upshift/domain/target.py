@@ -65,3 +65,11 @@ class Target:
     """The server negotiates window scaling (RFC 7323)."""
     quic: bool | None = None
     """The server serves HTTP/3."""
+    iw_segments: int | None = None
+    """The server's initial window in segments, if it counts in segments."""
+    iw_bytes: int | None = None
+    """Its initial window with segments of 1460 bytes."""
+    iw_kind: str | None = None
+    """What it counts the window in: segments, bytes, rfc3390, floor or mixed."""
+    paced: bool | None = None
+    """It paces its initial window."""

@@ -18,14 +18,15 @@ from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES,
 from upshift.system import process
 from upshift.system.place import Prober
 from upshift.system.process import Child, Completed
-from vantage.lab.addresses import IPV4, IPV6, Addresses
-from vantage.lab.life.control import LAB_VARIABLE
+from vantage.lab.addresses import IPV4, IPV6, Addresses, prober_addresses
+from vantage.lab.life.control import LAB_VARIABLE, NODE_VARIABLE
 from vantage.lab.network.pathem import DEVICE, Emulator
 from vantage.lab.network.watch import LabWatch
-from vantage.lab.plan import LabPlan
+from vantage.lab.plan import LabPlan, read_plan
 from vantage.lab.server_settings import ServerSetting, ServerSettings
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE
+from vantage.lab.topology_file import load_topology
 from vantage.linux import namespace as linux
 
 ALLOWED = (*LAB_PREFIXES, *LOOPBACK_PREFIXES)
@@ -52,7 +53,24 @@ def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: 
         f"--chdir={cwd or '/'}",
         f"{ENVIRONMENT_VARIABLE}={','.join(map(str, ALLOWED))}",
         f"{LAB_VARIABLE}={folder.root}",
+        f"{NODE_VARIABLE}={node}",
     ]
+
+
+def prober_of(node: str, own: Addresses | None, *, ipv6: bool) -> Prober:
+    """The prober addresses of a vantage point. Raises LabError for another node, whose `own` are None."""
+    if own is None:
+        raise LabError(f"{node} has no prober address", remedy="use a vantage point of the lab")
+    return Prober(ipv4=own.ipv4, ipv6=own.ipv6 if ipv6 else None, device=DEVICE, neighbour=None)
+
+
+def prober_here(environ: Mapping[str, str]) -> Prober | None:
+    """The prober addresses of the node that this process was started in; None outside a lab. Raises as `prober_of`."""
+    if LAB_VARIABLE not in environ or NODE_VARIABLE not in environ:
+        return None
+    folder, node = LabFolder(Path(environ[LAB_VARIABLE])), environ[NODE_VARIABLE]
+    own = prober_addresses(load_topology(folder.topology)).get(node)
+    return prober_of(node, own, ipv6=read_plan(folder.plan).ipv6)
 
 
 class LabPlace:
@@ -166,10 +184,7 @@ class LabPlace:
 
     def prober(self) -> Prober:
         """The vantage point's prober addresses. Raises LabError for another node."""
-        if self._prober is None:
-            raise LabError(f"{self.name} has no prober address", remedy="use a vantage point of the lab")
-        ipv6 = self._prober.ipv6 if self._plan.ipv6 else None
-        return Prober(ipv4=self._prober.ipv4, ipv6=ipv6, device=DEVICE, neighbour=None)
+        return prober_of(self.name, self._prober, ipv6=self._plan.ipv6)
 
     def check(self) -> None:
         """Raises LabError if the lab no longer exists or one of its programs has ended.

@@ -16,12 +16,13 @@ MOST_PANELS = 16
 
 def _table(scans: Sequence[Scan], beside: bool) -> Table:  # noqa: ARG001 - the paper's arrivals are not known
     kept, notes = fit_scans(scans)
-    rows, panels = [], set()
+    rows: list[tuple[Any, ...]] = []
+    panels: set[str] = set()
     for record in (record for scan in kept for record in scan.records):
         found, arrivals = window(record), arrivals_of(record)
         if found is None or not arrivals:
             continue
-        panel = f"{record.cdn or record.domain}, IW {label(*found)}, {record.pace}"
+        panel = f"{record.cdn or record.domain}, IW {label(*found)}, {record.pace or 'not judged'}"
         if panel in panels or len(panels) == MOST_PANELS:
             continue
         panels.add(panel)

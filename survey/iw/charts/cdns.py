@@ -62,12 +62,19 @@ def _draw(table: Table, figure: Any) -> None:
             if row["source"] == _MEASURED:
                 colour = COLOURS[1] if row["pacing"] == "paced" else COLOURS[0]
                 axis.scatter(row["window"], at, s=30 + 120 * row["share"], color=colour, zorder=3)
-                axis.annotate(f"{row['window']:.4g}", (row["window"], at), (0, 8), textcoords="offset points", ha="center", fontsize=7)
+                axis.annotate(
+                    f"{row['window']:.4g}",
+                    (row["window"], at),
+                    (0, 8),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=7,
+                )
             else:
                 axis.scatter(row["window"], at, s=200, facecolors="none", edgecolors=INK, linewidths=0.8)
         axis.set_xlabel(f"initial window [{unit}]")
-        axis.set_xlim(left=0)
-        axis.margins(x=0.1, y=0.1)
+        axis.set_xlim(0, 1.12 * max(row["window"] for row in found if row["unit"] == unit))
+        axis.margins(y=0.1)
         axis.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes[0].set_yticks(range(len(cdns)), cdns)
     for name, style in (

@@ -59,10 +59,14 @@ def _draw(table: Table, figure: Any) -> None:
         axis.bar(range(len(types)), heights, 0.6, bottom=[bottoms[kind] for kind in types], **style)
         for kind, height in zip(types, heights, strict=True):
             bottoms[kind] += height
-    marks = [row for row in found if row["source"] == paper.NAME and row["share"] is not None and row["mime_type"] in types]
+    marks = [
+        row for row in found if row["source"] == paper.NAME and row["share"] is not None and row["mime_type"] in types
+    ]
     for row in marks:
         at = types.index(row["mime_type"])
-        axis.annotate(f"paper: IW 32 {row['share'] * 100:.0f} %", (at, 101), ha="center", va="bottom", fontsize=7, color=INK)
+        axis.annotate(
+            f"paper: IW 32 {row['share'] * 100:.0f} %", (at, 101), ha="center", va="bottom", fontsize=7, color=INK
+        )
     sizes = {row["mime_type"]: row["n"] for row in measured}
     axis.set_xticks(range(len(types)), [f"{kind}\nn = {sizes[kind]:,}" for kind in types])
     axis.set_ylabel("share of objects [%]")

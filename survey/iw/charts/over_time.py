@@ -63,7 +63,14 @@ def _draw(table: Table, figure: Any) -> None:
             if row["source"] == paper.NAME and row["scheme"] == scheme:
                 axis.axhline(row["share"] * 100, color=INK, linestyle=":", linewidth=1)
                 text = f"paper, {row['date'][:7]}: IW {row['window']}"
-                axis.annotate(text, (1, row["share"] * 100), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+                axis.annotate(
+                    text,
+                    (0.5, row["share"] * 100),
+                    xycoords=("axes fraction", "data"),
+                    ha="center",
+                    va="bottom",
+                    fontsize=7,
+                )
         axis.set_xticks(sorted({date.fromisoformat(row["date"]) for row in here}))
         axis.tick_params(axis="x", rotation=30)
         axis.set_title({"http": "HTTP", "https": "TLS"}[scheme], fontsize=9)

@@ -37,7 +37,9 @@ def _draw(table: Table, figure: Any) -> None:
     axis = figure.subplots()
     samples = list(dict.fromkeys(row["scan"] for row in found if row["role"] == "sample"))
     full = [row for row in found if row["role"] == "full"]
-    axis.bar(range(len(names)), [(row["share"] or 0) * 100 for row in full], 0.8, color="#c9d6e2", label=full[0]["scan"])
+    axis.bar(
+        range(len(names)), [(row["share"] or 0) * 100 for row in full], 0.8, color="#c9d6e2", label=full[0]["scan"]
+    )
     for number, scan in enumerate(samples):
         rows = [row for row in found if row["scan"] == scan and row["role"] == "sample"]
         at = [place - 0.3 + 0.6 * (number + 0.5) / len(samples) for place in range(len(names))]

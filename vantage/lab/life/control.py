@@ -28,6 +28,9 @@ TUN = Path("/dev/net/tun")
 LAB_VARIABLE = "UPSHIFT_LAB"
 """Set for every program that is started in a lab: its folder. `down` finds the programs by it."""
 
+NODE_VARIABLE = "UPSHIFT_LAB_NODE"
+"""Set for every program that is started in a node of a lab: the node's name."""
+
 NAMESPACE_REMEDY = (
     "run as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
     "kernel.apparmor_restrict_unprivileged_userns); see upshift doctor"

@@ -1,0 +1,189 @@
+"""Figures of initial windows: the data of each named figure, the paper's beside it, and that each can be drawn."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from survey.iw import paper
+from survey.iw.charts import ALL
+from survey.iw.figures import figures
+from survey.iw.record import IwRecord, arrivals_text, windows_text
+from survey.iw.votes import Vote
+from survey.iw.windows import bucket, label, segments, window
+from survey.iw.wire import Arrival, Verdict
+from upshift.compose.survey import app
+from upshift.files import store
+
+DAY = 86_400.0
+T0 = 1_780_000_000.0
+
+
+def record(number: int, count: int | None, **values: Any) -> IwRecord:
+    """A server with a window of `count` segments; None: too little data."""
+    known: dict[str, Any] = {"domain": f"d{number}.example", "scheme": "http", "surveyed_at": T0, "rtt_s": 0.1}
+    if count is None:
+        return IwRecord(**{**known, "verdict": str(Verdict.LOWER_BOUND), **values})
+    known |= {"verdict": str(Verdict.LIMITED), "iw_kind": "segments", "iw_segments": count, "iw_bytes": count * 1460}
+    return IwRecord(**{**known, **values})
+
+
+def in_bytes(number: int, size: int, **values: Any) -> IwRecord:
+    return record(number, 1, **{"iw_kind": "bytes", "iw_segments": None, "iw_bytes": size, **values})
+
+
+def written(path: Path, records: list[IwRecord]) -> str:
+    store.write_rows(path, "survey_iw", records, IwRecord)
+    return str(path)
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["figures", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(*arguments, "--json"))["rows"]
+    return found
+
+
+def test_windows_have_names() -> None:
+    assert [bucket(record(1, n)) for n in (1, 2, 4, 10, 3, 32)] == ["1", "2", "4", "10", "others", "others"]
+    assert (bucket(in_bytes(1, 64_000)), bucket(record(1, None))) == ("others", None)
+    assert (window(in_bytes(1, 64_000)), label(64.0, "kB")) == ((64.0, "kB"), "64 kB")
+    assert (window(record(1, 10)), label(10, "segments")) == ((10, "segments"), "10")
+    votes = {64: Vote(verdict=Verdict.LIMITED, segments=10, bytes=640), 1200: Vote(verdict=Verdict.LOWER_BOUND)}
+    one = record(1, None, windows=windows_text(votes))
+    assert (segments(one), bucket(one)) == (10, "10")
+
+
+def test_shares_leave_unfit_vantage_points_out_and_tell_who_had_too_little() -> None:
+    found = figures([
+        *(record(n, 10, within_rfc6928=True) for n in range(6)),
+        *(record(n, 4) for n in range(6, 8)),
+        *(record(n, None) for n in range(8, 10)),
+        record(10, 1, vantage_fit=False),
+    ])  # fmt: skip
+    assert (found.counts["decided"], found.counts["unfit"]) == (8, 1)
+    shares = found.shares["all servers"]
+    assert (shares["10"].share, shares["4"].share, shares["1"].count) == (0.75, 0.25, 0)
+    assert found.values["too_little"] == {"http": 0.2, "https": None}
+    assert any("Too little data from 20.0" in note and "47.6 %" in note for note in found.notes)
+
+
+def test_over_time_shows_the_crossing(tmp_path: Path) -> None:
+    files = []
+    for number, (http, tls) in enumerate(((54, 40), (60, 50), (67, 60))):
+        at = T0 + number * 7 * DAY
+        scan = [record(n, 10 if n < http else 4, surveyed_at=at) for n in range(100)]
+        scan += [record(1000 + n, 10 if n < tls else 4, surveyed_at=at, scheme="https") for n in range(100)]
+        files.append(written(tmp_path / f"{number}.parquet", scan))
+    found = rows(*reversed(files), "--figure", "over-time", "--beside", paper.NAME)
+    measured = [row for row in found if row["source"] == "measured"]
+    tens = [(row["date"], row["share"]) for row in measured if row["window"] == "10" and row["scheme"] == "http"]
+    assert [share for _, share in tens] == [0.54, 0.6, 0.67]
+    assert [day for day, _ in tens] == sorted({day for day, _ in tens})
+    assert all(row["low"] < row["share"] < row["high"] for row in measured if 0 < row["share"] < 1)
+    assert [row["share"] for row in found if row["source"] == paper.NAME] == [0.54, 0.67]
+
+
+def test_a_full_scan_beside_its_samples(tmp_path: Path) -> None:
+    full = [record(n, 10 if n % 2 else 4) for n in range(1000)]
+    first, second = written(tmp_path / "full.parquet", full), written(tmp_path / "s.parquet", full[:50])
+    found = rows(first, second, "--figure", "samples")
+    assert {(row["scan"], row["role"]) for row in found} == {("full.parquet", "full"), ("s.parquet", "sample")}
+    (ten,) = [row for row in found if row["role"] == "sample" and row["window"] == "10"]
+    assert (ten["count"], ten["n"], ten["share"]) == (25, 50, 0.5)
+
+
+def test_windows_per_cdn(tmp_path: Path) -> None:
+    scan = [record(n, 16, cdn="Akamai", pace="burst") for n in range(3)] + [record(9, 32, cdn="Akamai")]
+    scan += [in_bytes(10, 105_000, cdn="Cachefly", pace="paced"), record(11, 10)]
+    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "cdns", "--beside", paper.NAME)
+    measured = {
+        (r["cdn"], r["window"], r["unit"]): (r["pacing"], r["share"]) for r in found if r["source"] == "measured"
+    }
+    assert measured == {
+        ("Akamai", 16, "segments"): ("burst", 0.75),
+        ("Akamai", 32, "segments"): (None, 0.25),
+        ("Cachefly", 105, "kB"): ("paced", 1.0),
+    }
+    published = [(row["cdn"], row["window"], row["unit"]) for row in found if row["source"] == paper.NAME]
+    assert len(published) == 12 and ("Highwinds", 64, "kB") in published
+
+
+def test_windows_per_mime_type(tmp_path: Path) -> None:
+    scan = [record(n, 32 if n < 4 else 16, mime_type="image/png") for n in range(10)]
+    scan += [record(20, 32, mime_type="text/html")]
+    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "mime-types", "--beside", paper.NAME)
+    measured = [(r["mime_type"], r["window"], r["share"]) for r in found if r["source"] == "measured"]
+    assert measured == [("image/png", "16", 0.6), ("image/png", "32", 0.4)]
+    assert {r["mime_type"]: r["share"] for r in found if r["source"] == paper.NAME}["image/png"] == 0.4
+
+
+def test_vantage_points(tmp_path: Path) -> None:
+    home = [record(n, 30, cdn="Azure", vantage="campus") for n in range(5)]
+    home += [in_bytes(9, 64_000, cdn="Highwinds", vantage="campus")]
+    away = [record(n, 30 if n else 20, cdn="Azure", vantage="VP, 64500, Net, Land, consumer") for n in range(5)]
+    away += [in_bytes(9, 64_000, cdn="Highwinds", losses=2, vantage="VP, 64500, Net, Land, consumer")]
+    unfit = [record(n, 1, cdn="Azure", vantage="bad", vantage_fit=False) for n in range(5)]
+    files = [written(tmp_path / f"{n}.parquet", scan) for n, scan in enumerate((home, away, unfit))]
+    document = json.loads(run(*files, "--figure", "vantage-points", "--json"))
+    found = {(row["vantage"], row["cdn"]): row for row in document["rows"]}
+    assert set(found) == {("campus", "Azure"), ("campus", "Highwinds"), ("VP", "Azure"), ("VP", "Highwinds")}
+    azure, highwinds = found["VP", "Azure"], found["VP", "Highwinds"]
+    assert (azure["low"], azure["high"], azure["mark"], azure["reference"]) == (20, 30, None, "30")
+    assert (highwinds["low"], highwinds["unit"], highwinds["mark"]) == (64, "kB", "*")
+    assert (azure["asn"], azure["network"], azure["country"], azure["link"]) == ("64500", "Net", "Land", "consumer")
+    assert any("5 results of unfit vantage points are left out: bad" in note for note in document["notes"])
+    published = [
+        r for r in rows(*files, "--figure", "vantage-points", "--beside", paper.NAME) if r["source"] == paper.NAME
+    ]
+    assert len({row["vantage"] for row in published}) == 14
+
+
+def arrived(count: int) -> str:
+    return arrivals_text([Arrival(at_us=n * 100, end=(n + 1) * 1200) for n in range(count)])
+
+
+def test_every_figure_can_be_drawn_twice_the_same(tmp_path: Path) -> None:
+    facts = {"cdn": "Akamai", "vantage": "campus", "mime_type": "image/png", "pace": "burst"}
+    scan = [record(n, 10 if n % 3 else 16, arrivals=arrived(10), **facts) for n in range(9)]
+    file = written(tmp_path / "s.parquet", scan)
+    assert set(ALL) == {"over-time", "samples", "cdns", "mime-types", "arrivals", "vantage-points"}
+    for name in ALL:
+        beside = () if name == "arrivals" else ("--beside", paper.NAME)
+        pictures = [tmp_path / f"{name}.{end}" for end in ("1.svg", "2.svg", "png")]
+        printed = run(file, file, "--figure", name, *beside, *(f"--picture={path}" for path in pictures))
+        assert ALL[name].table.__module__.startswith("survey.iw.charts") and printed
+        first, second, png = (path.read_bytes() for path in pictures)
+        assert first == second and first.startswith(b"<?xml") and png.startswith(b"\x89PNG")
+        table = list(csv.reader(io.StringIO(run(file, "--figure", name, *beside, "--csv"))))
+        assert len(table) > 1 and all(len(row) == len(table[0]) for row in table)
+
+
+def test_figures_that_cannot_be_made(tmp_path: Path) -> None:
+    from upshift.errors import UsageError
+
+    file = written(tmp_path / "s.parquet", [record(1, 10)])
+    for arguments, said in (
+        (("--figure", "none"), "upshift survey iw has no figure 'none'"),
+        (("--figure", "arrivals"), "no arrivals in these results"),
+        (("--figure", "vantage-points"), "name no vantage point"),
+        (("--figure", "mime-types"), "have nothing for this figure"),
+        (("--beside", "iw-in-the-wild"), "--beside needs a figure"),
+        (("--figure", "cdns", "--beside", "x"), "'x' is not known"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            run(file, *arguments)
+    bad = written(tmp_path / "bad.parquet", [record(1, 10, vantage_fit=False)])
+    with pytest.raises(UsageError, match="all results are from unfit vantage points"):
+        run(bad, "--figure", "cdns")
+    assert "over-time: Shares of windows" in run(file, "--figure", "list")
