@@ -13,6 +13,7 @@ import struct
 from pathlib import Path
 
 from downloader.execution.tcpdump import Captured, Tcpdump
+from downloader.limits.traffic import ip_bytes
 from upshift.errors import PlaceError
 from upshift.system.place import Place
 
@@ -38,6 +39,7 @@ class Capture:
     def __init__(self, path: Path, headers: Tcpdump, long_headers: Tcpdump) -> None:
         self._path = path
         self._parts = (headers, long_headers)
+        self._abandoned_bytes: int | None = None
 
     @classmethod
     def start(cls, place: Place, path: Path, *, address: str | None, port: int) -> Capture:
@@ -50,8 +52,7 @@ class Capture:
             PlaceError: tcpdump is missing, may not capture, or does not start.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The file extension is that of captures, as Ubuntu's AppArmor profile allows tcpdump only these.
-        names = [path.with_name(f".{path.stem}{end}.part.pcap").resolve() for end in ("", ".long")]
+        names = part_names(path)
         for name in names:
             name.unlink(missing_ok=True)
         packets = f"port {port}" if address is None else f"host {address} and port {port}"
@@ -61,6 +62,7 @@ class Capture:
             long_headers = Tcpdump.start(place, names[1], only=whole, snap_bytes=WHOLE_BYTES)
         except BaseException:
             headers.abandon()
+            names[0].unlink(missing_ok=True)
             raise
         capture = cls(path, headers, long_headers)
         try:
@@ -97,10 +99,21 @@ class Capture:
             dropped=sum(each.dropped for each in counters),
         )
 
-    def abandon(self) -> None:
-        """Ends tcpdump and discards the capture."""
+    def abandon(self) -> int:
+        """Ends tcpdump and discards the capture; returns the IP bytes in it. May be called again."""
         for part in self._parts:
             part.abandon()
+        if self._abandoned_bytes is None:
+            self._abandoned_bytes = sum(ip_bytes(part.path) for part in self._parts if part.path.exists())
+        for part in self._parts:
+            part.path.unlink(missing_ok=True)
+        return self._abandoned_bytes
+
+
+def part_names(path: Path) -> list[Path]:
+    """Under which names a capture is written: of headers, and of datagrams with a QUIC long header."""
+    # The file extension is that of captures, as Ubuntu's AppArmor profile allows tcpdump only these.
+    return [path.with_name(f".{path.stem}{end}.part.pcap").resolve() for end in ("", ".long")]
 
 
 def insert(into: Path, few: Path) -> None:

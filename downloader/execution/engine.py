@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,15 @@ from downloader.campaign.plan import PlannedRun
 from downloader.campaign.published import client_with, pauses_s, settings_with
 from downloader.campaign.trust import trusted
 from downloader.client import Client, ClientResult, DownloadRequest
+from downloader.execution import remains
 from downloader.execution.calls import Caller, CutError, Resolution, StoppedError
 from downloader.execution.capture import Capture
-from downloader.execution.journal import Journal
+from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
 from downloader.execution.stopping import Stopping
 from downloader.execution.tcpdump import Captured
+from downloader.limits.spent import interrupted_bytes, network_of, reserved
+from downloader.limits.traffic import ip_bytes
 from downloader.schedule.gate import Cut, Gate, State
 from downloader.schedule.schedule import POLL_S, Schedule
 from downloader.schedule.turns import Turns
@@ -48,6 +51,7 @@ class Worker:
     Args:
         out: the campaign's folder.
         runs: all runs of the plan; those that are in the journal already are skipped.
+        clock: gives Unix time, for all that depends on the day; times of downloads are the clients'.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Worker:
         gates: Sequence[Gate],
         progress: Progress,
         stop: threading.Event,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.campaign, self.place, self.journal = campaign, place, journal
         self.ca_file = trusted(campaign, place)
@@ -70,9 +75,10 @@ class Worker:
         counts = journal.counts()
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
         self._stopping = Stopping(campaign, journal.downloads())
-        by_number = {run.number: run for run in runs}
-        waiting = [by_number[number] for number in journal.open_runs()]
-        self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell)
+        self._runs = {run.number: run for run in runs}
+        waiting = [self._runs[number] for number in journal.open_runs()]
+        self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell, clock=clock)
+        self.clock = clock
         self._running: PlannedRun | None = None
         self._asked = 0.0
 
@@ -84,6 +90,7 @@ class Worker:
             PlaceError: the place cannot do what a run needs.
         """
         self._show("")
+        remains.settle(self.campaign, self.journal, self._runs, self.capture_path)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         if not self._schedule.left or self._stopping.reached:
             return
@@ -103,7 +110,7 @@ class Worker:
 
     def _record(self, run: PlannedRun, caller: Caller) -> bool:
         """One attempt of a run; False if it has to be repeated."""
-        number = self.journal.begin(run.number)
+        number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
         self._remove_interrupted(run, number)
         self._schedule.began(run, number)
         attempt = _Attempt(self, run, number, caller)
@@ -111,33 +118,41 @@ class Worker:
             with self.place.measuring():
                 downloads, disturbed = attempt.make()
         except PlaceError:
+            self._interrupt(run, number, attempt)
             if not self._stop.is_set():
                 self.place.check()  # if the place itself is the cause, its error is more precise
             raise
-        except CutError as error:
-            self._schedule.ended(run, number, attempt.downloads)
-            self.journal.interrupt(run.number)
+        except (CutError, StoppedError) as error:
+            self._interrupt(run, number, attempt)
+            if isinstance(error, StoppedError):
+                raise
             self._show(f"{run.target.domain}: interrupted, again later ({error})")
             return False
         if self._stop.is_set():  # Ctrl-C at a terminal also reaches clients and tcpdump: this run is not valid
+            self._interrupt(run, number, attempt)
             raise StoppedError
         # In a place that no longer exists every download fails: that is not a result, and must not be recorded.
         self.place.check()
         self._schedule.ended(run, number, downloads)
         last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
         if disturbed is not None and not last:
-            self.journal.void(run.number, disturbed, downloads)
+            self.journal.void(run.number, disturbed, downloads, ended=attempt.ended())
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
         if disturbed is not None:
             downloads = mark_void(downloads, disturbed)
-        self.journal.accept(run.number, downloads, void=disturbed)
+        self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended())
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._recorded += len(downloads)
         self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
         self._show(run.target.domain)
         return True
+
+    def _interrupt(self, run: PlannedRun, number: int, attempt: _Attempt) -> None:
+        """Journals an attempt as interrupted, with what it took."""
+        self._schedule.ended(run, number, attempt.downloads)
+        self.journal.interrupt(run.number, ended=attempt.ended())
 
     def check(self, run: PlannedRun) -> None:
         """To be called before each look-up and download. Raises StoppedError or CutError."""
@@ -219,8 +234,20 @@ class _Attempt:
         # On the Internet only what the campaign itself names: a place adds its name servers, which may be private.
         self._named = self._place.allowed_prefixes if self._campaign.lab else self._campaign.allowed_prefixes
         self._cut: Cut | None = None
+        self._entered: str | None = None
+        """The address in the account."""
+        self._ip_bytes = 0
+        self._is_whole = True
+        """Whether `_ip_bytes` are all: the capture is complete, or nothing was sent to a server."""
         self.downloads: list[Download] = []
         """What has been finished."""
+
+    def ended(self) -> Ended:
+        """What the attempt took; for the account."""
+        taken = self._ip_bytes
+        if not self._is_whole:
+            taken = interrupted_bytes(self._campaign, self._run.target, self._ip_bytes, self.downloads)
+        return Ended(ip_bytes=taken, at=self._worker.clock())
 
     def make(self) -> tuple[list[Download], Disturbance | None]:
         """The downloads of the attempt, and why it is void, if it is."""
@@ -234,6 +261,7 @@ class _Attempt:
         published = self._campaign.order == Order.PUBLISHED
         capture = Capture.start(self._place, path, address=None if published else fixed.address, port=self._port)
         captured: Captured | None = None
+        self._is_whole = False
         try:
             for index, name in enumerate(self._run.configurations):
                 self._worker.show(self._run, index, name)
@@ -245,7 +273,8 @@ class _Attempt:
             captured = capture.finish()
         finally:
             if captured is None:
-                capture.abandon()
+                self._ip_bytes = capture.abandon()
+        self._ip_bytes, self._is_whole = ip_bytes(path), captured.dropped == 0
         verdict: Verdict | None = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._worker.relative(path), captured=captured, verdict=verdict)
         cut = None if self._cut is None else self._cut.void
@@ -315,6 +344,10 @@ class _Attempt:
         self._check()
         if goal.address is None:
             return not_started(goal.failure or Failure.UNKNOWN, goal.detail, at=time.time(), address=None)
+        if goal.address != self._entered:  # now that packets are captured: a kill before this took no bytes
+            self._entered = goal.address
+            network = network_of(self._run.target, goal.address)
+            self._worker.journal.resolved(self._run.number, self._attempt, goal.address, network)
         self._place.apply(settings_with(self._campaign.published_quirks, configuration))
         client = self._worker.client(configuration.client)
         before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Journal
+from downloader.limits.budget import BudgetGate
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.gate import Gate
 from downloader.schedule.shared import SharedPlan
@@ -24,7 +25,10 @@ def gates_for(plan: SharedPlan, vantage: str, runs: Sequence[PlannedRun], journa
     Raises:
         UsageError: a block list is missing or not valid.
     """
-    gates: list[Gate] = [OptOuts(block_lists(plan.campaign))]
+    gates: list[Gate] = [
+        OptOuts(block_lists(plan.campaign)),
+        BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points)),
+    ]
     if plan.slots is not None:
         clock = None if trusts_clock(plan.campaign) else read_clock
         gates.append(SlotGate(plan.campaign, plan.slots, plan.index(vantage), clock=clock))

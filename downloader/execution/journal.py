@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from downloader.campaign.plan import PlannedRun
+from downloader.limits import spent
+from downloader.limits.spent import Entry, Reserved, Spent
 from upshift.domain import Disturbance, Download, Outcome, Superseded, VoidReason
 from upshift.errors import UsageError
 from upshift.files import conversions
@@ -53,6 +55,16 @@ CREATE TABLE superseded (
 ) STRICT;
 CREATE INDEX superseded_by_plan ON superseded (plan);
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What an attempt took."""
+
+    ip_bytes: int
+    """Both directions, by its capture."""
+    at: float
+    """Unix time of its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +145,8 @@ class Journal:
         elif self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent)
         with self._transaction():
+            for statement in spent.TABLE.split(";"):  # journals from before this account have none
+                self._db.execute(statement)
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
 
@@ -177,22 +191,58 @@ class Journal:
         """Numbers of the runs that are not done, in the order of the plan."""
         return [row[0] for row in self._db.execute("SELECT number FROM runs WHERE state != 'done' ORDER BY number")]
 
-    def begin(self, number: int) -> int:
-        """Starts a run; returns the number of the attempt, from 1."""
+    @property
+    def spent(self) -> Spent:
+        """The account of IP bytes, for reading."""
+        return Spent(self._db)
+
+    def begin(self, number: int, reserved: Reserved | None = None) -> int:
+        """Starts a run; returns the number of the attempt, from 1.
+
+        Args:
+            reserved: what is entered in the account meanwhile.
+        """
         with self._transaction():
             self._supersede(number, VoidReason.INTERRUPTED, None)
             self._db.execute("UPDATE runs SET state = 'running', attempts = attempts + 1 WHERE number = ?", (number,))
+            attempt = self._attempt(number)
+            if reserved is not None:
+                self.spent.reserve(number, attempt, reserved)
+        return attempt
+
+    def _attempt(self, number: int) -> int:
         return int(self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0])
+
+    def resolved(self, number: int, attempt: int, address: str, network: str | None) -> None:
+        """Enters the server's address in the account: from now on its capture has what is sent to it."""
+        self.spent.resolved(number, attempt, address, network)
+
+    def settle(self, entry: Entry, ip_bytes: int) -> None:
+        """Enters what a killed attempt took."""
+        self.spent.settle(entry.run, entry.attempt, ip_bytes)
+
+    def finished(self, number: int, attempt: int) -> list[Download]:
+        """The downloads that an interrupted attempt had finished."""
+        rows = self._db.execute(
+            "SELECT record FROM superseded WHERE attempt = ? AND plan IN (SELECT id FROM plan WHERE run = ?)",
+            (attempt, number),
+        )
+        return [conversions.build(Download, self._converted(record)) for (record,) in rows]
+
+    def _settle(self, number: int, ended: Ended | None) -> None:
+        if ended is not None:
+            self.spent.settle(number, self._attempt(number), ended.ip_bytes, ended=ended.at)
 
     def stage(self, number: int, attempt: int, download: Download) -> None:
         """Stores a finished download of a run that is not accepted yet."""
         plan = self._plan_id(number, download.configuration)
         self._db.execute("INSERT INTO staged VALUES (?, ?, ?)", (plan, attempt, _dump(download)))
 
-    def void(self, number: int, why: Disturbance, downloads: Sequence[Download]) -> int:
+    def void(self, number: int, why: Disturbance, downloads: Sequence[Download], *, ended: Ended | None = None) -> int:
         """Returns a disturbed run to the plan, and how often it has been void. `downloads` replace the staged ones."""
         with self._transaction():
-            attempt = self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0]
+            attempt = self._attempt(number)
+            self._settle(number, ended)
             self._db.execute("DELETE FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)", (number,))
             for download in downloads:
                 self.stage(number, attempt, download)
@@ -201,17 +251,25 @@ class Journal:
             self._db.execute("UPDATE runs SET voids = voids + 1, void_reason = ? WHERE number = ?", values)
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
-    def interrupt(self, number: int) -> None:
+    def interrupt(self, number: int, *, ended: Ended | None = None) -> None:
         """Returns a run that was ended early to the plan; its staged downloads are superseded."""
         with self._transaction():
+            self._settle(number, ended)
             self._supersede(number, VoidReason.INTERRUPTED, None)
 
     def voids(self, number: int) -> int:
         """How often a run has been void so far."""
         return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
-    def accept(self, number: int, downloads: Sequence[Download], *, void: Disturbance | None = None) -> None:
-        """Records a run: all its downloads at once.
+    def accept(
+        self,
+        number: int,
+        downloads: Sequence[Download],
+        *,
+        void: Disturbance | None = None,
+        ended: Ended | None = None,
+    ) -> None:
+        """Records a run: all its downloads at once, and what it took.
 
         Args:
             void: why the run is not valid, if no attempt is left; it is recorded, and counted as void.
@@ -220,6 +278,7 @@ class Journal:
             planned = self._db.execute("SELECT COUNT(*) FROM plan WHERE run = ?", (number,)).fetchone()[0]
             if len(downloads) != planned:
                 raise AssertionError(f"run {number} has {len(downloads)} downloads of {planned}")
+            self._settle(number, ended)
             for download in downloads:
                 values = (self._plan_id(number, download.configuration), download.outcome, _dump(download))
                 self._db.execute("INSERT INTO downloads VALUES (?, ?, ?)", values)

@@ -6,7 +6,8 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from downloader.execution.folder import folder_lock
 from downloader.execution.gates import gates_for
 from downloader.execution.journal import FILE_NAME, Counts, Journal, another_plan
 from downloader.execution.records import failures
+from downloader.limits.budget import check_budgets
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.shared import SharedPlan, share
 from downloader.schedule.turns import Turns
@@ -96,6 +98,7 @@ def run_campaign(
     vantage_points: Sequence[str] = (),
     stop: threading.Event | None = None,
     client_ceilings: Mapping[str, Any] | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> RunSummary:
     """Runs the rest of a campaign in a folder, at all places in parallel.
 
@@ -105,6 +108,7 @@ def run_campaign(
         vantage_points: all of the campaign; the others run on other hosts. Empty: there are none but `places`.
         stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
         client_ceilings: this host's calibration, for `environment.json`; None if there is none.
+        clock: gives Unix time, for all that depends on the day.
 
     Raises:
         UsageError: another plan is in the folder, another process works in it, or a target is broken.
@@ -118,6 +122,7 @@ def run_campaign(
     check_targets(targets, where=campaign.targets)
     block_lists(campaign)
     plan = share(campaign, targets, vantage_points or list(places), list(places))
+    check_budgets(campaign, targets, vantage_points=len(plan.vantage_points))
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
@@ -127,7 +132,7 @@ def run_campaign(
             journals = _open_journals(plan, places, out, client_ceilings)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, campaign.for_analysis())
-            _work(plan, journals, places, out, progress, stopping)
+            _work(plan, journals, places, out, progress, stopping, clock)
             return _summary(journals, stopped=stopping.is_set())
         except sqlite3.OperationalError as error:
             raise PlaceError(
@@ -204,6 +209,7 @@ def _work(
     out: Path,
     progress: Progress,
     stop: threading.Event,
+    clock: Callable[[], float],
 ) -> None:
     """A thread per vantage point. If one fails, the others finish."""
     turns, errors = Turns(), list[BaseException]()
@@ -222,6 +228,7 @@ def _work(
                 gates=gates_for(plan, name, runs, journals[name]),
                 progress=progress,
                 stop=stop,
+                clock=clock,
             )
             worker.work()
         except StoppedError:

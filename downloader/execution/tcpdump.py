@@ -92,7 +92,6 @@ class Tcpdump:
         if code is not None:
             # After a signal, its last line is from its start.
             said = signal.Signals(-code).name if code < 0 else last_line(self._said.decode("utf-8", "replace"))
-            self.abandon()
             raise PlaceError(
                 f"tcpdump ended in the middle of a measurement run ({said or 'without a message'})",
                 where=self._where,
@@ -104,7 +103,6 @@ class Tcpdump:
         match = _COUNTERS.search(self._said)
         self._child.stop(signal.SIGINT, grace_s=STOP_S)
         if match is None:
-            self.path.unlink(missing_ok=True)
             raise PlaceError("tcpdump did not say how many packets it captured", remedy="run upshift doctor")
         return _captured(match)
 
@@ -127,9 +125,8 @@ class Tcpdump:
             select.select([self._stderr], [], [], 0.005)
 
     def abandon(self) -> None:
-        """Ends tcpdump and discards its file."""
+        """Ends tcpdump; its file stays."""
         self._child.stop(signal.SIGKILL)
-        self.path.unlink(missing_ok=True)
 
     def _ask(self) -> Captured | None:
         """The current counters: tcpdump prints them on SIGUSR1 (tcpdump(1))."""

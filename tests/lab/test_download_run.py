@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,13 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("world")
-    namespace = f"updl{os.getpid()}"
+    with open_world(tmp_path_factory.mktemp("world"), f"updl{os.getpid()}") as made:
+        yield made
+
+
+@contextmanager
+def open_world(folder: Path, namespace: str) -> Iterator[World]:
+    """A namespace with a web server and a DNS server on its loopback."""
     process.run(["ip", "netns", "add", namespace]).check(doing="making a namespace")
     try:
         inside = ["nsenter", f"--net=/run/netns/{namespace}"]

@@ -44,7 +44,7 @@ class Cuts(Gate):
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch) -> Callable[[Gate], None]:
     def put(gate: Gate) -> None:
-        def gates(*_: Any) -> list[Gate]:
+        def gates(*_: Any, **__: Any) -> list[Gate]:
             return [gate]
 
         monkeypatch.setattr(execution, "gates_for", gates)
