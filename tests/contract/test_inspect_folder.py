@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tracemalloc
@@ -21,7 +22,7 @@ from analysis.captures.connection import Connection
 from tests.inspected import CONFIGURATIONS, START, TCP, captures, inspect_elsewhere, make_campaign
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
-from upshift.compose.inspect import Inspection, evidence, inspect_campaign, rows
+from upshift.compose.inspect import Inspection, evidence, inspect_campaign, link_together, rows
 from upshift.domain import Download
 from upshift.errors import UsageError
 from upshift.files import store
@@ -322,6 +323,45 @@ def test_memory_does_not_grow_with_the_campaign(tmp_path: Path, monkeypatch: pyt
     few, many = most_bytes(60), most_bytes(240)
     print(f"{few} bytes for 60 measurement runs, {many} for 240")
     assert many < 1.5 * few  # 2.9 times, were all rows held
+
+
+def cli(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+
+
+def test_the_folders_of_several_hosts_are_one_campaign(tmp_path: Path) -> None:
+    names = ("AMS", "MUC", "SFO")
+    whole, together = make_campaign(tmp_path / "whole", vantages=names), tmp_path / "together"
+    inspected(whole)
+    parts = [make_campaign(tmp_path / name, vantages=(name,)) for name in reversed(names)]
+    assert cli(*parts[:2], "--out", together).exit_code == 0
+    assert {row.vantage for row in downloads(together)} == {"MUC", "SFO"}
+    assert cli(*parts, "--out", together).exit_code == 0, "one that comes later is added"
+    assert contents(together) == contents(whole)
+    assert not (parts[0] / "downloads.parquet").exists()
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for path in (*parts, together):
+        path.rename(moved / path.name)
+    assert cli(moved / "together").exit_code == 0 and contents(moved / "together") == contents(whole)
+
+
+def test_folders_that_are_not_one_campaign_are_refused(tmp_path: Path) -> None:
+    one, same = make_campaign(tmp_path / "one"), make_campaign(tmp_path / "same")
+    other = make_campaign(tmp_path / "other", vantages=("SFO",))
+    with sqlite3.connect(other / "vantage/SFO/journal.sqlite") as journal:
+        journal.execute("UPDATE meta SET value = 'g' WHERE key = 'plan_hash'")
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match=rf"{same}: the vantage point MUC is in {one}, too; name one of them"):
+        link_together([one, same], out)
+    with pytest.raises(UsageError, match=rf"{other}: it holds another plan than {one}; name folders of one campaign"):
+        link_together([one, other], out)
+    assert not out.exists(), "nothing was changed"
+    with pytest.raises(UsageError, match=rf"{same}/vantage/MUC: this is already there; use another --out"):
+        link_together([one], same)
+    shutil.move(other / "vantage/SFO", one / "vantage/SFO")
+    with pytest.raises(UsageError, match=rf"{one}: its vantage points have different plans; keep one campaign per"):
+        inspected(one)
 
 
 def test_sentences(tmp_path: Path, campaign: Path) -> None:

@@ -105,6 +105,14 @@ def inspect(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR", help="Campaign folders: what `upshift run` writes to --out.")
     ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Make the tables of the folders together, in this folder: for the folders of hosts that shared a "
+            "campaign (upshift run --here). Journals and captures stay where they are.",
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Captures read at once. Default: one per core.")
     ] = None,
@@ -115,8 +123,11 @@ def inspect(
     It needs no network, no root and no lab, so it works on a copy of a folder on any machine. Rows that cannot be made
     again because their capture is missing are kept and named, and the exit code is 1.
     """
-    from upshift.compose.inspect import inspect_campaign
+    from upshift.compose.inspect import inspect_campaign, link_together
 
+    if out is not None:
+        link_together(folders, out)
+        folders = [out]
     inspections = []
     for folder in folders:
         with progress_display.show(as_json=json) as progress:

@@ -1,6 +1,7 @@
 """Inspection: journals and captures -> `downloads`, `kpis` and the proof of treatment. Needs neither root nor a place.
 
     campaign.py  a campaign folder: streams the journals, scans captures on all cores, writes the tables
+    together.py  folders of several hosts as one
     evidence.py  where the rows of a measurement run come from: its capture
     earlier.py   rows of an earlier inspection, for what is missing
     rows.py      downloads and the connections of their capture -> rows                        (pure)
@@ -14,5 +15,6 @@ It is part of `compose` because it needs `downloader` (each factor checks its op
 """
 
 from upshift.compose.inspect.campaign import Inspection, inspect_campaign
+from upshift.compose.inspect.together import link_together
 
-__all__ = ["Inspection", "inspect_campaign"]
+__all__ = ["Inspection", "inspect_campaign", "link_together"]

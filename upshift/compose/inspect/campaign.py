@@ -70,9 +70,13 @@ def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = Non
         jobs: captures read at once; None for one per core.
 
     Raises:
-        UsageError: the folder holds no campaign, is in use, or its tables are not what an inspection wrote.
+        UsageError: the folder holds no campaign, or parts of several, is in use, or its tables are not what an
+            inspection wrote.
     """
     with open_journals(folder) as journals, folder_lock(folder):
+        if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
+            remedy = "keep one campaign per folder"
+            raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)
         return _Tables(folder, journals, progress, jobs).write()
 
 
