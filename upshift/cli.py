@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import upshift
-from upshift.errors import IncompleteError, UpshiftError, nearest
+from upshift.errors import AskedToStopError, IncompleteError, PlaceError, UpshiftError, UsageError, nearest
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
@@ -140,13 +140,14 @@ _REMEDIES = {
 """File errors that any command may have -> remedy; any other OSError is a bug of ours."""
 
 
-def _sentence(error: OSError) -> str:
-    """One sentence for a file that cannot be read or written."""
-    return UpshiftError(
+def _file_error(error: OSError) -> UpshiftError:
+    """The error for a file that cannot be read or written; a full disk is a fault of the host."""
+    kind = PlaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else UsageError
+    return kind(
         (error.strerror or str(error)).lower(),
         where=None if error.filename is None else str(error.filename),
         remedy=_REMEDIES[error.errno or 0],
-    ).sentence()
+    )
 
 
 _RESUMED = (
@@ -183,20 +184,22 @@ def _say_how_to_go_on() -> None:
 def main() -> None:
     """Runs the command line; turns our errors into one sentence and an exit code.
 
-    Exit codes: 0 done, 1 finished with failures that matter, 2 wrong use, 3 host too noisy, 130 interrupted.
+    Exit codes: 0 done, 1 finished with failures that matter, 2 wrong use, 3 host too noisy, 75 a fault of the host that
+    a retry may mend, 130 stopped by a signal or as asked.
     """
     try:
         app(prog_name="upshift")
     except UpshiftError as error:
         print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
-        if isinstance(error, IncompleteError):
+        if isinstance(error, IncompleteError | AskedToStopError):
             _say_how_to_go_on()
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise
-        print(f"upshift: {_sentence(error)}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(2) from None
+        told = _file_error(error)
+        print(f"upshift: {told.sentence()}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(told.exit_code) from None
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in {*_EXTRAS, "upshift"}:
             raise

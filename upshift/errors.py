@@ -2,15 +2,16 @@
 
 UpshiftError                exit 2
 ├── UsageError              wrong input: names what is wrong, where, and the remedy            exit 2
-├── PlaceError              a place cannot do what was asked (no permission, missing program)  exit 2
+├── PlaceError              a fault of the host: no permission, a missing program, a full disk exit 75
 │   ├── ReachError          an address that may not be contacted from here                     exit 2
-│   │   └── BlockedError    its owner opted out, or it is in a block list                       exit 2
-│   └── LabError            the lab could not be built, joined or removed                      exit 2
-├── TrialError              a measurement run could not be started                              exit 2
-├── IncompleteError         finished, but part of the result is missing                         exit 1
+│   │   └── BlockedError    its owner opted out, or it is in a block list                      exit 2
+│   └── LabError            the lab could not be built, joined or removed                      exit 75
+├── IncompleteError         finished, but part of the result is missing                        exit 1
+├── AskedToStopError        stopped as it was asked, before the work was done                  exit 130
 └── NoisyHostError          the host is too busy for a verdict                                 exit 3
 
-A failed download is not an exception: it is a record with a cause (`upshift.domain.Failure`).
+A wrong input stays wrong, so 2 must not be retried; a retry may find the host repaired, so 75 (EX_TEMPFAIL of
+sysexits.h) may be. A failed download is not an exception: it is a record with a cause (`upshift.domain.Failure`).
 """
 
 from __future__ import annotations
@@ -47,11 +48,15 @@ class UsageError(UpshiftError):
 
 
 class PlaceError(UpshiftError):
-    """A place cannot do what was asked."""
+    """A place cannot do what was asked. A retry may succeed once the host is repaired."""
+
+    exit_code = 75
 
 
 class ReachError(PlaceError):
     """An address is outside the allowed prefixes of a place."""
+
+    exit_code = 2
 
 
 class BlockedError(ReachError):
@@ -62,14 +67,16 @@ class LabError(PlaceError):
     """The lab could not be built, joined or removed."""
 
 
-class TrialError(UpshiftError):
-    """A measurement run could not be started."""
-
-
 class IncompleteError(UpshiftError):
     """The command finished, but part of its result is missing."""
 
     exit_code = 1
+
+
+class AskedToStopError(UpshiftError):
+    """The command ended because it was asked to, before its work was done. Not a failure, and nothing to retry."""
+
+    exit_code = 130
 
 
 class NoisyHostError(UpshiftError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from downloader.execution.journal import FILE_NAME, Journal
-from upshift.errors import UsageError, not_found
+from upshift.errors import PlaceError, UsageError, not_found
 
 
 @contextlib.contextmanager
@@ -20,22 +20,24 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """Locks a campaign's folder for one process; the kernel releases the lock with the process (flock(2)).
 
     Raises:
-        UsageError: another process holds it, or it cannot be written.
+        PlaceError: another process holds it, or the disk is full.
+        UsageError: it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / ".lock").open("a")
     except OSError as error:
-        raise UsageError(
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise (PlaceError if full else UsageError)(
             f"results cannot be written here ({error.strerror})",
             where=str(folder),
-            remedy="use another --out" if error.errno != errno.ENOSPC else "free some space there",
+            remedy="free some space there" if full else "use another --out",
         ) from None
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(
+            raise PlaceError(
                 "another upshift run is working in this folder",
                 where=str(folder),
                 remedy="wait for it, or use another --out",

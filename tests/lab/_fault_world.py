@@ -144,9 +144,9 @@ class Done:
         """What standard error has beside the lines of the progress display."""
         return [line for line in self.stderr.splitlines() if not PROGRESS.fullmatch(line)]
 
-    def sentence(self) -> str:
-        """The one sentence of a command that was refused: exit code 2, nothing else said."""
-        assert self.returncode == 2, (self.returncode, self.stderr)
+    def sentence(self, *, code: int = 2) -> str:
+        """The one sentence of a command that was refused, with exit code 2, or failed on this host: 75."""
+        assert self.returncode == code, (self.returncode, self.stderr)
         assert len(self.sentences) == 1, self.stderr
         assert self.sentences[0].startswith("upshift: ") and "Traceback" not in self.stderr, self.stderr
         return self.sentences[0]

@@ -1,8 +1,9 @@
 """Bad input, through the command line as a user sees it.
 
-Proven for each: exit code 2, exactly one sentence on standard error that names what, where and the remedy, no
-traceback, nothing written. And what happens when two runs want one folder or one vantage point, when tcpdump is
-missing, when namespaces are not allowed, when a port of a lab node is taken, and when --out cannot be written.
+Proven for each: exit code 2 (75 where the host is at fault), exactly one sentence on standard error that names what,
+where and the remedy, no traceback, nothing written. And what happens when two runs want one folder or one vantage
+point, when tcpdump is missing, when namespaces are not allowed, when a port of a lab node is taken, and when --out
+cannot be written.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def test_a_missing_tcpdump(world: Any, out: Path) -> None:
     assert programs
     hide = "; ".join(f"mount --bind /dev/null {program}" for program in sorted(programs))
     prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f'{hide}; exec "$@"', "sh"]
-    sentence = world.upshift("run", "c.toml", "--out", out, prefix=prefix).sentence()
+    sentence = world.upshift("run", "c.toml", "--out", out, prefix=prefix).sentence(code=75)
     assert "the program tcpdump is missing; install it" in sentence and "apt-get install tcpdump" in sentence
 
 
@@ -184,7 +185,7 @@ def test_no_permission_for_namespaces(world: Any, out: Path, who: str) -> None:
     if who == "an ordinary user":
         prefix = ["unshare", "--user", "--map-root-user", "--", "sh", "-ec", DENIED, "sh"]
     before = Path("/proc/sys/user/max_user_namespaces").read_text()
-    sentence = world.upshift("run", "c.toml", "--out", out, prefix=prefix).sentence()
+    sentence = world.upshift("run", "c.toml", "--out", out, prefix=prefix).sentence(code=75)
     assert "no permission to create namespaces (" in sentence and "run as root, or allow user" in sentence
     assert Path("/proc/sys/user/max_user_namespaces").read_text() == before
 
@@ -205,7 +206,7 @@ def test_a_taken_port(world: Any, out: Path) -> None:
     wrapper = world.write("bin/caddy", TAKER.replace("PYTHON", sys.executable).replace("CADDY", caddy))
     wrapper.chmod(0o755)
     env = {**world.environment, "PATH": f"{world.folder}/bin:{os.environ['PATH']}"}
-    sentence = world.upshift("run", "c.toml", "--out", out, env=env).sentence()
+    sentence = world.upshift("run", "c.toml", "--out", out, env=env).sentence(code=75)
     assert re.search(r"the lab's s[12] ended with code 1; .*address already in use", sentence), sentence
     assert sentence.endswith("another program on that node uses the port; run: upshift lab down")
 
@@ -220,11 +221,11 @@ def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:
         journal = world.folder / "first" / "vantage" / "V" / "journal.sqlite"
         assert campaigns.wait_until(lambda: claim.exists() and journal.exists(), 60)
         for out in ("first", "second"):
-            sentence = world.upshift("run", file, "--out", out).sentence()
+            sentence = world.upshift("run", file, "--out", out).sentence(code=75)
             said = rf"the vantage point V of the lab tiny is in use by process {first.pid}; wait until"
             assert re.search(said, sentence), sentence
         elsewhere = {**world.environment, "UPSHIFT_STATE_DIR": str(world.state / "t")}
-        sentence = world.upshift("run", file, "--out", "first", env=elsewhere).sentence()
+        sentence = world.upshift("run", file, "--out", "first", env=elsewhere).sentence(code=75)
         assert re.search(r"first: another upshift run is working in this folder; wait for it, or use", sentence)
         assert first.poll() is None, "the first run was over too soon for this test"
         stdout, stderr = first.communicate(timeout=180)

@@ -72,11 +72,11 @@ def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path)
     disk = world.folder / "disk"
     resize(inside, disk, f"{size_k}k")
     done = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
-    sentence = done.sentence()
+    sentence = done.sentence(code=75)
     assert re.search(r"disk is full|no space left|No space left", sentence), sentence
     assert "; " in sentence and "run the same command again" in sentence, sentence
     again = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
-    again.sentence()
+    again.sentence(code=75)
     copy = tmp_path / "copy"
     subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(copy)], check=True)
     journal = copy / "vantage" / "V" / "journal.sqlite"
@@ -101,7 +101,7 @@ def test_a_disk_that_fills_up_while_tables_are_written(world: Any, inside: list[
     subprocess.run([*inside, "rm", *tables], check=True)
     used = subprocess.run([*inside, "df", "--output=used", str(disk)], capture_output=True, text=True, check=True)
     resize(inside, disk, f"{int(used.stdout.split()[-1]) + 40}k")
-    sentence = world.upshift(*command, prefix=inside).sentence()
+    sentence = world.upshift(*command, prefix=inside).sentence(code=75)
     assert re.search(r"[Nn]o space left|disk is full", sentence) and "run the same command again" in sentence, sentence
     resize(inside, disk, "64m")
     assert world.upshift(*command, prefix=inside).returncode == 0

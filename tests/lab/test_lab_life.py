@@ -73,7 +73,7 @@ def test_up_exec_down_by_the_command_line(mini: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"] == "ready"
     again = upshift("lab", "up", str(mini))
-    assert again.returncode == 2
+    assert again.returncode == 75
     assert again.stderr.startswith(f"upshift: a lab named {name} is already up")
     said = upshift("lab", "exec", "V", "--lab", name, "--", "sh", "-c", "curl -s https://www.mini.example; pwd; exit 7")
     assert said.returncode == 7

@@ -336,7 +336,7 @@ def test_wrong_settings_are_refused_here_made_right_elsewhere_and_put_back(
     try:
         command = world.command(source, "-o", tmp_path / "r.parquet")
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2
+        assert done.returncode == 75
         assert (
             "kernel settings here do not request every option (net.ipv4.tcp_ecn = 2); leave --isolation at netns"
             in done.stderr

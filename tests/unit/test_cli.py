@@ -133,6 +133,33 @@ def test_wrong_use_is_exit_code_2() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        ("UsageError('x')", 2),
+        ("PlaceError('x')", 75),
+        ("LabError('x')", 75),
+        ("ReachError('x')", 2),
+        ("BlockedError('x')", 2),
+        ("IncompleteError('x')", 1),
+        ("AskedToStopError('x')", 130),
+        ("NoisyHostError('x')", 3),
+        ("OSError(errno.ENOSPC, 'x')", 75),
+        ("OSError(errno.EACCES, 'x')", 2),
+    ],
+)
+def test_exit_codes(raised: str, code: int) -> None:
+    """Wrong input is never retried (2); what a repaired host would do is (75)."""
+    program = (
+        "import errno, sys\nfrom upshift import cli\nfrom upshift.errors import *\n"
+        f"def app(**_): raise {raised}\ncli.app = app\nsys.argv = ['upshift', 'run', 'c.toml']\ncli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert done.stderr.startswith("upshift: x")
+    assert ("to resume: " in done.stderr) is (code in (1, 130))
+
+
 def test_a_missing_extra_is_one_sentence() -> None:
     error = cli.missing_extra(ModuleNotFoundError(name="matplotlib"), "analysis.cli")
     assert "matplotlib" in error.sentence()

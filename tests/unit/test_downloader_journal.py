@@ -20,7 +20,7 @@ from downloader.execution.folder import environment, folder_lock, open_journals
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, record, reused_port, same_object
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
-from upshift.errors import UsageError
+from upshift.errors import PlaceError, UsageError
 from upshift.files import store
 from upshift.system.place import FlowCount, Verdict
 
@@ -184,7 +184,7 @@ def test_a_folder_has_one_worker(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert other.stdout is not None and other.stdout.readline() == "locked\n"
-    with pytest.raises(UsageError, match="another upshift run is working"), folder_lock(tmp_path):
+    with pytest.raises(PlaceError, match="another upshift run is working"), folder_lock(tmp_path):
         pass
     other.kill()
     other.communicate()
