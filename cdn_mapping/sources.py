@@ -18,6 +18,7 @@ from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
 from upshift.errors import UsageError, not_found
 from upshift.progress import Progress
+from upshift.system import signals
 
 BACKENDS = ("own", "bgpstream")
 ROUTES_PER_REPORT = 50_000
@@ -117,21 +118,12 @@ def build_from_collector(collector: str, time: datetime) -> PrefixTable:
     """The table of a collector's RIB by BGPStream (see `bgpstream.read_collector`)."""
     ballot = Ballot()
     stream = bgpstream.read_collector(collector, time)
-    with _killed_by_ctrl_c():
+    # libbgpstream retries an absent broker for ever without returning to Python.
+    with signals.handled_by(signal.SIG_DFL):
         ballot.add_entries(stream)
     about = {"path": f"{collector} {time.isoformat()}", "backend": "bgpstream", "routes": ballot.routes}
     about["truncated_at"] = "somewhere" if stream.truncated else None
     return _finish(ballot, [about], where=collector)
-
-
-@contextlib.contextmanager
-def _killed_by_ctrl_c() -> Iterator[None]:
-    """Restores SIGINT's default: libbgpstream retries an absent broker for ever without returning to Python."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _finish(ballot: Ballot, sources: list[dict[str, Any]], *, where: str) -> PrefixTable:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import resource
-import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,7 @@ from upshift.outreach.blocks import BlockLists
 from upshift.outreach.dns import Resolver
 from upshift.outreach.lists import TopList, identity
 from upshift.progress import Progress
+from upshift.system import signals
 
 OLDEST_SCRAPY = (2, 19)
 """First version in which responses without a body have the server's address (Scrapy's pull request 8048)."""
@@ -201,7 +201,7 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
 
 @contextlib.contextmanager
 def _interruptible(faults: list[BaseException]) -> Iterator[None]:
-    """Ctrl-C ends the reactor and is added to `faults`.
+    """Ctrl-C, SIGTERM and SIGHUP end the reactor and are added to `faults`.
 
     Python's own KeyboardInterrupt is lost if it is raised within a callback: a Twisted Deferred catches it.
     """
@@ -211,11 +211,8 @@ def _interruptible(faults: list[BaseException]) -> Iterator[None]:
         faults.insert(0, KeyboardInterrupt())
         cast(Any, reactor).crash()
 
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: reactor.callFromThread(end))
-    try:
+    with signals.handled_by(lambda _number, _frame: reactor.callFromThread(end)):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _allow_many_files() -> None:

@@ -10,9 +10,8 @@ import importlib
 import inspect
 import shlex
 import shutil
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import upshift
 from upshift.errors import AskedToStopError, IncompleteError, PlaceError, UpshiftError, UsageError, nearest
+from upshift.system import signals
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
@@ -30,6 +30,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "survey": ("upshift.compose.survey:app", "What servers support: options, quic, iw, figures."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
+    "status": ("downloader.control.cli:status", "What a running campaign is doing."),
+    "stop": ("downloader.control.cli:stop", "End a campaign after its present measurement run."),
+    "pause": ("downloader.control.cli:pause", "Let a campaign start no measurement run for a while."),
+    "resume": ("downloader.control.cli:resume", "Let a paused campaign go on."),
     "inspect": (
         "upshift.compose.cli:inspect",
         "Make the tables of a folder again from journals and captures.",
@@ -170,12 +174,20 @@ def resuming(program: str, arguments: Sequence[str]) -> str | None:
         said = [sys.executable, "-m", "upshift"]
     else:
         said = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
-    # An option that removes an earlier folder must not do so again.
-    return shlex.join([*said, *(argument for argument in arguments if argument != "--fresh")])
+    return shlex.join([*said, *_lasting(arguments)])
+
+
+def _lasting(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments without those for the first time only: a folder to be removed, a time that has passed."""
+    left = iter(arguments)
+    for argument in left:
+        if argument == "--until":
+            next(left, None)
+        elif argument != "--fresh" and not argument.startswith("--until="):
+            yield argument
 
 
 def _say_how_to_go_on() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not suppress this line
     command = resuming(sys.argv[0], sys.argv[1:])
     if command is not None:
         print(f"upshift: to resume: {command}", file=sys.stderr)  # noqa: T201
@@ -187,6 +199,7 @@ def main() -> None:
     Exit codes: 0 done, 1 finished with failures that matter, 2 wrong use, 3 host too noisy, 75 a fault of the host that
     a retry may mend, 130 stopped by a signal or as asked.
     """
+    signals.install()
     try:
         app(prog_name="upshift")
     except UpshiftError as error:

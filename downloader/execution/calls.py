@@ -45,7 +45,7 @@ class CutError(Exception):
 
 
 Check = Callable[[], None]
-"""Called at least every 0.1 s while a program runs. Raises StoppedError or CutError."""
+"""Called at least every 0.1 s while a program runs. Raises StoppedError, CutError or PlaceError."""
 
 
 class GoneError(Exception):
@@ -223,8 +223,9 @@ class Caller:
                     said[number] += data
                     if not data:
                         open_ends.discard(number)
-            returncode = child.wait(5.0)
-        except (TimeoutError, PlaceError):
+            with contextlib.suppress(PlaceError):
+                returncode = child.wait(5.0)
+        except TimeoutError:
             returncode = None
         finally:
             child.stop(signal.SIGKILL)

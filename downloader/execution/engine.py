@@ -14,6 +14,7 @@ from downloader.campaign.plan import PlannedRun
 from downloader.campaign.published import client_with, pauses_s, settings_with
 from downloader.campaign.trust import trusted
 from downloader.client import Client, ClientResult, DownloadRequest
+from downloader.control.reporter import VantageReport
 from downloader.execution import remains
 from downloader.execution.calls import Caller, CutError, Resolution, StoppedError
 from downloader.execution.capture import Capture
@@ -34,6 +35,10 @@ from upshift.reach import check_address, check_named
 from upshift.scrub import file_name, scrub
 from upshift.system.place import Place, Verdict, Watch
 
+SIGNAL_S = 1.0
+"""How long a dead program waits for its explanation: a signal to all of a terminal's or a unit's processes may reach
+clients and tcpdump before it reaches us. Then the run is interrupted, and nothing has failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Address:
@@ -50,6 +55,7 @@ class Worker:
 
     Args:
         out: the campaign's folder.
+        report: told what the vantage point does.
         runs: all runs of the plan; those that are in the journal already are skipped.
         clock: gives Unix time, for all that depends on the day; times of downloads are the clients'.
     """
@@ -65,12 +71,13 @@ class Worker:
         turns: Turns,
         gates: Sequence[Gate],
         progress: Progress,
+        report: VantageReport,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.campaign, self.place, self.journal = campaign, place, journal
         self.ca_file = trusted(campaign, place)
-        self._out, self._progress, self._stop = out, progress, stop
+        self._out, self._progress, self._report, self._stop = out, progress, report, stop
         self._folder = out / "vantage" / place.name / "captures"
         counts = journal.counts()
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
@@ -81,6 +88,8 @@ class Worker:
         self.clock = clock
         self._running: PlannedRun | None = None
         self._asked = 0.0
+        self.asked_to_stop: str | None = None
+        """What ended the work before the plan; None: nothing."""
 
     def work(self) -> None:
         """Makes all remaining runs. Returns early when stopped, and as soon as the campaign's `stop_when` is met.
@@ -119,8 +128,9 @@ class Worker:
                 downloads, disturbed = attempt.make()
         except PlaceError:
             self._interrupt(run, number, attempt)
-            if not self._stop.is_set():
-                self.place.check()  # if the place itself is the cause, its error is more precise
+            if self._stop.wait(SIGNAL_S):
+                raise StoppedError from None
+            self.place.check()  # if the place itself is the cause, its error is more precise
             raise
         except (CutError, StoppedError) as error:
             self._interrupt(run, number, attempt)
@@ -128,7 +138,8 @@ class Worker:
                 raise
             self._show(f"{run.target.domain}: interrupted, again later ({error})")
             return False
-        if self._stop.is_set():  # Ctrl-C at a terminal also reaches clients and tcpdump: this run is not valid
+        crashed = any(download.failure is Failure.CLIENT_CRASHED for download in downloads)
+        if self._stop.wait(SIGNAL_S if crashed else 0.0):
             self._interrupt(run, number, attempt)
             raise StoppedError
         # In a place that no longer exists every download fails: that is not a result, and must not be recorded.
@@ -137,6 +148,7 @@ class Worker:
         last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
         if disturbed is not None and not last:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended())
+            self._report.void_run(run.target.domain, disturbed.detail)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
         if disturbed is not None:
@@ -144,6 +156,7 @@ class Worker:
         self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended())
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
+        self._report.recorded_run(downloads, void=disturbed is not None)
         self._recorded += len(downloads)
         self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
         self._show(run.target.domain)
@@ -153,14 +166,23 @@ class Worker:
         """Journals an attempt as interrupted, with what it took."""
         self._schedule.ended(run, number, attempt.downloads)
         self.journal.interrupt(run.number, ended=attempt.ended())
+        self._report.interrupted_run()
 
     def check(self, run: PlannedRun) -> None:
-        """To be called before each look-up and download. Raises StoppedError or CutError."""
+        """To be called before each look-up and download, and every second meanwhile.
+
+        Raises:
+            StoppedError: the campaign is being stopped.
+            CutError: a gate ends the run.
+            PlaceError: the place is broken.
+        """
         self._asked = time.monotonic()
+        self._report.alive()
         if self._stop.is_set():
             raise StoppedError
         if (cut := self._schedule.cut(run)) is not None:
             raise CutError(cut)
+        self.place.check()
 
     def resolved(self, run: PlannedRun, attempt: int, address: str) -> None:
         """To be called with the server's address, before anything is sent to it. Raises as `check`."""
@@ -176,7 +198,11 @@ class Worker:
 
     def _tell(self, state: State, reason: str, until: float | None) -> None:
         """What the vantage point does now, and why."""
+        self._report.does(state, reason, until)
+        if state is State.STOPPING:
+            self.asked_to_stop = reason
         if state is not State.RUNNING:
+            self.place.check()
             ends = "" if until is None else f" until {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(until))}"
             self._show(f"{state}{ends}: {reason}")
 
@@ -195,6 +221,7 @@ class Worker:
 
     def pause(self, seconds: float) -> None:
         """Waits. Raises StoppedError when stopped meanwhile."""
+        self._report.alive(seconds)
         if seconds and self._stop.wait(seconds):
             raise StoppedError
 

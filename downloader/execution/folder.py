@@ -1,10 +1,8 @@
-"""A campaign's folder: used by one process at a time, with a journal per vantage point."""
+"""A campaign's folder: a journal per vantage point."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -12,37 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from downloader.execution.journal import FILE_NAME, Journal
-from upshift.errors import PlaceError, UsageError, not_found
-
-
-@contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks a campaign's folder for one process; the kernel releases the lock with the process (flock(2)).
-
-    Raises:
-        PlaceError: another process holds it, or the disk is full.
-        UsageError: it cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / ".lock").open("a")
-    except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        raise (PlaceError if full else UsageError)(
-            f"results cannot be written here ({error.strerror})",
-            where=str(folder),
-            remedy="free some space there" if full else "use another --out",
-        ) from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PlaceError(
-                "another upshift run is working in this folder",
-                where=str(folder),
-                remedy="wait for it, or use another --out",
-            ) from None
-        yield
+from upshift.errors import UsageError, not_found
 
 
 @contextlib.contextmanager

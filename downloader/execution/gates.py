@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun
+from downloader.control.asked import AskedGate
 from downloader.execution.journal import Journal
 from downloader.limits.budget import BudgetGate
 from downloader.limits.opt_out import OptOuts, block_lists
@@ -15,17 +17,28 @@ from downloader.schedule.slot_gate import SlotGate
 from upshift.system.clock import read_clock
 
 
-def gates_for(plan: SharedPlan, vantage: str, runs: Sequence[PlannedRun], journal: Journal) -> list[Gate]:  # noqa: ARG001
+def gates_for(
+    plan: SharedPlan,
+    vantage: str,
+    runs: Sequence[PlannedRun],  # noqa: ARG001
+    journal: Journal,
+    folder: Path,
+    *,
+    until: float | None,
+) -> list[Gate]:
     """The gates of one vantage point, in the order in which they are asked.
 
     Args:
         runs: all runs of its plan.
         journal: for gates that keep an account.
+        folder: the campaign's, with what is asked of it.
+        until: Unix time at which the campaign ends; None: with its plan.
 
     Raises:
         UsageError: a block list is missing or not valid.
     """
     gates: list[Gate] = [
+        AskedGate(plan.campaign, folder, until=until),
         OptOuts(block_lists(plan.campaign)),
         BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points)),
     ]

@@ -365,6 +365,16 @@ class Journal:
             interrupted_runs=int(runs[1]),
         )
 
+    def causes(self) -> dict[str, int]:
+        """Cause of failure or censoring -> downloads, most frequent first."""
+        return dict(
+            self._db.execute(
+                "SELECT json_extract(record, '$.failure') AS cause, COUNT(*) FROM downloads"
+                " WHERE outcome != ? AND cause IS NOT NULL GROUP BY cause ORDER BY COUNT(*) DESC, cause",
+                (Outcome.OK,),
+            )
+        )
+
     def close(self) -> None:
         """Closes the file."""
         self._db.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from downloader import clients
@@ -191,8 +191,3 @@ def _changed(download: Download, true: tuple[int, str | None]) -> Download:
     return dataclasses.replace(
         download, outcome=Outcome.FAILED, failure=Failure.CONTENT_CHANGED, failure_detail=f"the run's object: {what}"
     )
-
-
-def failures(downloads: Iterable[Download]) -> Mapping[str, int]:
-    """How many downloads have each cause, most frequent first."""
-    return dict(Counter(str(d.failure) for d in downloads if d.failure is not None).most_common())

@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,20 +18,24 @@ from downloader.campaign.published import client_with
 from downloader.campaign.targets import check_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
+from downloader.control import asked
+from downloader.control.document import Progress as PlanProgress
+from downloader.control.lock import folder_lock
+from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker
-from downloader.execution.folder import folder_lock
 from downloader.execution.gates import gates_for
 from downloader.execution.journal import FILE_NAME, Counts, Journal, another_plan
-from downloader.execution.records import failures
 from downloader.limits.budget import check_budgets
 from downloader.limits.opt_out import block_lists
+from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan, share
 from downloader.schedule.turns import Turns
 from upshift.domain import Target
 from upshift.errors import PlaceError, UsageError
 from upshift.files import description
 from upshift.progress import Progress
+from upshift.system import signals
 from upshift.system.place import Place
 from upshift.system.process import require
 
@@ -63,6 +68,8 @@ class RunSummary:
     """Vantage point -> comparisons with an interval that is wider than the rule says, of the others."""
     complete: bool
     """Whether every planned download is recorded, save those of the vantage points in `enough`."""
+    asked: str | None = None
+    """What asked it to end before that, e.g. `upshift stop`; None: nothing."""
 
     def sentence(self, out: Path) -> str:
         """The summary in one line."""
@@ -97,6 +104,8 @@ def run_campaign(
     progress: Progress,
     vantage_points: Sequence[str] = (),
     stop: threading.Event | None = None,
+    until: float | None = None,
+    reporter: Reporter | None = None,
     client_ceilings: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> RunSummary:
@@ -107,6 +116,8 @@ def run_campaign(
         out: the folder; created if missing, resumed if it holds the same plan.
         vantage_points: all of the campaign; the others run on other hosts. Empty: there are none but `places`.
         stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
+        until: Unix time at which it ends; None: with its plan.
+        reporter: writes its status, also before and after; None: one of its own.
         client_ceilings: this host's calibration, for `environment.json`; None if there is none.
         clock: gives Unix time, for all that depends on the day.
 
@@ -126,14 +137,18 @@ def run_campaign(
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
-    with folder_lock(out):
+    with folder_lock(out), contextlib.ExitStack() as stack:
+        reports = reporter or stack.enter_context(Reporter(out, campaign=campaign.name))
         journals: dict[str, Journal] = {}
         try:
             journals = _open_journals(plan, places, out, client_ceilings)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, campaign.for_analysis())
-            _work(plan, journals, places, out, progress, stopping, clock)
-            return _summary(journals, stopped=stopping.is_set())
+            asked.forget_stop(out)
+            _begin(reports, campaign, journals)
+            ended_by = _work(plan, journals, places, out, progress, stopping, clock, until=until, reporter=reports)
+            asked.forget_stop(out)
+            return _summary(journals, stopped=stopping.is_set(), asked_to_stop=ended_by)
         except sqlite3.OperationalError as error:
             raise PlaceError(
                 f"the journal cannot be written ({error})",
@@ -143,6 +158,23 @@ def run_campaign(
         finally:
             for journal in journals.values():
                 journal.close()
+
+
+def _begin(reporter: Reporter, campaign: Campaign, journals: Mapping[str, Journal]) -> None:
+    found = {}
+    for name, journal in journals.items():
+        counts = journal.counts()
+        found[name] = PlanProgress(
+            planned=counts.planned,
+            ok=counts.ok,
+            failed=counts.failed,
+            censored=counts.censored,
+            causes=journal.causes(),
+            void_runs=counts.void_runs,
+            interrupted_runs=counts.interrupted_runs,
+        )
+    digest = next(iter(journals.values())).meta("plan_hash") or ""
+    reporter.begin(plan_sha256=digest, versions=_versions(campaign), progress=found)
 
 
 def check_clients(campaign: Campaign) -> None:
@@ -210,14 +242,19 @@ def _work(
     progress: Progress,
     stop: threading.Event,
     clock: Callable[[], float],
-) -> None:
-    """A thread per vantage point. If one fails, the others finish."""
+    *,
+    until: float | None,
+    reporter: Reporter,
+) -> str | None:
+    """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
+    ended_by: dict[str, str | None] = {}
 
     def one(name: str) -> None:
         # Children are started by this thread, so they die when it does (see upshift.system.process).
         try:
             runs = plan.runs(name)
+            gates = gates_for(plan, name, runs, journals[name], out, until=until)
             worker = Worker(
                 plan.campaign,
                 places[name],
@@ -225,17 +262,20 @@ def _work(
                 runs,
                 out=out,
                 turns=turns,
-                gates=gates_for(plan, name, runs, journals[name]),
+                gates=gates,
                 progress=progress,
+                report=reporter.vantage_point(name),
                 stop=stop,
                 clock=clock,
             )
             worker.work()
+            ended_by[name] = worker.asked_to_stop
         except StoppedError:
             pass
         except BaseException as error:
             errors.append(error)
         finally:
+            reporter.vantage_point(name).finished()
             ended[name].set()
 
     # Events, not joins: before Python 3.13 a join that Ctrl-C interrupts marks the thread as ended (gh-90882), and its
@@ -250,12 +290,14 @@ def _work(
                 pass
     except BaseException:
         stop.set()
+        reporter.does(State.STOPPING, signals.reason())
         for name, thread in threads.items():
             if thread.ident is not None:
                 _await(ended[name])
         raise
     if errors:
         raise errors[0]
+    return next((reason for reason in ended_by.values() if reason is not None), None)
 
 
 def _await(ended: threading.Event) -> None:
@@ -265,7 +307,7 @@ def _await(ended: threading.Event) -> None:
             ended.wait(0.5)
 
 
-def _summary(journals: Mapping[str, Journal], *, stopped: bool) -> RunSummary:
+def _summary(journals: Mapping[str, Journal], *, stopped: bool, asked_to_stop: str | None) -> RunSummary:
     counts: dict[str, Counts] = {name: journal.counts() for name, journal in journals.items()}
     states = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
     enough = [name for name, state in states.items() if state.get("reached")]
@@ -278,7 +320,7 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool) -> RunSummary:
         censored=sum(c.censored for c in found),
         void_runs=sum(c.void_runs for c in found),
         interrupted_runs=sum(c.interrupted_runs for c in found),
-        causes=failures(download for journal in journals.values() for download in journal.downloads()),
+        causes=dict(sum((Counter(journal.causes()) for journal in journals.values()), Counter()).most_common()),
         stopped=stopped,
         rule=next(iter(states.values())).get("rule", {}),
         enough=enough,
@@ -288,6 +330,7 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool) -> RunSummary:
             if state.get("rule") and name not in enough
         },
         complete=all(c.recorded == c.planned for name, c in counts.items() if name not in enough),
+        asked=asked_to_stop,
     )
 
 

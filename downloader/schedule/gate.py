@@ -22,6 +22,8 @@ class State(StrEnum):
     PAUSED = "paused"
     PAUSED_FOR_DISK = "paused for disk"
     STOPPING = "stopping"
+    STOPPED = "stopped"
+    """By a signal or as asked, before the end of the plan; the same command goes on."""
     DONE = "done"
     FAILED = "failed"
 
@@ -65,7 +67,8 @@ class Gate:
         """Why this run may not start. The answer depends on the run's target only.
 
         With `until`, the target is not asked for again before that time: so each choice is quick, whatever the number
-        of targets. None as `until`: it is asked for again every second.
+        of targets. None as `until`: it is asked for again every second. With `State.STOPPING` the vantage point ends
+        once no run may start before.
         """
 
     def began(self, run: PlannedRun, attempt: int, now: float) -> None:

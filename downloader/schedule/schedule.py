@@ -79,6 +79,8 @@ class Schedule:
                 self._tell(State.RUNNING, found.target.domain, None)
                 return found
             self._tell(found.state, found.reason, found.until)
+            if found.state is State.STOPPING:
+                return None
             if found.state is State.WAITING_FOR_TARGET:
                 self._turns.wait(TURN_S)
             else:

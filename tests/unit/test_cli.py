@@ -17,7 +17,7 @@ import pytest
 from upshift import cli
 
 STAGES = ("crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage")
-HEAVY = ("numpy", "pyarrow", "matplotlib", "scrapy", "aioquic", "requests", "jinja2", "pydantic")
+HEAVY = ("prometheus_client", "numpy", "pyarrow", "matplotlib", "scrapy", "aioquic", "requests", "jinja2", "pydantic")
 
 
 def upshift(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -88,6 +88,8 @@ def test_the_shell_completes(typed: str, offered: str) -> None:
     [
         (["run", "my campaign.toml", "--out", "x"], "upshift run 'my campaign.toml' --out x"),
         (["demo", "--fresh", "--out", "d"], "upshift demo --out d"),
+        (["run", "c.toml", "--until", "2027-01-05T06:00Z", "--out", "x"], "upshift run c.toml --out x"),
+        (["run", "c.toml", "--until=2027-01-05T06:00Z", "--out", "x"], "upshift run c.toml --out x"),
         (["survey", "quic", "list"], "upshift survey quic list"),
         (["kpis", "x.pcap"], None),
         (["map", "table", "x"], None),

@@ -15,8 +15,9 @@ import pytest
 
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
+from downloader.control.lock import folder_lock
 from downloader.execution.calls import Resolution
-from downloader.execution.folder import environment, folder_lock, open_journals
+from downloader.execution.folder import environment, open_journals
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, record, reused_port, same_object
 from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
@@ -177,7 +178,7 @@ def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_worker(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from downloader.execution.folder import folder_lock\n"
+        "import sys; from pathlib import Path; from downloader.control.lock import folder_lock\n"
         "with folder_lock(Path(sys.argv[1])):\n print('locked', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(

@@ -161,3 +161,16 @@ def test_gates_are_told_of_attempts_and_may_cut_them() -> None:
     assert schedule.cut(one) == Cut("opted out")
     schedule.ended(one, 1, [])
     assert seen == [("began", 1, 1_000.0), ("ended", 1, 1_001.0)]
+
+
+def test_who_may_start_nothing_before_the_end_ends() -> None:
+    """Where all other targets rest for longer; where one may start before, it is waited for."""
+
+    class Ends(Gate):
+        def admits(self, run: PlannedRun, now: float) -> Wait | None:
+            return Wait(State.STOPPING, "nothing fits", 1_500.0) if run.target.domain == "long" else None
+
+    world = World()
+    assert all_of(world.schedule(["long", "rests"], Rests({"rests": 2_000.0}), Ends())) == []
+    assert (world.now, world.told[-1][0]) == (1_000.0, State.STOPPING)
+    assert all_of(world.schedule(["long", "rests"], Rests({"rests": 1_200.0}), Ends())) == [1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from upshift import progress as progress_display
-from upshift.errors import IncompleteError, UsageError
+from upshift.errors import AskedToStopError, IncompleteError, UsageError
 
 if TYPE_CHECKING:
     from downloader.client import ClientOption
@@ -68,13 +68,29 @@ def run(
             "until_ci, else never.",
         ),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End then, e.g. 2027-01-05T06:00Z: no measurement run starts that could last longer. The same command "
+            "with another time resumes it. Default: the end of the plan.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve the metrics of DIR/upshift.prom to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).",
+        ),
+    ] = None,
     let_cpus_sleep: LetCpusSleep = False,
     json: AsJson = False,
 ) -> None:
     """Run a campaign, or resume the one in a folder.
 
     Exit code 0 if every planned download is recorded, ok or not, or if the rule to stop early is met; 1 if the plan is
-    incomplete or earlier captures are missing.
+    incomplete or earlier captures are missing; 75 for a fault of this host, after which the same command may succeed;
+    130 if it was stopped before its end, by Ctrl-C, SIGTERM, SIGHUP, `upshift stop` or --until.
     """
     from upshift.compose.run import run_file
 
@@ -89,6 +105,8 @@ def run(
             isolation=isolation,
             stop_when=stop_when or (),
             let_cpus_sleep=let_cpus_sleep,
+            until=until,
+            metrics=metrics,
         )
     if json:
         typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))
@@ -160,12 +178,12 @@ def _option(option: ClientOption) -> str:
 
 
 def _require_whole(summary: RunSummary, out: Path) -> None:
-    if not summary.complete:
-        raise IncompleteError(
-            f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded",
-            where=str(out),
-            remedy="run the same command again",
-        )
+    if summary.complete:
+        return
+    left = f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded"
+    if summary.asked is not None:
+        raise AskedToStopError(f"stopped ({summary.asked}); {left}", where=str(out))
+    raise IncompleteError(left, where=str(out), remedy="run the same command again")
 
 
 def _require_evidence(inspections: Sequence[Inspection]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +13,28 @@ from downloader import clients
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.trust import check_trust
+from downloader.control.asked import parse_time
+from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.reporter import Reporter
 from downloader.execution.gates import trusts_clock
 from downloader.execution.run import RunSummary, check_clients, check_folder, run_campaign
 from downloader.limits.opt_out import block_lists
+from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.compose.shared import shared_plan
-from upshift.errors import PlaceError, UsageError
+from upshift.errors import PlaceError, UpshiftError, UsageError
 from upshift.files import atomic
 from upshift.progress import Progress
+from upshift.system import signals
 from upshift.system.clock import read_clock
 from upshift.system.place import Place
 
 if TYPE_CHECKING:
     from vantage.lab.lab import Lab
+
+CLEAN_UP_S = 9.5
+"""Longest time from a signal to our end on a real host; after it the guardian does the rest."""
 
 
 def run_file(
@@ -40,6 +48,8 @@ def run_file(
     isolation: str | None = None,
     stop_when: Sequence[str] = (),
     let_cpus_sleep: bool = False,
+    until: str | None = None,
+    metrics: str | None = None,
 ) -> tuple[RunSummary, Inspection]:
     """Runs the campaign of a file into a folder, or resumes the one in that folder.
 
@@ -47,10 +57,14 @@ def run_file(
         order, vantage_points, isolation, stop_when: replace the campaign's values if given.
         here: the only vantage point of the campaign that runs on this host; the others run elsewhere.
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
+        until: when it ends, e.g. 2027-01-05T06:00Z; None: with its plan.
+        metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
 
     Raises:
         UpshiftError: wrong input, a place that cannot be opened, or a folder that holds another plan.
     """
+    endpoint = None if metrics is None else parse_endpoint(metrics)
+    end = None if until is None else parse_time(until, where="--until")
     campaign = load(path)
     if order is not None:
         campaign = replace(campaign, order=order)
@@ -66,10 +80,25 @@ def run_file(
     plan = shared_plan(campaign, here)
     _check_host(plan, here)
     check_folder(plan, out)
+    with reported(out, campaign.name, endpoint) as reporter:
+        return _run(plan, here, out, let_cpus_sleep, end, progress, reporter)
+
+
+def _run(
+    plan: SharedPlan,
+    here: str | None,
+    out: Path,
+    let_cpus_sleep: bool,
+    until: float | None,
+    progress: Progress,
+    reporter: Reporter,
+) -> tuple[RunSummary, Inspection]:
+    campaign = plan.campaign
     with ExitStack() as stack:
         truth: Mapping[str, Any] | None = None
         names = plan.vantage_points if here is None else (here,)
         if campaign.topology is None:
+            stack.enter_context(signals.clean_up_within(CLEAN_UP_S))
             places = _host_place(campaign, names[0], stack, let_cpus_sleep)
         else:
             from vantage.lab.lab import open_lab
@@ -83,12 +112,35 @@ def run_file(
             out,
             progress=progress,
             vantage_points=plan.vantage_points,
+            until=until,
+            reporter=reporter,
             client_ceilings=_client_ceilings(),
         )
+        reporter.does(State.STOPPING if summary.asked else State.RUNNING, "making the tables")
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         atomic.write_json(out / "lab.json", truth)
-    return summary, inspect_campaign(out, progress=progress)
+    inspection = inspect_campaign(out, progress=progress)
+    if summary.complete:
+        reporter.end(State.DONE, "")
+    else:
+        left = f"{summary.planned - summary.recorded} of {summary.planned} downloads are not recorded"
+        reporter.end(State.STOPPED if summary.asked else State.FAILED, summary.asked or left)
+    return summary, inspection
+
+
+@contextmanager
+def reported(out: Path, campaign: str, endpoint: Endpoint | None) -> Iterator[Reporter]:
+    """The campaign's status while the block runs; how it ends, too, if that is by an error or a signal."""
+    with Reporter(out, campaign=campaign, endpoint=endpoint) as reporter:
+        try:
+            yield reporter
+        except KeyboardInterrupt:
+            reporter.end(State.STOPPED, signals.reason())
+            raise
+        except Exception as error:
+            reporter.end(State.FAILED, error.sentence() if isinstance(error, UpshiftError) else repr(error))
+            raise
 
 
 def _client_ceilings() -> Mapping[str, Any] | None:

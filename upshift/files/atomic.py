@@ -1,4 +1,5 @@
-"""Files that are written atomically: to a temporary file in the same folder, flushed to disk, and renamed."""
+"""Files that are written atomically: to a temporary file in the same folder, flushed to disk unless said otherwise, and
+renamed."""
 
 from __future__ import annotations
 
@@ -11,17 +12,21 @@ from pathlib import Path
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """A temporary path in the same folder that is renamed to `path` if the block succeeds, else removed."""
-    with whole_files(path) as (temporary,):
+    with whole_files(path, durable=durable) as (temporary,):
         yield temporary
 
 
 @contextmanager
-def whole_files(*paths: Path) -> Iterator[tuple[Path, ...]]:
+def whole_files(*paths: Path, durable: bool = True) -> Iterator[tuple[Path, ...]]:
     """Like `whole_file` for files that belong together: all are complete and on disk before the first is renamed.
 
     They are renamed in the order of `paths`, so the one that makes the others valid should be last.
+
+    Args:
+        durable: wait for the disk, so that a power cut leaves the old or the new file. Else readers still see one of
+            them, but a power cut may leave an empty file.
     """
     temporaries = tuple(path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths)
     with ExitStack() as stack:
@@ -30,7 +35,7 @@ def whole_files(*paths: Path) -> Iterator[tuple[Path, ...]]:
             _remove_remains(path)
             stack.callback(temporary.unlink, missing_ok=True)
         yield temporaries
-        for temporary in temporaries:
+        for temporary in temporaries if durable else ():
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
         for path, temporary in zip(paths, temporaries, strict=True):
@@ -45,9 +50,9 @@ def _remove_remains(path: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically."""
-    with whole_file(path) as temporary:
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Writes a text file atomically (`durable`: see `whole_files`)."""
+    with whole_file(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from upshift.errors import PlaceError
+from upshift.system import signals
 
 PARENT_DEATH = ("setpriv", "--pdeathsig", "KILL", "--")
 """Prefix that makes the kernel kill a program when the thread that started it ends."""
@@ -117,7 +118,7 @@ def run(
 def follow(argv: Sequence[str]) -> int:
     """Runs a program to its end on our own terminal, and returns its exit code.
 
-    Ctrl-C reaches the program as well as us; KeyboardInterrupt comes once it has ended.
+    Ctrl-C reaches the program as well as us, other signals are passed on; KeyboardInterrupt comes once it has ended.
 
     Raises:
         PlaceError: the program is missing.
@@ -129,6 +130,8 @@ def follow(argv: Sequence[str]) -> int:
     try:
         return popen.wait()
     except KeyboardInterrupt:
+        if signals.received() not in (None, signal.SIGINT):
+            popen.terminate()
         popen.wait()
         raise
 

@@ -1,8 +1,9 @@
 """The guardian: a process that undoes a campaign's changes to this host, however the campaign ends.
 
-It is started *before* the first change, in its own session, and waits for its owner to end: the
-other end of its standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also works
-when a forked child of the owner kept the pipe. Then it undoes the plan in the state file and removes the file.
+It is started *before* the first change, in its own session, and waits for its owner to end: the other end of its
+standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also works when a forked
+child of the owner kept the pipe. An owner that is suspended (SIGSTOP) for 5 s is killed. Then it undoes the plan in
+the state file and removes the file.
 
 The plan is a file, so that it outlives both processes:
 
@@ -44,6 +45,13 @@ HANDOVER_S = 20.0
 
 MARK = "UPSHIFT_PLACE"
 """Environment variable that every program of a place carries, with the place's ident."""
+
+SUSPENDED_S = 5.0
+"""How long the owner may be suspended (SIGSTOP, SIGTSTP) before the guardian kills it: meanwhile nobody could undo its
+changes, and its clients go on."""
+
+_LOOK_S = 1.0
+"""Interval at which the guardian looks whether the owner is suspended."""
 
 UNDECIDED_S = 1.0
 """How long the guardian rechecks processes that it can neither kill nor rule out."""
@@ -325,14 +333,22 @@ def _stop_all(wanted: Callable[[Path], bool | None]) -> None:
                     clean = 0
 
 
-def _serve(owner: int, hold: list[int]) -> None:
+def _serve(pid: int, owner: int, hold: list[int]) -> None:
     """Waits for the owner's end, or its line `end`. A line `hold PATH` makes us open that namespace."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(owner, select.POLLIN)
     pending = b""
+    suspended_since: float | None = None
     while True:
-        ready = {descriptor for descriptor, _ in poll.poll()}
+        ready = {descriptor for descriptor, _ in poll.poll(_LOOK_S * 1000)}
+        now = time.monotonic()
+        suspended_since = (suspended_since or now) if is_suspended(pid) else None
+        if suspended_since is not None and now - suspended_since >= SUSPENDED_S:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(owner, signal.SIGKILL)
+        if not ready:
+            continue
         if owner in ready:
             stop_holders()
             return
@@ -346,6 +362,14 @@ def _serve(owner: int, hold: list[int]) -> None:
             if line.startswith(b"hold "):
                 hold.append(os.open(os.fsdecode(line[5:]), os.O_RDONLY | os.O_CLOEXEC))
                 _say("held")
+
+
+def is_suspended(pid: int) -> bool:
+    """Whether a process was suspended by a signal (state T of proc(5)); one that a debugger stopped is not."""
+    with suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat.rpartition(")")[2].split()[0] == "T"
+    return False
 
 
 def _say(word: str) -> None:
@@ -364,7 +388,7 @@ def main(arguments: list[str]) -> int:
         if start_time_ticks(int(arguments[2])) == int(arguments[3]):
             os.chdir("/")
             _say("ready")
-            _serve(owner, hold)
+            _serve(int(arguments[2]), owner, hold)
     stop_programs(ident, hold)
     with locked(state):
         remove_partial_files(state, ident)  # the owner may have been killed before its first plan was whole

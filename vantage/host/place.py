@@ -230,7 +230,11 @@ class HostPlace:
         return self._namespace.prober
 
     def check(self) -> None:
-        """Nothing to check: we run on this host, and its packet loss is part of the measurement."""
+        """Raises PlaceError if the guardian has ended: nothing would undo our changes if we were killed.
+
+        This host itself needs no check, and its packet loss is part of the measurement.
+        """
+        self._undo_log.check_guarded()
 
     def environment(self) -> Mapping[str, object]:
         """The record to store with the data (see `vantage.linux.environment`)."""

@@ -86,7 +86,7 @@ class UndoLog:
 
     def add(self, steps: Iterable[Step]) -> None:
         """Records changes before they are made; a setting that is already recorded keeps its first value."""
-        self._check_alive()
+        self.check_guarded()
         with guardian.locked(self._state):
             self._record(steps)
 
@@ -96,7 +96,7 @@ class UndoLog:
         Returns those that were not 1 originally. Offloads of the interface that another place's change switched off are
         recorded as well.
         """
-        self._check_alive()
+        self.check_guarded()
         with guardian.locked(self._state):
             theirs = guardian.shared_steps(plan for plan in guardian.plans(self._state) if plan.ident != self.ident)
             steps = []
@@ -160,7 +160,8 @@ class UndoLog:
                     remedy='wait until it ends, or use isolation = "netns"',
                 )
 
-    def _check_alive(self) -> None:
+    def check_guarded(self) -> None:
+        """Raises PlaceError if the guardian has ended."""
         if self._guardian is None or self._guardian.returncode is not None:
             raise PlaceError(
                 "the guardian that restores this host has ended, so nothing more is changed",
@@ -168,7 +169,7 @@ class UndoLog:
             )
 
     def _tell(self, line: str) -> None:
-        self._check_alive()
+        self.check_guarded()
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.write(line + "\n")
             self._guardian.stdin.flush()

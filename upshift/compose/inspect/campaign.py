@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.captures.scan import in_order
-from downloader.execution.folder import environment, folder_lock, open_journals
+from downloader.control.lock import folder_lock
+from downloader.execution.folder import environment, open_journals
 from downloader.execution.journal import Journal
 from upshift.compose.inspect.earlier import DOWNLOADS, KPIS, Earlier, kept
 from upshift.compose.inspect.evidence import Evidence, evidence

@@ -1,0 +1,135 @@
+"""What is asked of a campaign: stop after the present measurement run, pause, go on.
+
+A request is a file in the campaign's folder, so it can come from another session, another user or over SSH; who may
+write there may ask. A request to stop is for the present process: the next one removes it. A pause also holds for the
+processes that come later, until it is removed or over.
+
+    DIR/asked/stop.json     {"at": Unix time}
+    DIR/asked/pause.json    {"at": Unix time, "until": Unix time or null}
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.plan import PlannedRun
+from downloader.campaign.times import worst_s
+from downloader.schedule.gate import Gate, State, Wait
+from upshift.errors import UsageError
+from upshift.files import atomic
+
+_STOP, _PAUSE = "asked/stop.json", "asked/pause.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause that was asked for; times are Unix times."""
+
+    at: float
+    until: float | None
+    """None: until `upshift resume`."""
+
+
+def ask_to_stop(folder: Path, now: float) -> None:
+    """Asks the process that works in this folder to end after its measurement run."""
+    _write(folder / _STOP, {"at": now})
+
+
+def asked_to_stop(folder: Path) -> bool:
+    return (folder / _STOP).exists()
+
+
+def forget_stop(folder: Path) -> None:
+    """Removes a request to stop: it was for an earlier process, or was followed."""
+    (folder / _STOP).unlink(missing_ok=True)
+
+
+def ask_to_pause(folder: Path, now: float, until: float | None) -> None:
+    """Asks for no new measurement run before `until`."""
+    _write(folder / _PAUSE, {"at": now, "until": until})
+
+
+def resume(folder: Path) -> bool:
+    """Ends a pause; False if there was none."""
+    try:
+        (folder / _PAUSE).unlink()
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        raise _denied(folder) from None
+    return True
+
+
+def asked_to_pause(folder: Path, now: float) -> Pause | None:
+    """The pause that holds now. A file that cannot be read counts as a pause without end: somebody asked for one."""
+    try:
+        found: Any = json.loads((folder / _PAUSE).read_text(encoding="utf-8"))
+        pause = Pause(float(found["at"]), None if found["until"] is None else float(found["until"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return Pause(now, None)
+    return pause if pause.until is None or now < pause.until else None
+
+
+def _write(path: Path, document: object) -> None:
+    try:
+        atomic.write_json(path, document)
+    except PermissionError:
+        raise _denied(path.parent.parent) from None
+
+
+def _denied(folder: Path) -> UsageError:
+    return UsageError("you may not write in this folder", where=str(folder), remedy="use the account of the campaign")
+
+
+class AskedGate(Gate):
+    """Follows the requests in the folder, and `--until`.
+
+    Args:
+        until: Unix time at which the campaign ends; a run whose worst case ends later does not start. None: with its
+            plan.
+    """
+
+    def __init__(self, campaign: Campaign, folder: Path, *, until: float | None) -> None:
+        self._campaign, self._folder, self._until = campaign, folder, until
+
+    def holds(self, now: float) -> Wait | None:
+        if asked_to_stop(self._folder):
+            return Wait(State.STOPPING, "upshift stop")
+        if self._until is not None and now >= self._until:
+            return Wait(State.STOPPING, f"--until {utc(self._until)}")
+        if (pause := asked_to_pause(self._folder, now)) is not None:
+            return Wait(State.PAUSED, f"upshift pause at {utc(pause.at)}", pause.until)
+        return None
+
+    def admits(self, run: PlannedRun, now: float) -> Wait | None:
+        if self._until is not None and now + worst_s(self._campaign, run.target) > self._until:
+            return Wait(State.STOPPING, f"--until {utc(self._until)}; no run that is left fits before", self._until)
+        return None
+
+
+def utc(at: float) -> str:
+    """A Unix time as people read it."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def parse_time(text: str, *, where: str) -> float:
+    """A moment, e.g. 2027-01-05T06:00Z, as Unix time.
+
+    Raises:
+        UsageError: it is not a date and time of ISO 8601, or has no time zone.
+    """
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        what = "is not a date and time" if found is None else "has no time zone"
+        raise UsageError(f"{text!r} {what}", where=where, remedy="write it as 2027-01-05T06:00Z, in UTC")
+    return found.timestamp()

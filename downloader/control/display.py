@@ -1,0 +1,111 @@
+"""A status for people: some lines of text, as plain as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from downloader.control.asked import utc
+from downloader.control.document import Activity, Progress, Status
+from downloader.schedule.gate import State
+
+_WIDTH = 11
+"""Of the first column."""
+
+
+def lines(status: Status, now: float, *, running: bool) -> list[str]:
+    """The status at time `now`.
+
+    Args:
+        running: whether a process works in the folder.
+    """
+    found = [f"{status.campaign}: {headline(status, now, running=running)}"]
+    found += [f"{name:{_WIDTH}}{text}" for name, text in _rows(status, now)]
+    return found
+
+
+def headline(status: Status, now: float, *, running: bool) -> str:
+    """What the campaign does."""
+    silent_s = status.silent_s(now)
+    if silent_s is not None:
+        why = "its process hangs or was stopped" if running else "its process is gone; run the same command to go on"
+        return f"silent for {span(silent_s)} ({why}); before: {_activity(status.activity)}"
+    if not status.ended and not running:
+        return f"its process is gone; before: {_activity(status.activity)}; run the same command to go on"
+    return _activity(status.activity)
+
+
+def _activity(activity: Activity) -> str:
+    until = "" if activity.until is None else f" until {utc(activity.until)}"
+    return f"{activity.state}{until} ({activity.reason})" if activity.reason else f"{activity.state}{until}"
+
+
+def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
+    yield "updated", f"{span(max(now - status.written_at, 0))} ago, {utc(status.written_at)}"
+    yield "downloads", _progress(status.progress)
+    if status.progress.causes:
+        yield "causes", _counts(status.progress.causes)
+    if not status.ended:
+        eta = "" if status.eta_s is None else f", {span(status.eta_s)} left ({utc(now + status.eta_s)})"
+        yield "rate", f"{status.rate_per_s:.2f}/s in the last hour{eta}"
+    if len(status.vantage_points) > 1:
+        for name, part in status.vantage_points.items():
+            yield name, f"{_progress(part.progress)}; {_activity(part.activity)}"
+    for budget in status.budgets:
+        yield "budget", f"{budget.name}: {size(budget.used_bytes)} of {size(budget.limit_bytes)} today"
+    if status.disk is not None:
+        yield "disk", _disk(status)
+    yield "plan", f"{status.plan_sha256[:12]}, process {status.pid} since {utc(status.started_at)}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in status.versions.items() if version)
+    if status.last_error is not None and status.activity.state is not State.FAILED:
+        yield "last error", f"{utc(status.last_error.at)}: {status.last_error.what}"
+
+
+def _progress(progress: Progress) -> str:
+    share = f" ({progress.recorded / progress.planned:.0%})" if progress.planned else ""
+    discarded = ", ".join(
+        f"{count} {name}"
+        for name, count in (("void", progress.void_runs), ("interrupted", progress.interrupted_runs))
+        if count
+    )
+    runs = f"; runs repeated: {discarded}" if discarded else ""
+    return (
+        f"{progress.recorded:,} of {progress.planned:,}{share}: {progress.ok:,} ok, {progress.failed:,} failed, "
+        f"{progress.censored:,} censored{runs}"
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _disk(status: Status) -> str:
+    disk = status.disk
+    if disk is None:
+        return ""
+    free = f"{size(disk.free_bytes)} free"
+    if disk.used_bytes is None:
+        return free
+    limit = "" if disk.limit_bytes is None else f" of {size(disk.limit_bytes)}"
+    return f"{size(disk.used_bytes)}{limit} used, {free}"
+
+
+def size(count: float) -> str:
+    """Bytes with an SI prefix."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def span(seconds: float) -> str:
+    """A duration in its two largest units."""
+    left = round(seconds)
+    parts: list[str] = []
+    for name, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts or name == "s":
+            parts.append(f"{count} {name}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for index, part in enumerate(parts) if index == 0 or not part.startswith("0 "))

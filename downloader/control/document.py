@@ -1,0 +1,201 @@
+"""`status.json`: what a campaign is doing, and how far it is. Plain data and how it is read; no writing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from downloader.schedule.gate import State
+from upshift.errors import UsageError, not_found
+
+FILE_NAME = "status.json"
+
+SCHEMA = 1
+
+SILENT_S = 60.0
+"""A campaign that has not ended and whose status is older than this is silent: killed, stopped or hung."""
+
+ENDED = frozenset({State.DONE, State.FAILED, State.STOPPED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a plan is: downloads, unless a name says runs."""
+
+    planned: int = 0
+    ok: int = 0
+    failed: int = 0
+    censored: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+    """Cause of failure or censoring -> downloads."""
+    void_runs: int = 0
+    """Attempts that were discarded because the place was disturbed."""
+    interrupted_runs: int = 0
+    """Attempts that were interrupted."""
+
+    @property
+    def recorded(self) -> int:
+        return self.ok + self.failed + self.censored
+
+
+def total(parts: Iterable[Progress]) -> Progress:
+    """The sum over vantage points."""
+    found = list(parts)
+    causes: Counter[str] = Counter()
+    for part in found:
+        causes.update(part.causes)
+    return Progress(
+        planned=sum(part.planned for part in found),
+        ok=sum(part.ok for part in found),
+        failed=sum(part.failed for part in found),
+        censored=sum(part.censored for part in found),
+        causes=dict(causes.most_common()),
+        void_runs=sum(part.void_runs for part in found),
+        interrupted_runs=sum(part.interrupted_runs for part in found),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What a vantage point, or the whole campaign, does now."""
+
+    state: State
+    reason: str
+    """For the user: the target that is measured, or why nothing is."""
+    since: float
+    """Unix time."""
+    until: float | None = None
+    """Unix time before which a wait cannot end; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VantagePoint:
+    """One vantage point of the campaign."""
+
+    activity: Activity
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUse:
+    """How much of a budget is used on this UTC day."""
+
+    name: str
+    used_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUse:
+    """The disk that the campaign's folder is on."""
+
+    free_bytes: int
+    used_bytes: int | None = None
+    """By the campaign: journals, captures and tables; None where nobody counts them."""
+    limit_bytes: int | None = None
+    reserve_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """The last thing that went wrong."""
+
+    at: float
+    """Unix time."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A campaign at one moment."""
+
+    written_at: float
+    """Unix time."""
+    activity: Activity
+    progress: Progress
+    rate_per_s: float
+    """Downloads per second in the last hour, waits included."""
+    eta_s: float | None
+    """Time left at that rate; None: unknown."""
+    campaign: str
+    plan_sha256: str
+    started_at: float
+    """Unix time of the start of this process."""
+    pid: int
+    versions: Mapping[str, str | None]
+    vantage_points: Mapping[str, VantagePoint]
+    budgets: tuple[BudgetUse, ...] = ()
+    disk: DiskUse | None = None
+    last_error: Fault | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the campaign's process has ended by itself."""
+        return self.activity.state in ENDED
+
+    def silent_s(self, now: float) -> float | None:
+        """For how long a campaign that should speak has not; None if it does."""
+        age = now - self.written_at
+        return age if not self.ended and age > SILENT_S else None
+
+    def document(self) -> dict[str, Any]:
+        """The status as plain data, with the counts that are sums."""
+        found = {"schema": SCHEMA, **asdict(self)}
+        found["progress"]["recorded"] = self.progress.recorded
+        for name, part in self.vantage_points.items():
+            found["vantage_points"][name]["progress"]["recorded"] = part.progress.recorded
+        return found
+
+
+def read_status(folder: Path) -> Status:
+    """The status in a campaign's folder.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+    """
+    path = folder / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if not folder.is_dir():
+            raise not_found(folder, "folder", remedy="name the --out of an upshift run") from None
+        raise UsageError(
+            "no campaign has run in this folder", where=str(folder), remedy="name the --out of an upshift run"
+        ) from None
+    try:
+        return parse(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(
+            "this is not a status that this version of Upshift can read",
+            where=str(path),
+            remedy="use the Upshift that runs the campaign",
+        ) from None
+
+
+def parse(found: Mapping[str, Any]) -> Status:
+    """The status from its document. Raises ValueError, KeyError, TypeError or AttributeError for another document."""
+    if found["schema"] != SCHEMA:
+        raise ValueError("another schema")
+    fields = {name: value for name, value in found.items() if name != "schema"}
+    fields["activity"] = _activity(found["activity"])
+    fields["progress"] = _progress(found["progress"])
+    fields["vantage_points"] = {
+        name: VantagePoint(activity=_activity(part["activity"]), progress=_progress(part["progress"]))
+        for name, part in found["vantage_points"].items()
+    }
+    fields["budgets"] = tuple(BudgetUse(**budget) for budget in found["budgets"])
+    fields["disk"] = None if found["disk"] is None else DiskUse(**found["disk"])
+    fields["last_error"] = None if found["last_error"] is None else Fault(**found["last_error"])
+    return Status(**fields)
+
+
+def _activity(found: Mapping[str, Any]) -> Activity:
+    return Activity(**{**found, "state": State(found["state"])})
+
+
+def _progress(found: Mapping[str, Any]) -> Progress:
+    return Progress(**{name: value for name, value in found.items() if name != "recorded"})

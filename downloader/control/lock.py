@@ -1,0 +1,66 @@
+"""One process works in a campaign's folder (flock(2)); the kernel releases the lock with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from upshift.errors import PlaceError, UsageError
+
+_FILE_NAME = ".lock"
+
+_RETRY_S = 0.25
+"""How long a second process tries: `is_running` holds the lock for an instant."""
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Locks a campaign's folder for one process.
+
+    Raises:
+        PlaceError: another process holds it, or the disk is full.
+        UsageError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / _FILE_NAME).open("a")
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise (PlaceError if full else UsageError)(
+            f"results cannot be written here ({error.strerror})",
+            where=str(folder),
+            remedy="free some space there" if full else "use another --out",
+        ) from None
+    with handle:
+        deadline = time.monotonic() + _RETRY_S
+        while not _lock(handle.fileno(), fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise PlaceError(
+                    "another upshift run is working in this folder",
+                    where=str(folder),
+                    remedy="wait for it, or use another --out",
+                )
+            time.sleep(0.02)
+        yield
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process works in this folder."""
+    try:
+        handle = (folder / _FILE_NAME).open("r")
+    except OSError:
+        return False
+    with handle:
+        return not _lock(handle.fileno(), fcntl.LOCK_SH)
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

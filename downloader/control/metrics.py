@@ -1,0 +1,107 @@
+"""A status as a page of Prometheus metrics (text format 0.0.4).
+
+Counters begin at what the journals hold, so a restart does not set them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from downloader.control.document import Progress, Status
+from downloader.schedule.gate import State
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+FILE_NAME = "upshift.prom"
+"""The page in the campaign's folder, for node_exporter's textfile collector."""
+
+
+class _Page:
+    """A collector (of prometheus-client) for one status."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics
+
+
+def page(status: Status) -> str:
+    """The page of a status."""
+    from prometheus_client import CollectorRegistry, generate_latest  # 0.1 s to import
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Page([*_campaign(status), *_vantage_points(status), *_limits(status)]))
+    return generate_latest(registry).decode("utf-8")
+
+
+def _campaign(status: Status) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    def gauge(name: str, text: str, value: float) -> Metric:
+        return GaugeMetricFamily(f"upshift_{name}", text, value=value)
+
+    versions = status.versions
+    info = GaugeMetricFamily(
+        "upshift_info", "The campaign; always 1.", labels=("campaign", "plan_sha256", "version", "kernel")
+    )
+    info.add_metric(
+        (status.campaign, status.plan_sha256, versions.get("upshift") or "", versions.get("kernel") or ""), 1
+    )
+    yield info
+    yield gauge("status_timestamp_seconds", "Unix time of this status.", status.written_at)
+    yield gauge("start_timestamp_seconds", "Unix time at which the process started.", status.started_at)
+    yield gauge("downloads_per_second", "Downloads recorded per second in the last hour.", status.rate_per_s)
+    if status.eta_s is not None:
+        yield gauge("eta_seconds", "Time left at that rate.", status.eta_s)
+    if status.last_error is not None:
+        yield gauge("last_error_timestamp_seconds", "Unix time of the last error.", status.last_error.at)
+
+
+def _vantage_points(status: Status) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    state = GaugeMetricFamily("upshift_state", "1 for what a vantage point does now.", labels=("vantage", "state"))
+    planned = GaugeMetricFamily("upshift_downloads_planned", "Downloads in the plan.", labels=("vantage",))
+    recorded = CounterMetricFamily("upshift_downloads", "Downloads recorded.", labels=("vantage", "outcome"))
+    causes = CounterMetricFamily(
+        "upshift_downloads_not_ok", "Downloads that failed or were censored.", labels=("vantage", "cause")
+    )
+    discarded = CounterMetricFamily(
+        "upshift_runs_discarded", "Attempts of measurement runs that did not count.", labels=("vantage", "reason")
+    )
+    for name, part in status.vantage_points.items():
+        progress: Progress = part.progress
+        for known in State:
+            state.add_metric((name, known.value.replace(" ", "_")), float(part.activity.state is known))
+        planned.add_metric((name,), progress.planned)
+        for outcome in ("ok", "failed", "censored"):
+            recorded.add_metric((name, outcome), getattr(progress, outcome))
+        for cause, count in progress.causes.items():
+            causes.add_metric((name, cause), count)
+        for reason, count in (("void", progress.void_runs), ("interrupted", progress.interrupted_runs)):
+            discarded.add_metric((name, reason), count)
+    yield from (state, planned, recorded, causes, discarded)
+
+
+def _limits(status: Status) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    used = GaugeMetricFamily("upshift_budget_used_bytes", "Bytes of this UTC day.", labels=("budget",))
+    limit = GaugeMetricFamily("upshift_budget_limit_bytes", "Most bytes per UTC day.", labels=("budget",))
+    for budget in status.budgets:
+        used.add_metric((budget.name,), budget.used_bytes)
+        limit.add_metric((budget.name,), budget.limit_bytes)
+    yield from (used, limit)
+    if status.disk is not None:
+        disk = {
+            "free": (status.disk.free_bytes, "Free bytes on the disk of the campaign's folder."),
+            "used": (status.disk.used_bytes, "Bytes of journals, captures and tables."),
+            "limit": (status.disk.limit_bytes, "Most bytes of journals, captures and tables."),
+            "reserve": (status.disk.reserve_bytes, "Bytes that have to stay free."),
+        }
+        for name, (value, text) in disk.items():
+            if value is not None:
+                yield GaugeMetricFamily(f"upshift_disk_{name}_bytes", text, value=value)

@@ -1,0 +1,319 @@
+"""Writes the status and the metrics of a running campaign every 5 s, and feeds systemd's watchdog.
+
+The worker of each vantage point says what it does, and from time to time that it lives. A worker that has been quiet
+for longer than any of its steps may take is hung: its status says so, and the watchdog is fed no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import upshift
+from downloader.control import document, metrics
+from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
+from downloader.control.endpoint import Endpoint, serve
+from downloader.control.lock import is_running
+from downloader.schedule.gate import State
+from upshift.domain import Download, Outcome
+from upshift.errors import UsageError
+from upshift.files import atomic
+from upshift.scrub import scrub
+from upshift.system.sd_notify import Notifier
+
+INTERVAL_S = 5.0
+
+PATIENCE_S = 90.0
+"""Longest time between two signs of life of a worker. Every program that it waits for is killed after 60 s, unless it
+gives signs of life meanwhile (`upshift.system.process.run`)."""
+
+_RATE_WINDOW_S = 3600.0
+
+Usage = Callable[[], tuple[Sequence[BudgetUse], DiskUse | None]]
+
+
+class Reporter:
+    """The status of a campaign. Use as a context manager around all of its work.
+
+    Args:
+        endpoint: where the metrics are served; None: nowhere.
+        clock, monotonic: Unix time, and a clock that nobody sets.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        campaign: str,
+        endpoint: Endpoint | None = None,
+        notifier: Notifier | None = None,
+        interval_s: float = INTERVAL_S,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._clock, self._monotonic = folder, clock, monotonic
+        self._endpoint, self._notifier = endpoint, notifier or Notifier()
+        watchdog_s = self._notifier.watchdog_s
+        self._interval_s = interval_s if watchdog_s is None else min(interval_s, watchdog_s / 3)
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="status", daemon=True)
+        self._closing = contextlib.ExitStack()
+        self._started_at = clock()
+        self._campaign, self._plan_sha256 = campaign, ""
+        self._versions: dict[str, str | None] = {}
+        self._parts: dict[str, VantageReport] = {}
+        self._own: Activity | None = None
+        self._last_error: Fault | None = None
+        self._recorded: deque[tuple[float, int]] = deque()
+        self.usage: Usage = self._disk
+
+    def __enter__(self) -> Reporter:
+        if self._endpoint is not None:
+            self._closing.enter_context(serve(self._endpoint, self._page))
+        return self
+
+    def begin(self, *, plan_sha256: str, versions: Mapping[str, str | None], progress: Mapping[str, Progress]) -> None:
+        """The campaign starts, with what its journals hold. From now on its status is written."""
+        self._plan_sha256 = plan_sha256
+        own = {"upshift": upshift.__version__, "python": platform.python_version(), "kernel": platform.release()}
+        self._versions = {**own, **versions}
+        self._parts = {name: VantageReport(self, part) for name, part in progress.items()}
+        self._sample()
+        self._write()
+        self._notifier.ready()
+        self._thread.start()
+
+    def vantage_point(self, name: str) -> VantageReport:
+        """The part that the worker of a vantage point reports to."""
+        return self._parts[name]
+
+    def does(self, state: State, reason: str) -> None:
+        """What the whole campaign does, in place of its vantage points."""
+        with self._lock:
+            self._own = Activity(state=state, reason=scrub(reason), since=self._clock())
+        if self._began:
+            self._write()
+
+    def error(self, what: str) -> None:
+        """Something went wrong."""
+        with self._lock:
+            self._last_error = Fault(at=self._clock(), what=scrub(what))
+
+    def end(self, state: State, reason: str) -> None:
+        """The campaign has ended; `state` is one of those in `document.ENDED`."""
+        self._over.set()
+        self._notifier.stopping()
+        if state is State.FAILED:
+            self.error(reason)
+        if self._began:
+            self._thread.join()
+            self.does(state, reason)
+        elif state is State.FAILED:
+            self._append_failure(reason)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._began:
+            self._thread.join()
+        self._closing.close()
+
+    @property
+    def _began(self) -> bool:
+        return self._thread.ident is not None
+
+    def _append_failure(self, reason: str) -> None:
+        """A start that failed: the status of the campaign's earlier process tells it, unless another one works."""
+        now = self._clock()
+        with contextlib.suppress(UsageError, OSError):
+            found = document.read_status(self._folder)
+            if found.campaign != self._campaign or is_running(self._folder):
+                return
+            activity = Activity(state=State.FAILED, reason=scrub(reason), since=now)
+            fault = Fault(at=now, what=scrub(reason))
+            self._save(replace(found, written_at=now, activity=activity, last_error=fault, pid=os.getpid()))
+
+    def status(self) -> Status:
+        """The campaign at this moment."""
+        now = self._clock()
+        with self._lock:
+            parts = {name: part.snapshot() for name, part in self._parts.items()}
+            own, last_error = self._own, self._last_error
+            rate = self._rate()
+        progress = document.total(part.progress for part in parts.values())
+        left = progress.planned - progress.recorded
+        budgets, disk = self.usage()
+        return Status(
+            written_at=now,
+            activity=own or _together([part.activity for part in parts.values()], now),
+            progress=progress,
+            rate_per_s=rate,
+            eta_s=0.0 if left == 0 else left / rate if rate > 0 else None,
+            campaign=self._campaign,
+            plan_sha256=self._plan_sha256,
+            started_at=self._started_at,
+            pid=os.getpid(),
+            versions=self._versions,
+            vantage_points=parts,
+            budgets=tuple(budgets),
+            disk=disk,
+            last_error=last_error,
+        )
+
+    def _loop(self) -> None:
+        while not self._over.wait(self._interval_s):
+            with self._lock:
+                self._sample()
+            self._write()
+            if all(part.lives for part in self._parts.values()):
+                self._notifier.alive()
+
+    def _write(self) -> None:
+        status = self.status()
+        with self._writing, contextlib.suppress(OSError):  # a full disk is the workers' to report
+            self._save(status)
+        self._notifier.say(f"{status.activity.state}: {status.activity.reason}")
+
+    def _save(self, status: Status) -> None:
+        # Not flushed to the disk: that would disturb what is measured, and the next one comes in 5 s.
+        atomic.write_text(self._folder / document.FILE_NAME, atomic.json_text(status.document()), durable=False)
+        atomic.write_text(self._folder / metrics.FILE_NAME, metrics.page(status), durable=False)
+
+    def _page(self) -> str | None:
+        return metrics.page(self.status()) if self._began else None
+
+    def _sample(self) -> None:
+        now = self._monotonic()
+        self._recorded.append((now, sum(part.recorded for part in self._parts.values())))
+        while len(self._recorded) > 2 and now - self._recorded[0][0] > _RATE_WINDOW_S:
+            self._recorded.popleft()
+
+    def _rate(self) -> float:
+        if not self._recorded:
+            return 0.0
+        began, before = self._recorded[0]
+        elapsed = self._monotonic() - began
+        done = sum(part.recorded for part in self._parts.values()) - before
+        return round(done / elapsed, 4) if elapsed > 0 else 0.0
+
+    def _disk(self) -> tuple[Sequence[BudgetUse], DiskUse | None]:
+        return (), DiskUse(free_bytes=shutil.disk_usage(self._folder).free)
+
+
+@dataclass
+class _Counts:
+    """Counts that grow; `Progress` is their frozen picture."""
+
+    planned: int
+    outcomes: Counter[str]
+    causes: Counter[str]
+    void_runs: int
+    interrupted_runs: int
+
+
+class VantageReport:
+    """What one vantage point's worker reports. Its methods may be called from any thread."""
+
+    def __init__(self, reporter: Reporter, progress: Progress) -> None:
+        self._reporter = reporter
+        self._counts = _Counts(
+            planned=progress.planned,
+            outcomes=Counter(
+                {Outcome.OK: progress.ok, Outcome.FAILED: progress.failed, Outcome.CENSORED: progress.censored}
+            ),
+            causes=Counter(progress.causes),
+            void_runs=progress.void_runs,
+            interrupted_runs=progress.interrupted_runs,
+        )
+        self._activity = Activity(state=State.RUNNING, reason="starting", since=reporter._clock())
+        self._seen = self._back_by = 0.0
+        self.alive()
+
+    def does(self, state: State, reason: str, until: float | None = None) -> None:
+        """What the vantage point does now, why, and until when (Unix time)."""
+        self.alive()
+        with self._reporter._lock:
+            since = self._activity.since if self._activity.state is state else self._reporter._clock()
+            self._activity = Activity(state=state, reason=scrub(reason), since=since, until=until)
+
+    def alive(self, seconds: float = 0.0) -> None:
+        """A sign of life; the next one may take this much longer than usual."""
+        self._seen = self._reporter._monotonic()
+        self._back_by = self._seen + seconds + PATIENCE_S
+
+    def finished(self) -> None:
+        """The vantage point's worker has ended."""
+        self._back_by = float("inf")
+
+    @property
+    def lives(self) -> bool:
+        """Whether the worker gave a sign of life in time."""
+        return self._reporter._monotonic() <= self._back_by
+
+    def recorded_run(self, downloads: Sequence[Download], *, void: bool) -> None:
+        """A run is recorded; `void` if its last attempt was disturbed, too."""
+        with self._reporter._lock:
+            self._counts.outcomes.update(str(download.outcome) for download in downloads)
+            self._counts.causes.update(str(d.failure) for d in downloads if d.failure is not None)
+            self._counts.void_runs += void
+        for download in downloads:
+            if download.outcome == Outcome.FAILED:
+                detail = f": {download.failure_detail}" if download.failure_detail else ""
+                self._reporter.error(f"{download.domain} {download.configuration}: {download.failure}{detail}")
+
+    def void_run(self, domain: str, why: str) -> None:
+        """An attempt was disturbed and will be repeated."""
+        with self._reporter._lock:
+            self._counts.void_runs += 1
+        self._reporter.error(f"{domain}: void ({why})")
+
+    def interrupted_run(self) -> None:
+        """An attempt was interrupted and will be repeated."""
+        with self._reporter._lock:
+            self._counts.interrupted_runs += 1
+
+    @property
+    def recorded(self) -> int:
+        return self._counts.outcomes.total()
+
+    def snapshot(self) -> VantagePoint:
+        """The vantage point at this moment; call it with the reporter's lock held."""
+        counts, activity = self._counts, self._activity
+        if not self.lives:
+            quiet = self._reporter._monotonic() - self._seen
+            activity = replace(activity, reason=f"hung: no sign of life for {quiet:.0f} s ({activity.reason})")
+        return VantagePoint(
+            activity=activity,
+            progress=Progress(
+                planned=counts.planned,
+                ok=counts.outcomes[Outcome.OK],
+                failed=counts.outcomes[Outcome.FAILED],
+                censored=counts.outcomes[Outcome.CENSORED],
+                causes=dict(counts.causes.most_common()),
+                void_runs=counts.void_runs,
+                interrupted_runs=counts.interrupted_runs,
+            ),
+        )
+
+
+_ORDER = (State.RUNNING, State.STOPPING)
+"""Of several vantage points, the first in one of these states tells for all; else the one that may go on first."""
+
+
+def _together(parts: Sequence[Activity], now: float) -> Activity:
+    """What the campaign does, from what its vantage points do."""
+    for state in _ORDER:
+        if found := [part for part in parts if part.state is state]:
+            return replace(found[0], since=min(part.since for part in found))
+    if not parts:
+        return Activity(state=State.RUNNING, reason="starting", since=now)
+    return min(parts, key=lambda part: float("inf") if part.until is None else part.until)

@@ -1,0 +1,194 @@
+"""What is asked of a running campaign by files, and the signals that end a command."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from downloader.campaign.campaign import from_document
+from downloader.campaign.plan import PlannedRun
+from downloader.control import asked
+from downloader.control.asked import AskedGate, Pause
+from downloader.control.lock import folder_lock
+from downloader.schedule.gate import State, Wait
+from upshift.domain import Target
+from upshift.errors import UsageError
+
+RUN = PlannedRun(number=0, iteration=1, target=Target(domain="a", url="https://a/"), configurations=("BL",))
+CAMPAIGN = from_document({"name": "c", "lab": "small", "targets": "lab", "budget": 2.0}, Path("c.toml"))
+WORST_S = 15 + 2 * (len(CAMPAIGN.warmups) + len(CAMPAIGN.configurations))
+NEW_YEAR = 1_798_761_600.0
+"""2027-01-01T00:00Z."""
+
+
+def gate(folder: Path, until: float | None = None) -> AskedGate:
+    return AskedGate(CAMPAIGN, folder, until=until)
+
+
+def test_nothing_is_asked(tmp_path: Path) -> None:
+    assert gate(tmp_path).holds(100.0) is None and gate(tmp_path).admits(RUN, 100.0) is None
+
+
+def test_stop_comes_before_pause_and_is_for_one_process(tmp_path: Path) -> None:
+    asked.ask_to_pause(tmp_path, 100.0, None)
+    asked.ask_to_stop(tmp_path, 100.0)
+    assert gate(tmp_path).holds(101.0) == Wait(State.STOPPING, "upshift stop")
+    asked.forget_stop(tmp_path)
+    found = gate(tmp_path).holds(101.0)
+    assert found is not None and found.state is State.PAUSED, "the pause is for the next process, too"
+
+
+def test_a_pause_ends_by_itself_or_by_resume(tmp_path: Path) -> None:
+    asked.ask_to_pause(tmp_path, NEW_YEAR, NEW_YEAR + 60)
+    assert asked.asked_to_pause(tmp_path, NEW_YEAR + 59) == Pause(NEW_YEAR, NEW_YEAR + 60)
+    assert gate(tmp_path).holds(NEW_YEAR + 59) == Wait(
+        State.PAUSED, "upshift pause at 2027-01-01 00:00:00Z", NEW_YEAR + 60
+    )
+    assert gate(tmp_path).holds(NEW_YEAR + 60) is None
+    asked.ask_to_pause(tmp_path, NEW_YEAR, None)
+    assert gate(tmp_path).holds(9e9) is not None
+    assert asked.resume(tmp_path) and not asked.resume(tmp_path)
+    assert gate(tmp_path).holds(NEW_YEAR) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"at": "x", "until": 1}', "[1]"])
+def test_a_broken_pause_is_a_pause(tmp_path: Path, text: str) -> None:
+    asked.ask_to_pause(tmp_path, 1.0, 2.0)
+    (tmp_path / "asked" / "pause.json").write_text(text)
+    assert asked.asked_to_pause(tmp_path, 100.0) == Pause(100.0, None)
+
+
+def test_until_starts_no_run_that_could_last_longer(tmp_path: Path) -> None:
+    here = gate(tmp_path, NEW_YEAR)
+    assert here.holds(NEW_YEAR - WORST_S - 1) is None and here.admits(RUN, NEW_YEAR - WORST_S - 1) is None
+    late = here.admits(RUN, NEW_YEAR - WORST_S + 1)
+    assert late is not None and (late.state, late.until) == (State.STOPPING, NEW_YEAR)
+    assert here.holds(NEW_YEAR) == Wait(State.STOPPING, "--until 2027-01-01 00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "text", ["2027-01-01T00:00Z", "2027-01-01T00:00:00+00:00", "2027-01-01T01:00+01:00", "2027-01-01 00:00Z"]
+)
+def test_times(text: str) -> None:
+    assert asked.parse_time(text, where="--until") == NEW_YEAR
+    assert asked.utc(NEW_YEAR) == "2027-01-01 00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("2027-01-01T00:00", "has no time zone"), ("2027-01-01", "has no time zone"), ("soon", "is not a date and time")],
+)
+def test_other_times_are_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"--until: '{text}' {said}; write it as 2027-01-05T06:00Z"):
+        asked.parse_time(text, where="--until")
+
+
+def upshift(*arguments: str | Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", "upshift", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, (done.stdout or done.stderr).strip()
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    for command in ("stop", "pause", "resume", "status"):
+        code, said = upshift(command, tmp_path)
+        assert code == 2 and "no campaign has run in this folder" in said
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "vantage" / "A").mkdir(parents=True)
+    (tmp_path / "vantage" / "A" / "journal.sqlite").touch()
+    assert upshift("stop", tmp_path) == (0, f"{tmp_path}: no campaign is running here")
+    assert not asked.asked_to_stop(tmp_path), "or the next process would find it"
+    said = f"{tmp_path}: paused until 2099-01-01 00:00:00Z; no campaign is running here now"
+    assert upshift("pause", tmp_path, "--until", "2099-01-01T00:00Z") == (0, said)
+    code, said = upshift("pause", tmp_path, "--until", "2020-01-01T00:00Z")
+    assert code == 2 and "--until: 2020-01-01 00:00:00Z is in the past" in said
+    assert asked.asked_to_pause(tmp_path, time.time()) is not None
+    assert upshift("resume", tmp_path) == (0, f"{tmp_path}: goes on")
+    assert upshift("resume", tmp_path) == (0, f"{tmp_path}: was not paused")
+    with folder_lock(tmp_path):
+        code, said = upshift("stop", tmp_path, "--wait", "0.5")
+        assert code == 1 and "still running after 0.5 s" in said and asked.asked_to_stop(tmp_path)
+        assert upshift("stop", tmp_path) == (0, f"{tmp_path}: asked to stop after the present measurement run")
+
+
+PROGRAM = """
+import signal, sys, time
+from upshift.system import signals
+signals.install()
+{before}
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print(signals.reason(), flush=True)
+    try:
+        time.sleep({cleaning})
+    except KeyboardInterrupt:
+        print("again", flush=True)
+    print("clean", flush=True)
+"""
+
+
+def start(*, before: str = "", cleaning: float = 0.5, wrap: str = "") -> subprocess.Popen[str]:
+    program = PROGRAM.format(before=textwrap.dedent(before), cleaning=cleaning)
+    command = [sys.executable, "-c", program]
+    if wrap:
+        command = ["sh", "-c", f'{wrap}; exec "$@"', "sh", *command]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_each_signal_stops_once_and_cleaning_up_is_not_interrupted(number: signal.Signals) -> None:
+    child = start()
+    for _ in range(3):
+        child.send_signal(number)
+        time.sleep(0.1)
+    said, errors = child.communicate(timeout=30)
+    assert (said.split(), errors, child.returncode) == ([number.name, "clean"], "", 0)
+
+
+def test_later_the_same_signal_kills() -> None:
+    child = start(before="signals.PATIENCE_S = 0.2", cleaning=30)
+    child.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGTERM)
+    assert child.communicate(timeout=10)[0] == "SIGTERM\n"
+    assert child.returncode == -signal.SIGTERM
+
+
+def test_who_does_not_end_in_time_is_killed_by_the_kernel() -> None:
+    child = start(before="(block := signals.clean_up_within(0.5)).__enter__()", cleaning=30)
+    child.send_signal(signal.SIGTERM)
+    assert child.communicate(timeout=10)[0] == "SIGTERM\n"
+    assert child.returncode == -signal.SIGALRM
+    child = start(before="with signals.clean_up_within(0.2): pass", cleaning=1)
+    child.send_signal(signal.SIGTERM)
+    assert child.communicate(timeout=10)[0] == "SIGTERM\nclean\n", "the limit is for its block"
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """As by nohup(1)."""
+    child = start(wrap="trap '' HUP")
+    child.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert child.poll() is None
+    child.send_signal(signal.SIGTERM)
+    assert child.communicate(timeout=10)[0] == "SIGTERM\nclean\n"
+
+
+def test_others_may_handle_the_signals() -> None:
+    child = start(before="(block := signals.handled_by(signal.SIG_DFL)).__enter__()")
+    child.send_signal(signal.SIGHUP)
+    child.communicate(timeout=10)
+    assert child.returncode == -signal.SIGHUP
+    child = start(before="with signals.handled_by(signal.SIG_DFL): pass")
+    child.send_signal(signal.SIGHUP)
+    assert child.communicate(timeout=10)[0] == "SIGHUP\nclean\n"

@@ -1,0 +1,81 @@
+"""Ctrl-C (SIGINT), SIGTERM and SIGHUP end a command in one way: as KeyboardInterrupt, once.
+
+Cleaning up must not be interrupted, so the same signals are ignored for `PATIENCE_S` after the first one; after that,
+the next one kills. A signal that was ignored when we started stays ignored (nohup(1), background jobs of a shell).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+PATIENCE_S = 10.0
+
+_received: signal.Signals | None = None
+_received_at = 0.0
+_limit_s: float | None = None
+
+
+def install() -> None:
+    """From now on, each of these signals raises KeyboardInterrupt in the main thread."""
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+
+
+def received() -> signal.Signals | None:
+    """The signal that ends this command; None if there was none."""
+    return _received
+
+
+def reason() -> str:
+    """What ends this command, for people."""
+    return _received.name if _received is not None else "interrupted"
+
+
+@contextlib.contextmanager
+def clean_up_within(seconds: float) -> Iterator[None]:
+    """Within the block, a process that was told to end and has not after this time is killed (SIGALRM).
+
+    The kernel does it, so it also works for a process that hangs in a system call or in a library.
+    """
+    global _limit_s
+    before, _limit_s = _limit_s, seconds
+    try:
+        yield
+    finally:
+        _limit_s = before
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Within the block, something else handles these signals: a function, or `signal.SIG_DFL`, which kills."""
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    for number, present in before.items():
+        if present is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, present in before.items():
+            signal.signal(number, present)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    global _received, _received_at
+    now = time.monotonic()
+    if _received is None:
+        _received, _received_at = signal.Signals(number), now
+        if _limit_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, _limit_s)
+        raise KeyboardInterrupt
+    if now - _received_at > PATIENCE_S:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
