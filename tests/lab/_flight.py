@@ -1,6 +1,6 @@
 """One probe of a server's first flight by raw packets: what the lab's tests hold its servers against.
 
-A program, to be run in a place: reads one JSON object (`Asked`) on standard input and prints one (`Flight`). The
+A program, to be run in a place: reads JSON objects (`Asked`) on standard input and prints as many (`Flight`). The
 addresses are those of `Place.prober`, so no kernel answers for them. No ACK is sent for the flight until its first
 segment comes again; then one for the highest byte, with a window of two segments.
 """
@@ -173,12 +173,11 @@ def probe(asked: Asked) -> Flight:
     return flight
 
 
-def read(text: str) -> Flight:
-    """A flight as this program printed it."""
-    found: dict[str, Any] = json.loads(text)
+def read(found: dict[str, Any]) -> Flight:
+    """A flight from this program's JSON."""
     found["segments"] = [tuple(segment) for segment in found["segments"]]
     return Flight(**found)
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(probe(Asked(**json.load(sys.stdin))))))
+    print(json.dumps([asdict(probe(Asked(**asked))) for asked in json.load(sys.stdin)]))

@@ -6,7 +6,8 @@ import ipaddress
 import itertools
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.lab import _flight
@@ -17,38 +18,32 @@ _SCRIPT = Path(_flight.__file__)
 _ports = itertools.count(20_001)
 
 
-def get(path: str, host: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What to probe; see `Asked`."""
+
+    target: str
+    request: str
+    mss: int = 1200
+    port: int = 80
+    scale: bool = True
+    ack_delay_s: float = 0.0
+    end_s: float = 4.0
+
+
+def get(path: str, host: str, *, close: bool = False) -> str:
     """A request."""
-    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{'Connection: close' if close else 'Accept: */*'}\r\n\r\n"
 
 
-def probe(
-    place: Place,
-    target: str,
-    *,
-    request: str,
-    mss: int = 1200,
-    port: int = 80,
-    scale: bool = True,
-    ack_delay_s: float = 0.0,
-    end_s: float = 4.0,
-) -> Flight:
-    """The first flight that the server sends to the place's prober."""
+def probes(place: Place, asked: Sequence[Probe]) -> list[Flight]:
+    """The first flights that servers send to the place's prober, one after another."""
     prober = place.prober()
-    source = prober.ipv4 if ipaddress.ip_address(target).version == 4 else prober.ipv6
-    assert source is not None
-    asked = Asked(
-        source=source,
-        target=target,
-        device=prober.device,
-        neighbour=prober.neighbour,
-        request=request,
-        mss=mss,
-        port=port,
-        sport=next(_ports),
-        scale=scale,
-        ack_delay_s=ack_delay_s,
-        end_s=end_s,
-    )
-    done = place.run([sys.executable, str(_SCRIPT)], stdin=json.dumps(asdict(asked)))
-    return _flight.read(done.check(doing="probing").stdout)
+    documents = []
+    for probe in asked:
+        source = prober.ipv4 if ipaddress.ip_address(probe.target).version == 4 else prober.ipv6
+        assert source is not None
+        ends = {"source": source, "device": prober.device, "neighbour": prober.neighbour}
+        documents.append(asdict(Asked(**asdict(probe), **ends, sport=next(_ports))))
+    done = place.run([sys.executable, str(_SCRIPT)], stdin=json.dumps(documents), timeout_s=10.0 + 10.0 * len(asked))
+    return [_flight.read(found) for found in json.loads(done.check(doing="probing").stdout)]

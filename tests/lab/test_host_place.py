@@ -241,19 +241,19 @@ def test_a_prober_of_its_own_address_behind_the_same_translation(world: World) -
     found = json.loads(
         world.host("""
         from dataclasses import asdict
-        from tests.lab._probe import get, probe
+        from tests.lab._probe import Probe, get, probes
         with place(allowed_prefixes=[ipaddress.ip_network("198.18.1.0/24"), ipaddress.ip_network("fd00:198:18::/48")],
                    nameservers=["198.18.1.1"]) as here:
             prober = here.prober()
-            flights = [probe(here, address, port=8080, request=get("/", "x"), ack_delay_s=0.3)
-                       for address in ("198.18.1.1", "fd00:198:18::1", "198.18.0.1")]
+            flights = probes(here, [Probe(target=address, port=8080, request=get("/", "x"), ack_delay_s=0.3)
+                                    for address in ("198.18.1.1", "fd00:198:18::1", "198.18.0.1")])
             print(json.dumps({"prober": asdict(prober), "inside": here.run(["ip", "address"]).stdout,
                 "rules": here.run(["nft", "list", "ruleset"]).stdout, "flights": [asdict(f) for f in flights]}))
         """)
     )
     for address in (found["prober"]["ipv4"], found["prober"]["ipv6"]):
         assert address and f"{address}/" not in found["inside"] and address not in found["rules"]
-    over4, over6, forbidden = (_flight.read(json.dumps(flight)) for flight in found["flights"])
+    over4, over6, forbidden = (_flight.read(flight) for flight in found["flights"])
     for flight in (over4, over6):
         # A kernel that answered for the address had reset the connection during the pause after the SYN-ACK.
         assert flight.syn_ack and not flight.reset and (len(flight.segments), flight.largest) == (10, 1200), flight

@@ -94,7 +94,7 @@ def write_certificates(topology: Topology, folder: Path) -> None:
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     for server in topology.server:
         if server.domains:
-            _issue(authority, folder, server.name, server.domains + server.cnames)
+            _issue(authority, folder, server.name, [*server.domains, *server.cnames, *server.window_names])
     for host in sites.hosts(topology):
         if host.server is not None:
             _issue(authority, folder, host.name, [host.name if host.certificate else "another.example"])

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
-from vantage.lab.addresses import Addresses
+from vantage.lab.addresses import Addresses, window_addresses
 from vantage.lab.roles import roles
 from vantage.lab.server_kind import Role
 from vantage.lab.sites import sites
@@ -17,7 +17,7 @@ TTL_S = 30
 
 def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
     """The zone file."""
-    own = addresses[DNS_NODE]
+    own, windows = addresses[DNS_NODE], window_addresses(topology)
     lines = [
         f"$TTL {TTL_S}",
         ". IN SOA ns.lab. hostmaster.lab. 1 3600 600 86400 30",
@@ -30,6 +30,8 @@ def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
         lines += _aliases(server)
         for name in server.cnames[-1:] or server.domains:
             lines += _records(name, server, addresses[server.name], alpn)
+        for name, window in server.window_names.items():
+            lines += _records(name, server, windows[server.name][window], "")
         for host in sites.hosts_of(topology, server):
             lines += _records(host.name, server, addresses[server.name], alpn)
     private = [host.name for host in sites.hosts(topology) if host.server is None]

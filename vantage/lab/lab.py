@@ -5,24 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from upshift.domain import Target
 from upshift.errors import LabError
 from upshift.progress import Progress
-from vantage.lab.addresses import prober_addresses
+from vantage.lab import truth
+from vantage.lab.addresses import prober_addresses, window_addresses
 from vantage.lab.life import control
 from vantage.lab.network.pathem import LET_CPUS_SLEEP, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
-from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, speaks_quic
 from vantage.lab.sites.access import Access, read_access
 from vantage.lab.sites.sites import Planted, planted
 from vantage.lab.state import LabFolder
 from vantage.lab.targets import targets_of
-from vantage.lab.topology import MTU, Server, Topology
+from vantage.lab.topology import Topology
 from vantage.lab.topology_file import find_topology, load_topology
 from vantage.linux.cpu import CpusAwake
 
@@ -62,13 +61,16 @@ class Lab:
         if name not in self.plan.addresses:
             known = ", ".join(self.plan.addresses)
             raise LabError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
-        rtt_ms: dict[str, float] = {}
-        for server in self.topology.server:
-            if name in server.paths:
-                own = self.plan.addresses[server.name]
-                rtt_ms |= dict.fromkeys((own.ipv4, own.ipv6), server.paths[name].rtt_ms)
+        windows = window_addresses(self.topology)
+        paths = {
+            address: (server.name, server.paths[name].rtt_ms)
+            for server in self.topology.server
+            if name in server.paths
+            for own in (self.plan.addresses[server.name], *windows[server.name].values())
+            for address in (own.ipv4, own.ipv6)
+        }
         prober = prober_addresses(self.topology).get(name)
-        return LabPlace(self.folder, name, state=self.state, plan=self.plan, rtt_ms=rtt_ms, prober=prober)
+        return LabPlace(self.folder, name, state=self.state, plan=self.plan, paths=paths, prober=prober)
 
     def timing(self) -> dict[str, object]:
         """How the lab keeps time (see `Emulator.timing`)."""
@@ -90,7 +92,8 @@ class Lab:
 
     def sha256(self, domain: str) -> str:
         """Hash of the file that the domain's target names."""
-        server = next(server for server in self.topology.server if domain in server.domains)
+        servers = self.topology.server
+        server = next(server for server in servers if domain in (*server.domains, *server.window_names))
         return self.plan.sha256[server.name + server.files[0].path]
 
     def sites(self) -> list[Planted]:
@@ -108,44 +111,7 @@ class Lab:
 
     def truth(self) -> dict[str, Any]:
         """The document `lab.json` of docs/design/house.md: the programmed properties of every path."""
-        paths = []
-        for vantage in self.vantage_points:
-            for server in self.topology.server:
-                paths += [self._truth(vantage, server, domain) for domain in server.domains]
-        probers = {name: asdict(own) for name, own in prober_addresses(self.topology).items()}
-        return {"schema": 1, "topology": self.name, "timing": self.timing(), "probers": probers, "paths": paths}
-
-    def _truth(self, vantage: str, server: Server, domain: str) -> dict[str, Any]:
-        path = server.paths[vantage]
-        quic: dict[str, Any] = {}
-        if speaks_quic(self.topology, server):
-            traits = quic_traits(self.topology, server)
-            quic = {
-                "quic_server": quic_server(self.topology, server),
-                "quic_congestion_control": quic_congestion_control(self.topology, server),
-                "quic_initial_window_packets": traits.initial_window_packets,
-                "quic_packet_bytes": traits.packet_bytes,
-            }
-        return {
-            "vantage": vantage,
-            "domain": domain,
-            "server": server.name,
-            "provider": self.topology.organisation_of(server).provider,
-            "rtt_ms": path.rtt_ms,
-            "rate_mbit": path.rate_mbit,
-            "queue_bytes": path.queue_bytes,
-            "loss": path.loss_percent / 100,
-            "ecn_threshold_bytes": path.ecn_threshold_bytes,
-            "rewrites": list(path.rewrites),
-            "initcwnd": server.initcwnd,
-            "congestion_control": server.congestion_control,
-            "mtu": MTU,
-            "edge": server.edge is not None,
-            "clean": path.clean and server.fault is None and server.body is None,
-            "quic": bool(quic),
-            **quic,
-            "note": server.note,
-        }
+        return truth.document(self.topology, self.plan.addresses, timing=self.timing())
 
 
 @contextmanager

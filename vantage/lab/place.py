@@ -77,7 +77,8 @@ class LabPlace:
     """A node of a lab that is up; implements `upshift.system.place.Place`.
 
     Args:
-        rtt_ms: server address -> round-trip time of the path from here; an address that is missing cannot be watched.
+        paths: server address -> its node, and the round-trip time of the path from here [ms]; an address that is
+            missing cannot be watched.
         prober: addresses for a raw-socket prober; None for a node that is not a vantage point.
     """
 
@@ -91,7 +92,7 @@ class LabPlace:
         *,
         state: Mapping[str, Any],
         plan: LabPlan,
-        rtt_ms: Mapping[str, float],
+        paths: Mapping[str, tuple[str, float]],
         prober: Addresses | None,
     ) -> None:
         self.name = name
@@ -100,7 +101,7 @@ class LabPlace:
         self._folder = folder
         self._state = state
         self._plan = plan
-        self._rtt_ms = rtt_ms
+        self._paths = paths
         self._prober = prober
         self._emulator: Emulator | None = None
         self._claim: IO[str] | None = None
@@ -174,13 +175,12 @@ class LabPlace:
         """Starts to watch both directions of the path to this server. Raises LabError if there is no path."""
         if self._emulator is None:
             self._emulator = Emulator(self._folder.socket)
+        if server_ip not in self._paths:
+            raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
+        node, rtt_ms = self._paths[server_ip]
         local = self._plan.addresses[self.name]
-        for node, own in self._plan.addresses.items():
-            for here, there in ((local.ipv4, own.ipv4), (local.ipv6, own.ipv6)):
-                if there == server_ip and server_ip in self._rtt_ms:
-                    ends = ((self.name, here), (node, there))
-                    return LabWatch(self._emulator, ends, rtt_ms=self._rtt_ms[server_ip])
-        raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
+        here = local.ipv6 if ":" in server_ip else local.ipv4
+        return LabWatch(self._emulator, ((self.name, here), (node, server_ip)), rtt_ms=rtt_ms)
 
     def prober(self) -> Prober:
         """The vantage point's prober addresses. Raises LabError for another node."""

@@ -11,7 +11,7 @@ from typing import Any
 from upshift.files.atomic import write_json
 from vantage.lab.addresses import Addresses
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class NodePlan:
     """Set before the device exists."""
     ip_batch: tuple[str, ...]
     """Lines for `ip -batch`, run once the device exists."""
+    ip6_batch: tuple[str, ...] = ()
+    """Lines for `ip -6 -batch`, run after those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,12 @@ def read_plan(path: Path) -> LabPlan:
         name=found["name"],
         topology_sha256=found["topology_sha256"],
         nodes=tuple(
-            NodePlan(name=node["name"], sysctls=node["sysctls"], ip_batch=tuple(node["ip_batch"]))
+            NodePlan(
+                name=node["name"],
+                sysctls=node["sysctls"],
+                ip_batch=tuple(node["ip_batch"]),
+                ip6_batch=tuple(node["ip6_batch"]),
+            )
             for node in found["nodes"]
         ),
         emulator=tuple(found["emulator"]),

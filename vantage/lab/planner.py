@@ -15,8 +15,9 @@ from upshift.errors import PlaceError
 from upshift.files.atomic import write_json
 from upshift.system.process import require
 from vantage.lab import content, dns
-from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan
+from vantage.lab.addresses import Addresses, address_plan, populations, vantage_prefixes, window_addresses
 from vantage.lab.network import pathem
+from vantage.lab.network.addressing import Shape, ip6_batch, ip_batch
 from vantage.lab.plan import LabPlan, NodePlan, ProgramPlan, write_plan
 from vantage.lab.roles import quic_congestion_control, roles
 from vantage.lab.server_kind import Role, ServerKind, ServerSetup
@@ -86,20 +87,41 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
 
 
 def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> list[NodePlan]:
-    shape = {DNS_NODE: (CLIENT_CONGESTION_CONTROL, CLIENT_INITCWND)}
-    shape |= {vantage.name: (CLIENT_CONGESTION_CONTROL, CLIENT_INITCWND) for vantage in topology.vantage}
+    client = Shape(congestion_control=CLIENT_CONGESTION_CONTROL, initcwnd=CLIENT_INITCWND)
+    shapes = dict.fromkeys((DNS_NODE, *(vantage.name for vantage in topology.vantage)), client)
+    own_stack: set[str] = set()
     for server in topology.server:
-        shape |= dict.fromkeys((server.name, server.origin_name), (server.congestion_control, server.initcwnd))
+        origin = Shape(congestion_control=server.congestion_control, initcwnd=server.initcwnd)
+        shapes |= {server.name: _server_shape(topology, server), server.origin_name: origin}
+        if roles(topology, server)[Role.WEB].own_stack:
+            own_stack.add(server.name)
     vantages = {vantage.name for vantage in topology.vantage}
     lacking = {server.name: {f"net.ipv4.tcp_{name}": "0" for name in server.without} for server in topology.server}
     return [
         NodePlan(
             name=name,
             sysctls=_sysctls(is_server=name not in vantages, ipv6=ipv6) | lacking.get(name, {}),
-            ip_batch=_ip_batch(own, *shape[name], ipv6=ipv6),
+            ip_batch=() if name in own_stack else ip_batch(own, shapes[name], ipv6=ipv6),
+            ip6_batch=ip6_batch(shapes[name]) if ipv6 else (),
         )
         for name, own in addresses.items()
     ]
+
+
+def _server_shape(topology: Topology, server: Server) -> Shape:
+    towards = {
+        prefix: own
+        for vantage, prefixes in vantage_prefixes(topology).items()
+        if (own := server.paths[vantage].initcwnd) is not None
+        for prefix in prefixes
+    }
+    return Shape(
+        congestion_control=server.congestion_control,
+        initcwnd=server.initcwnd,
+        towards=towards,
+        windows=window_addresses(topology)[server.name],
+        populations={part.prefix: part.initcwnd for part in populations(topology) if part.server == server.name},
+    )
 
 
 def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
@@ -129,24 +151,6 @@ def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
 def _ping_groups() -> str:
     """Groups that may send echo requests without privilege: all, or the one that is mapped in our user namespace."""
     return "0 2147483647" if os.geteuid() == 0 else f"{os.getegid()} {os.getegid()}"
-
-
-def _ip_batch(own: Addresses, congestion_control: str, initcwnd: int, *, ipv6: bool) -> tuple[str, ...]:
-    """Addresses and the two lab routes; without a default route, no other address is reachable.
-
-    The congestion control is a route attribute because the host may not allow all algorithms for the sysctl.
-    """
-    attributes = f"congctl {congestion_control} initcwnd {initcwnd}"
-    lines = [
-        f"address add {own.ipv4}/32 dev {pathem.DEVICE}",
-        f"route add {IPV4} dev {pathem.DEVICE} src {own.ipv4} {attributes}",
-    ]
-    if ipv6:
-        lines += [
-            f"address add {own.ipv6}/128 dev {pathem.DEVICE} nodad",
-            f"route add {IPV6} dev {pathem.DEVICE} src {own.ipv6} {attributes}",
-        ]
-    return tuple(lines)
 
 
 def _dns_program(

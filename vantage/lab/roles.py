@@ -23,12 +23,18 @@ def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
     """Role -> the kind that fills it, for every role of the server."""
     if claimant := _claimant(topology, server):
         return {Role.WEB: claimant}
-    found = {Role.WEB: ALL[PACED if server.body else WEB]}
-    if server.quic:
+    web = ALL[web_server(server)]
+    found = {Role.WEB: web}
+    if server.quic and web.tls:
         found[Role.QUIC] = ALL[quic_server(topology, server)]
     if server.edge:
         found |= {Role.CACHE: ALL[CACHE], Role.ORIGIN: ALL[ORIGIN]}
     return found
+
+
+def web_server(server: Server) -> str:
+    """Name of the kind that provides TCP on a server that no kind claims."""
+    return server.web_server or (PACED if server.body else WEB)
 
 
 def _claimant(topology: Topology, server: Server) -> ServerKind | None:
@@ -66,12 +72,30 @@ def quic_congestion_control(topology: Topology, server: Server) -> str:
     return server.quic_congestion_control or general or quic_traits(topology, server).congestion_control[0]
 
 
+def check_web_servers(topology: Topology, *, where: str) -> None:
+    """Raises UsageError for a web server that is unknown, or that the server cannot have."""
+    known = [kind.name for kind in ALL.values() if Role.WEB in kind.roles and kind.can_be_chosen]
+    for server in topology.server:
+        at = f"field server.{server.name}."
+        if server.web_server is not None:
+            if server.web_server not in known:
+                what = f"{at}web_server: unknown web server {server.web_server!r}"
+                raise UsageError(what, where=where, remedy=use_one_of(server.web_server, known))
+            if server.body or server.edge or _claimant(topology, server):
+                what = f"{at}web_server: the server is an edge, or has body, fault or such sites"
+                raise UsageError(what, where=where, remedy="remove one of the two")
+        kind = ALL[web_server(server)]
+        if kind.own_stack and (server.windows or server.population):
+            what = f"{at}web_server: {kind.name} has a TCP of its own, without initcwnd"
+            raise UsageError(what, where=where, remedy="remove windows and population")
+
+
 def check_quic_servers(topology: Topology, *, where: str) -> None:
     """Raises UsageError for a QUIC server or algorithm that is unknown, or that the server cannot have."""
     _check_pair(topology.quic_server, topology.quic_congestion_control, at="", where=where)
     for server in topology.server:
         at = f"server.{server.name}."
-        has_quic = server.quic and _claimant(topology, server) is None
+        has_quic = server.quic and _claimant(topology, server) is None and ALL[web_server(server)].tls
         for field, given in (
             ("quic_server", server.quic_server),
             ("quic_congestion_control", server.quic_congestion_control),

@@ -29,7 +29,7 @@ class Role(StrEnum):
     """A part of what a `[[server]]` does."""
 
     WEB = "web"
-    """HTTP/1.1 and 2 on TCP port 443."""
+    """HTTP/1.1, and 2 where it has TLS, on TCP port 443 or 80."""
     QUIC = "quic"
     """HTTP/3 on UDP port 443."""
     CACHE = "cache"
@@ -102,6 +102,11 @@ class ServerSetup:
         """What the server needs certificates for: its measured domains together, and each host of a site."""
         return ([self.server.name] if self.server.domains else []) + [host.name for host in self.hosts]
 
+    @property
+    def names(self) -> list[str]:
+        """What the server is called: its measured domains, and those of its other windows."""
+        return [*self.server.domains, *self.server.window_names]
+
     def certificate(self, name: str) -> tuple[Path, Path]:
         """Certificate chain and key of a server (its measured domains) or of a host of a site."""
         return self.folder.certificates / f"{name}.pem", self.folder.certificates / f"{name}.key"
@@ -131,12 +136,24 @@ class ServerKind:
     """The command line that prints the program's version; None if the program is part of Upshift."""
     claims: Callable[[Topology, Server], bool] = _never
     """Whether a server must be of this kind: then it fills the role WEB, and the server has no other roles."""
+    can_be_chosen: bool = False
+    """Whether a topology may name it as `web_server`."""
+    tls: bool = True
+    """Its WEB role has HTTPS on port 443; False: HTTP on port 80 only, and the server has no QUIC."""
+    initial_window_bytes: int | None = None
+    """Of a kind with a TCP of its own. It answers for the server's addresses itself, so the node's kernel does not get
+    them. None: the kernel's TCP."""
     https_alpn: tuple[str, ...] = ()
     """ALPN IDs for TCP in the HTTPS record of its names; empty: no such record."""
     quic: QuicTraits | None = None
     """Needed for the role QUIC."""
     settings: Mapping[str, ProgramSetting] = field(default_factory=dict)
     """What its program reads from `ProgramPlan.settings_file` for each new connection."""
+
+    @property
+    def own_stack(self) -> bool:
+        """Whether its TCP is not the kernel's."""
+        return self.initial_window_bytes is not None
 
 
 def program_missing(program: str, *, package: str) -> Callable[[], str | None]:

@@ -90,6 +90,28 @@ class Organisation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """How a server of kind `sender` sends an answer: what the query of the URL says (`vantage/lab/sender.py`)."""
+
+    __pydantic_config__ = STRICT
+
+    pace: Literal["on"] | float | None = None
+    """`on`: the kernel paces at its own rate. A number: what follows the first ten segments is spread over so many
+    round trips. None: not paced."""
+    cc: str | None = None
+    """Congestion control; None: the route's."""
+    first: Literal["rfc3390"] | int | None = None
+    """Initial window [bytes], for which the route needs a larger `initcwnd`; `rfc3390`: the full segments of
+    min(4 MSS, max(2 MSS, 4380))."""
+    think: int | None = None
+    """Pause before the answer [ms]."""
+
+    @property
+    def query(self) -> str:
+        return "&".join(f"{name}={value}" for name in self.__slots__ if (value := getattr(self, name)) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFile:
     """A file that a server has."""
 
@@ -98,10 +120,17 @@ class ServedFile:
     path: str
     size: int | str
     """Bytes, or a text such as `2 MB` (10^6 bytes) or `1 MiB`."""
+    send: Sending = field(default_factory=Sending)
+    """How a server of kind `sender` sends it; other kinds need the default."""
 
     @property
     def size_bytes(self) -> int:
         return parse_size(self.size)
+
+    @property
+    def target(self) -> str:
+        """Path and query of its URL."""
+        return self.path + (f"?{self.send.query}" if self.send.query else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +149,14 @@ class PathSpec:
     """Queue occupancy above which ECN-capable packets are marked and others dropped."""
     rewrites: list[Rewrite] = field(default_factory=list)
     """What it does to headers, in both directions."""
+    drop: list[int] = field(default_factory=list)
+    """Payload segments towards the vantage point that are lost in each connection; 0 is the first."""
+    packets_per_rtt: int | None = None
+    """Most packets of a connection towards the vantage point in any round trip; the others are dropped."""
+    initcwnd: int | None = None
+    """Initial congestion window towards this vantage point [packets]; None: the server's."""
+    first: int | None = None
+    """Initial window of a server of kind `sender` towards this vantage point [bytes], unless the file has one."""
 
     @property
     def bdp_bytes(self) -> int:
@@ -137,7 +174,8 @@ class PathSpec:
     @property
     def clean(self) -> bool:
         """No loss, no AQM, and a queue of at least one bandwidth-delay product: the download time can be predicted."""
-        return not self.loss_percent and self.ecn_threshold_bytes is None and self.queue_bytes >= self.bdp_bytes
+        lossless = not self.loss_percent and not self.drop and self.packets_per_rtt is None
+        return lossless and self.ecn_threshold_bytes is None and self.queue_bytes >= self.bdp_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +215,18 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A part of a server's population: so many addresses, one after another, that have one initial window."""
+
+    __pydantic_config__ = STRICT
+
+    hosts: int
+    """A power of two, as the addresses are one prefix."""
+    initcwnd: int
+    """[packets]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A web server."""
 
@@ -191,6 +241,10 @@ class Server:
     files: list[ServedFile] = field(default_factory=list)
     cnames: list[str] = field(default_factory=list)
     """Each domain is an alias of the first name, that of the second, and so on; the last has the addresses."""
+    web_server: str | None = None
+    """Server kind for TCP (`vantage.lab.servers`); None: Caddy. One without TLS has no QUIC either."""
+    plain_http: bool = False
+    """Port 80 serves the files too, instead of leading to HTTPS."""
     quic: bool = True
     quic_server: str | None = None
     """Server kind that provides QUIC (`vantage.lab.servers`); None: that of the topology."""
@@ -204,6 +258,10 @@ class Server:
     congestion_control: str = "cubic"
     initcwnd: int = 10
     """Initial congestion window [packets]."""
+    windows: list[int] = field(default_factory=list)
+    """More initial windows [packets]: each has an address of its own, and the name `iw-N.DOMAIN`."""
+    population: list[Block] = field(default_factory=list)
+    """IPv4 addresses that the server answers for as if each were a host."""
     edge: Edge | None = None
     fault: Fault | None = None
     """How each download fails (for tests)."""
@@ -214,6 +272,11 @@ class Server:
     @property
     def origin_name(self) -> str:
         return self.name + ORIGIN_SUFFIX
+
+    @property
+    def window_names(self) -> Mapping[str, int]:
+        """Name of each address of `windows` -> its initial window [packets]."""
+        return {f"iw-{window}.{self.domains[0]}": window for window in self.windows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,21 @@ from pathlib import Path
 from upshift.errors import UsageError, use_one_of
 from upshift.files.config import load_toml
 from upshift.files.sizes import parse_size
-from vantage.lab.roles import check_quic_servers
+from vantage.lab.roles import check_quic_servers, check_web_servers
 from vantage.lab.sites import sites
-from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Server, Site, Topology
+from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, Site, Topology
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"
 """Folder of the topologies that come with Upshift."""
 
 MOST_SITES = 1000
+MOST_INITCWND = 4000
+MOST_FIRST_BYTES = 10_000_000
+MOST_HOSTS = 65_536
+"""Of all populations together: 198.19.0.0/16."""
+MOST_BLOCKS = 16
+"""Of one population: the kernel searches the rules one by one."""
+_SENDER_ONLY = ("needs a server of kind sender", 'add web_server = "sender", or remove this field')
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 _FILE = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
@@ -52,6 +59,7 @@ def load_topology(name: str | Path) -> Topology:
     path = find_topology(name)
     topology = load_toml(path, Topology)
     _check(topology, str(path))
+    check_web_servers(topology, where=str(path))
     check_quic_servers(topology, where=str(path))
     return topology
 
@@ -126,7 +134,11 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
             "use /folder/name.bin",
         )
         _check_number(require, f"{at}.files.size", partial(parse_size, file.size), 1, 1_000_000_000)
-    require(1 <= server.initcwnd <= 1000, f"{at}.initcwnd", f"{server.initcwnd} is out of range", "use 1 to 1000")
+        sends = file.send != Sending()
+        require(not sends or server.web_server == "sender", f"{at}.files.send", *_SENDER_ONLY)
+        _check_sending(require, f"{at}.files.send", file.send)
+    _check_window(require, f"{at}.initcwnd", server.initcwnd)
+    _check_windows(topology, server, at, require)
     require(
         bool(re.fullmatch(r"[a-z0-9_]{1,15}", server.congestion_control)),
         f"{at}.congestion_control",
@@ -139,6 +151,8 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
     for name in vantages:
         require(name in server.paths, f"{at}.paths.{name}", "missing", "give rtt_ms and rate_mbit of this path")
         _check_path(require, f"{at}.paths.{name}", server.paths[name])
+        tailored = server.paths[name].first is not None
+        require(not tailored or server.web_server == "sender", f"{at}.paths.{name}.first", *_SENDER_ONLY)
     if (body := server.body) is not None:
         plain = server.edge is None and server.fault is None and server.quic_server in (None, "quiche")
         require(plain, f"{at}.body", "needs an ordinary server with quiche", "remove edge, fault or quic_server")
@@ -155,6 +169,49 @@ def _check_path(require: _Require, at: str, path: PathSpec) -> None:
     _check_number(require, f"{at}.queue", lambda: path.queue_bytes, MTU, 10**10)
     _check_number(require, f"{at}.loss_percent", lambda: path.loss_percent, 0, 100)
     _check_number(require, f"{at}.ecn_threshold_bytes", lambda: path.ecn_threshold_bytes or 0, 0, 10**10)
+    for index in path.drop:
+        _check_number(require, f"{at}.drop", partial(float, index), 0, 10**9)
+    both = bool(path.drop) and bool(path.loss_percent)
+    require(not both, f"{at}.drop", "the path has loss_percent as well", "remove one of them")
+    if path.packets_per_rtt is not None:
+        _check_number(require, f"{at}.packets_per_rtt", partial(float, path.packets_per_rtt), 1, 16)
+        require(path.rtt_ms > 0, f"{at}.packets_per_rtt", "the round trip takes no time", "give rtt_ms")
+    if path.initcwnd is not None:
+        _check_window(require, f"{at}.initcwnd", path.initcwnd)
+    if path.first is not None:
+        _check_number(require, f"{at}.first", partial(float, path.first), 1, MOST_FIRST_BYTES)
+
+
+def _check_window(require: _Require, at: str, packets: int) -> None:
+    require(1 <= packets <= MOST_INITCWND, at, f"{packets} is out of range", f"use 1 to {MOST_INITCWND}")
+
+
+def _check_sending(require: _Require, at: str, sending: Sending) -> None:
+    if isinstance(sending.pace, float):
+        _check_number(require, f"{at}.pace", partial(float, sending.pace), 0.01, 100)
+    if isinstance(sending.first, int):
+        _check_number(require, f"{at}.first", partial(float, sending.first), 1, MOST_FIRST_BYTES)
+    if sending.think is not None:
+        _check_number(require, f"{at}.think", partial(float, sending.think), 0, 60_000)
+
+
+def _check_windows(topology: Topology, server: Server, at: str, require: _Require) -> None:
+    """Checks the addresses with windows of their own, and the population."""
+    for window in server.windows:
+        _check_window(require, f"{at}.windows", window)
+    repeated = len(set(server.windows)) < len(server.windows)
+    require(not repeated, f"{at}.windows", "a window appears twice", "remove one")
+    require(not server.windows or bool(server.domains), f"{at}.windows", "the server has no domain", "add domains")
+    good = len(server.population) <= MOST_BLOCKS
+    require(good, f"{at}.population", f"{len(server.population)} blocks", f"use at most {MOST_BLOCKS}")
+    for block in server.population:
+        good = block.hosts in (1 << bits for bits in range(17))
+        what = f"{block.hosts} is not a power of two up to {MOST_HOSTS}"
+        require(good, f"{at}.population.hosts", what, "use several blocks, such as 4096 and 1024")
+        _check_window(require, f"{at}.population.initcwnd", block.initcwnd)
+    total = sum(block.hosts for each in topology.server for block in each.population)
+    what = f"the populations of this file have {total} hosts together"
+    require(total <= MOST_HOSTS, f"{at}.population", what, f"use at most {MOST_HOSTS}")
 
 
 def _check_number(require: _Require, at: str, number: _Number, low: float, high: float) -> None:

@@ -3,6 +3,7 @@
 use crate::config_error::{ConfigError, Fault};
 use crate::loss::{Count, Loss};
 use crate::path::Params;
+use crate::policer::Policer;
 use crate::prefix::Prefix;
 use crate::rewrite::Rule;
 use serde::Deserialize;
@@ -15,6 +16,8 @@ pub(crate) const MAX_NODES: usize = 512;
 pub(crate) const MAX_DELAY_US: u64 = 60_000_000;
 pub(crate) const MAX_RATE_BPS: u64 = 1_000_000_000_000;
 pub(crate) const MIN_QUEUE_BYTES: u64 = 1500;
+/// Most packets of a policer: each flow remembers as many.
+pub(crate) const MAX_POLICED: usize = 1000;
 pub(crate) const MAX_DEVICE_NAME: usize = 15;
 
 /// A node: a network namespace that gets one TUN device.
@@ -86,6 +89,7 @@ pub struct RawPair {
     rate_bps: Option<u64>,
     queue_bytes: Option<u64>,
     loss: Option<RawLoss>,
+    policer: Option<RawPolicer>,
     ecn_threshold_bytes: Option<u64>,
     #[serde(default)]
     rewrite: Vec<Rule>,
@@ -98,6 +102,13 @@ struct RawLoss {
     seed: Option<u64>,
     pattern: Option<Vec<u64>>,
     count: Option<Count>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicer {
+    packets: usize,
+    every_us: u64,
 }
 
 fn default_txqueuelen() -> u32 {
@@ -277,15 +288,29 @@ pub fn check_params(
         .loss
         .map(|loss| check_loss(&format!("{field}.loss"), loss))
         .transpose()?;
+    let policer = pair
+        .policer
+        .map(|policer| check_policer(&format!("{field}.policer"), &policer))
+        .transpose()?;
     Ok(Params {
         delay_ns,
         compensation_ns,
         rate_bps: pair.rate_bps,
         queue_bytes,
         loss,
+        policer,
         ecn_threshold_bytes: pair.ecn_threshold_bytes,
         rewrite: pair.rewrite,
     })
+}
+
+fn check_policer(field: &str, policer: &RawPolicer) -> Result<Policer, ConfigError> {
+    let &RawPolicer { packets, every_us } = policer;
+    if !(1..=MAX_POLICED).contains(&packets) || every_us == 0 {
+        return Err(Fault::Policer.of(field));
+    }
+    let every_ns = micros(&format!("{field}.every_us"), every_us)?;
+    Ok(Policer { packets, every_ns })
 }
 
 fn check_loss(field: &str, loss: RawLoss) -> Result<Loss, ConfigError> {

@@ -1,7 +1,7 @@
 //! What can be wrong with a configuration, one sentence each: where, what, and what to do.
 
 use crate::config::{
-    MAX_DELAY_US, MAX_DEVICE_NAME, MAX_NODES, MAX_RATE_BPS, MIN_QUEUE_BYTES, SCHEMA,
+    MAX_DELAY_US, MAX_DEVICE_NAME, MAX_NODES, MAX_POLICED, MAX_RATE_BPS, MIN_QUEUE_BYTES, SCHEMA,
 };
 use crate::prefix::Prefix;
 use std::io;
@@ -127,6 +127,9 @@ pub enum Fault {
     /// A probability out of range.
     #[error("is {0}; use 0 to 1")]
     Probability(f64),
+    /// A policer that lets nothing pass, or remembers too much.
+    #[error("must have packets from 1 to {MAX_POLICED} and every_us from 1")]
+    Policer,
     /// Neither of the two forms of a loss.
     #[error(
         "must have either probability and seed, or pattern and optionally count; or be null for no loss"

@@ -150,6 +150,21 @@ fn errors_name_the_field_and_the_remedy() {
 }
 
 #[test]
+fn a_policer_lets_something_pass() {
+    for policer in [
+        "{\"packets\":0,\"every_us\":9}",
+        "{\"packets\":2,\"every_us\":0}",
+    ] {
+        let with = format!("\"policer\":{policer},\"loss\":{{");
+        let error = error("\"loss\":{", &with);
+        assert!(
+            error.contains("pairs[0].policer must have packets"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn prefixes_are_whole_and_inside_the_lab() {
     for (prefix, remedy) in [
         ("198.16.0.0/12", "a part of 198.18.0.0/15"),

@@ -2,6 +2,7 @@
 
 use crate::loss::Position;
 use crate::packet::{FlowKey, Header};
+use crate::policer::{Passed, Policer};
 use crate::stats::{Counters, Verdict};
 use crate::syn::Syn;
 use std::collections::HashMap;
@@ -45,6 +46,7 @@ pub struct Flow {
     /// The first one that was not lost, as it left.
     pub syn_delivered: Option<Syn>,
     isn: Option<u32>,
+    passed: Passed,
 }
 
 struct Slot {
@@ -150,6 +152,12 @@ impl FlowTable {
         (reference, position)
     }
 
+    /// Whether a policer lets a packet of the flow pass.
+    pub fn admit(&mut self, reference: FlowRef, policer: Policer, now: u64) -> bool {
+        self.get_mut(reference)
+            .is_none_or(|flow| flow.passed.admit(policer, now))
+    }
+
     /// Counts the verdict on an arrived packet.
     pub fn count_arrival(&mut self, reference: FlowRef, length: u64, verdict: Verdict) {
         if let Some(flow) = self.get_mut(reference) {
@@ -235,6 +243,7 @@ impl FlowTable {
             syn_sent: None,
             syn_delivered: None,
             isn: None,
+            passed: Passed::default(),
         });
         self.by_key.insert(key, slot);
         slot

@@ -5,7 +5,7 @@
 //! middleboxes that change headers.
 //! `docs/design/pathem.md` states the laws, the configuration and the control protocol.
 //!
-//! The modules [`config`], [`config_error`], [`packet`], [`prefix`], [`loss`], [`syn`], [`rewrite`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
+//! The modules [`config`], [`config_error`], [`packet`], [`prefix`], [`loss`], [`policer`], [`syn`], [`rewrite`], [`path`], [`flows`], [`stats`], [`lead`] and [`router`] are
 //! pure: the time is an argument, in nanoseconds of a monotonic clock, so the tests run on a virtual
 //! clock. [`tun`], [`netlink`], [`host`], [`awake`], [`control`], [`jobs`], [`snapshot`], [`answer`], [`packet_log`], [`world`] and [`engine`] talk to
 //! the kernel.
@@ -25,6 +25,7 @@ pub mod netlink;
 pub mod packet;
 pub mod packet_log;
 pub mod path;
+pub mod policer;
 pub mod prefix;
 pub mod rewrite;
 pub mod router;

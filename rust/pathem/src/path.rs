@@ -6,6 +6,7 @@
 use crate::flows::FlowRef;
 use crate::loss::{Loss, Position};
 use crate::packet::{Ecn, FlowKey, mark_ce};
+use crate::policer::Policer;
 use crate::rewrite::{self, Rule};
 use crate::stats::{Counters, Histogram, Verdict};
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ pub struct Params {
     pub queue_bytes: u64,
     /// Loss law.
     pub loss: Option<Loss>,
+    /// Limit on the packets of each connection.
+    pub policer: Option<Policer>,
     /// Occupancy in IP bytes from which the AQM marks or drops.
     pub ecn_threshold_bytes: Option<u64>,
     /// What it does to headers, behind the bottleneck.
@@ -57,6 +60,8 @@ pub struct Arrival<'a> {
     pub key: FlowKey,
     /// Its position in the connection.
     pub position: Position,
+    /// Whether the policer lets it pass.
+    pub is_admitted: bool,
 }
 
 /// A packet in the queue or on the wire.
@@ -195,7 +200,8 @@ impl Path {
     fn judge(&self, arrival: &Arrival<'_>) -> Verdict {
         let length = arrival.bytes.len() as u64;
         let loss = self.params.loss.as_ref();
-        if loss.is_some_and(|loss| loss.is_lost(arrival.position))
+        if !arrival.is_admitted
+            || loss.is_some_and(|loss| loss.is_lost(arrival.position))
             || rewrite::is_lost(&self.params.rewrite, arrival.bytes)
         {
             return Verdict::Loss;

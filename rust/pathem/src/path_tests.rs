@@ -15,6 +15,7 @@ fn params() -> Params {
         rate_bps: Some(20_000_000),
         queue_bytes: 50_000,
         loss: None,
+        policer: None,
         ecn_threshold_bytes: None,
         rewrite: Vec::new(),
     }
@@ -34,6 +35,7 @@ fn offer(path: &mut Path, now: u64, length: usize, tos: u8, index: u64) -> Decis
             index,
             payload: None,
         },
+        is_admitted: true,
     };
     path.offer(arrival, true, Vec::new)
 }
@@ -253,6 +255,7 @@ fn no_room_drops_what_would_have_been_carried() {
             index: 0,
             payload: None,
         },
+        is_admitted: true,
     };
     assert_eq!(
         path.offer(arrival, false, Vec::new).verdict,
@@ -299,6 +302,7 @@ fn any_params() -> impl Strategy<Value = Params> {
                     rate_bps,
                     queue_bytes,
                     loss: loss.map(|(probability, seed)| Loss::Random { probability, seed }),
+                    policer: None,
                     ecn_threshold_bytes,
                     rewrite: Vec::new(),
                 }

@@ -166,6 +166,10 @@ impl Router {
     pub fn ingress(&mut self, node: usize, bytes: &mut [u8], now: u64) -> Option<Record> {
         let (link, header) = self.route(node, bytes)?;
         let (flow, position) = self.flows.arrive(&header, now);
+        let is_admitted = match self.links[link].path.params().policer {
+            Some(policer) => self.flows.admit(flow, policer, now),
+            None => true,
+        };
         let length = bytes.len();
         let has_room =
             (self.in_flight_packets + 1) * PACKET_OVERHEAD + self.in_flight_bytes + length as u64
@@ -179,6 +183,7 @@ impl Router {
             flow,
             key,
             position,
+            is_admitted,
         };
         let path = &mut self.links[link].path;
         let was_empty = path.in_flight() == 0;

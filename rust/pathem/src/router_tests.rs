@@ -235,3 +235,20 @@ fn a_pattern_of_payload_spares_handshake_and_acknowledgements() {
     ];
     assert_eq!(passed, [true, true, false, true, true, false]);
 }
+
+#[test]
+fn a_policer_counts_each_connection_by_itself() {
+    let mut router = Router::new(&two_nodes(
+        r#"{"from":"a","to":"b","delay_us":0,"policer":{"packets":2,"every_us":1000}}"#,
+    ));
+    let mut passes = |port, now| {
+        let mut packet = udp_v4("198.18.1.1", "198.18.2.2", port, 443, 0, 40);
+        router.ingress(A, &mut packet, now).is_none()
+    };
+    let first = [0, 1, 2, 999_999, 1_000_000].map(|now| passes(1, now));
+    assert_eq!(first, [true, true, false, false, true]);
+    assert_eq!(
+        [1_000_000, 1_000_001, 1_000_002].map(|now| passes(2, now)),
+        [true, true, false]
+    );
+}

@@ -100,7 +100,9 @@ class Holder:
         self._start_emulator()
         self.step("path emulator")
         for node in nodes:
-            _batch(node.ip_batch, f"setting up the routes of {node.name}", "-n", node.name)
+            doing = f"setting up the routes of {node.name}"
+            _batch(node.ip_batch, doing, "-n", node.name)
+            _batch(node.ip6_batch, doing, "-6", "-n", node.name)
         self.step("routes")
         for program in self.plan.programs:
             self._start(program.name, program.node, program.argv, program.env)
@@ -196,7 +198,8 @@ def _remedy(tail: str) -> str | None:
 
 
 def _batch(lines: Sequence[str], doing: str, *options: str) -> None:
-    process.run(["ip", *options, "-batch", "-"], stdin="\n".join(lines) + "\n").check(doing=doing)
+    if lines:
+        process.run(["ip", *options, "-batch", "-"], stdin="\n".join(lines) + "\n").check(doing=doing)
 
 
 def say(message: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from upshift.errors import LabError
 from upshift.system.builds import refuse_debug_build
-from vantage.lab.addresses import Addresses, prober_addresses
+from vantage.lab.addresses import Addresses, populations, prober_addresses, window_addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
 from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
 
@@ -51,17 +51,20 @@ def find_pathem() -> str:
 
 def configuration(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> dict[str, Any]:
     """pathem's configuration file (docs/design/pathem.md)."""
-    probers = prober_addresses(topology)
+    probers, windows, prefixes = prober_addresses(topology), window_addresses(topology), populations(topology)
+    held = {
+        name: [own, *([probers[name]] if name in probers else []), *windows.get(name, {}).values()]
+        for name, own in addresses.items()
+    }
     nodes = [
         {
             "name": name,
             "netns": f"/run/netns/{name}",
             "device": DEVICE,
-            "addresses": [
-                address for held in (own, probers.get(name)) if held for address in (held.ipv4, held.ipv6)[: 1 + ipv6]
-            ],
+            "addresses": [address for each in held[name] for address in (each.ipv4, each.ipv6)[: 1 + ipv6]],
+            "prefixes": [part.prefix for part in prefixes if part.server == name],
         }
-        for name, own in addresses.items()
+        for name in addresses
     ]
     pairs: list[dict[str, Any]] = []
     for vantage in topology.vantage:
@@ -99,12 +102,18 @@ def _towards_server(path: PathSpec, rate_mbit: float) -> dict[str, Any]:
 
 
 def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
-    loss = {"probability": path.loss_percent / 100, "seed": seed} if path.loss_percent else None
+    loss: dict[str, Any] | None = None
+    if path.loss_percent:
+        loss = {"probability": path.loss_percent / 100, "seed": seed}
+    elif path.drop:
+        loss = {"pattern": path.drop, "count": "payload"}
+    policer = {"packets": path.packets_per_rtt, "every_us": round(path.rtt_ms * 1000)} if path.packets_per_rtt else None
     return {
         "delay_us": round(path.rtt_ms * 1000) - round(path.rtt_ms * 500),
         "rate_bps": round(path.rate_mbit * 1e6),
         "queue_bytes": path.queue_bytes,
         "loss": loss,
+        "policer": policer,
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
         **_rules(path, 1),
     }

@@ -42,7 +42,8 @@ def _caddy(apps: dict[str, Any], data: Path, logs: Mapping[str, Any] | None = No
 
 
 def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
-    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where it has the role) 3, and a redirect from port 80.
+    """Caddy for a server's node: HTTPS with HTTP/1.1, 2 and (where it has the role) 3; port 80 leads there, or
+    serves the files, too.
 
     Requests to sites are logged, those to measured files are not.
     """
@@ -54,8 +55,9 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     own_quic = Role.QUIC in setup.roles
     # Caddy sends this itself if it provides HTTP/3.
     routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
+    measured = {"match": [{"host": setup.names}], "handle": [forward], "terminal": True}
     if server.domains:
-        routes.append({"match": [{"host": server.domains}], "handle": [forward], "terminal": True})
+        routes.append(measured)
     https: dict[str, Any] = {
         "listen": [":443"],
         "protocols": ["h1", "h2", "h3"] if own_quic else ["h1", "h2"],
@@ -78,7 +80,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
         "listen": [":80"],
         "protocols": ["h1"],
         "automatic_https": {"disable": True},
-        "routes": [{"handle": [redirect]}],
+        "routes": [*([measured] if server.plain_http else []), {"handle": [redirect]}],
     }
     pairs = [setup.certificate(name) for name in setup.certificate_names]
     tls = {
@@ -156,6 +158,7 @@ CADDY = ServerKind(
     name="caddy",
     help="Caddy; its QUIC is quic-go's.",
     roles=frozenset({Role.WEB, Role.QUIC, Role.ORIGIN}),
+    can_be_chosen=True,
     programs=_programs,
     missing=program_missing("caddy", package="caddy"),
     version=lambda: ("caddy", "version"),

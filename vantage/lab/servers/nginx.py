@@ -1,4 +1,4 @@
-"""`nginx`: the cache of an edge, from the distribution's packages."""
+"""`nginx`: the cache of an edge, or a web server, from the distribution's packages."""
 
 from __future__ import annotations
 
@@ -6,30 +6,39 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upshift.system.process import require
+from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, Role, ServerKind, ServerSetup, program_missing
 
 _PACKAGE = "nginx-light"
+_ANY = ("0.0.0.0", "[::]")  # noqa: S104 - of a node of the lab
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
-    if setup.origin is None:
-        raise LookupError(f"{setup.server.name} is not an edge")
-    name = f"{setup.server.name}-cache"
+    found = []
+    if Role.CACHE in setup.roles:
+        if setup.origin is None:
+            raise LookupError(f"{setup.server.name} is not an edge")
+        name = f"{setup.server.name}-cache"
+        text = cache_configuration(setup.origin.ipv4, setup.data(name))
+        found.append(_program(setup, name, text, (("127.0.0.1", CACHE_PORT),)))
+    if Role.WEB in setup.roles:
+        name = setup.server.name
+        text = web_configuration(setup, setup.data(name))
+        found.append(_program(setup, name, text, tuple((setup.addresses.ipv4, port) for port in (80, 443))))
+    return found
+
+
+def _program(setup: ServerSetup, name: str, text: str, ports: tuple[tuple[str, int], ...]) -> ProgramPlan:
     folder = setup.data(name)
     path = folder / "nginx.conf"
-    path.write_text(cache_configuration(setup.origin.ipv4, folder), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     argv = (require("nginx", package=_PACKAGE), "-p", str(folder), "-c", str(path), "-e", "stderr")
-    ports = (("127.0.0.1", CACHE_PORT),)
-    return [ProgramPlan(name=name, node=setup.server.name, argv=argv, tcp=ports, kind=NGINX.name)]
+    return ProgramPlan(name=name, node=setup.server.name, argv=argv, tcp=ports, kind=NGINX.name)
 
 
-def cache_configuration(origin: str, folder: Path) -> str:
-    """nginx as an edge's cache, in one process in the foreground.
-
-    Each client address has its own entries: each vantage point sees a different cache, as in a CDN, and its first
-    download is fetched from the origin.
-    """
+def _in_folder(folder: Path, http: str) -> str:
+    """A whole configuration: one process in the foreground, all its files in the folder."""
     return f"""daemon off;
 master_process off;
 pid "{folder}/nginx.pid";
@@ -44,7 +53,52 @@ http {{
     fastcgi_temp_path "{folder}/fastcgi";
     uwsgi_temp_path "{folder}/uwsgi";
     scgi_temp_path "{folder}/scgi";
-    proxy_cache_path "{folder}/cache" keys_zone=lab:1m max_size=1g inactive=1d use_temp_path=off;
+{http}}}
+"""
+
+
+def web_configuration(setup: ServerSetup, folder: Path) -> str:
+    """nginx as a web server over HTTP and HTTPS, whatever the name it is asked for; without HTTP/2."""
+    chain, key = setup.certificate(setup.server.name)
+    ports = [":443 ssl", *([":80"] if setup.server.plain_http else [])]
+    listen = "".join(
+        f"        listen {any_address}{port};\n" for port in ports for any_address in _ANY[: 1 + setup.ipv6]
+    )
+    types = "".join(f'        "{media}" {ending};\n' for ending, media in MEDIA_TYPES.items())
+    redirect = "".join(f"        listen {any_address}:80;\n" for any_address in _ANY[: 1 + setup.ipv6])
+    plain = (
+        ""
+        if setup.server.plain_http
+        else f"""    server {{
+{redirect}        return 301 https://$host$request_uri;
+    }}
+"""
+    )
+    return _in_folder(
+        folder,
+        f"""    sendfile on;
+    tcp_nopush on;
+    types {{
+{types}    }}
+    server {{
+{listen}        root "{setup.content}";
+        ssl_certificate "{chain}";
+        ssl_certificate_key "{key}";
+        ssl_session_tickets off;
+    }}
+{plain}""",
+    )
+
+
+def cache_configuration(origin: str, folder: Path) -> str:
+    """nginx as an edge's cache.
+
+    Each client address has its own entries: each vantage point sees a different cache, as in a CDN, and its first
+    download is fetched from the origin.
+    """
+    return _in_folder(
+        folder,
+        f"""    proxy_cache_path "{folder}/cache" keys_zone=lab:1m max_size=1g inactive=1d use_temp_path=off;
     server {{
         listen 127.0.0.1:{CACHE_PORT};
         location / {{
@@ -61,14 +115,15 @@ http {{
             add_header X-Cache $upstream_cache_status always;
         }}
     }}
-}}
-"""
+""",
+    )
 
 
 NGINX = ServerKind(
     name="nginx",
-    help="The cache of an edge.",
-    roles=frozenset({Role.CACHE}),
+    help="The cache of an edge, or a web server without HTTP/2.",
+    roles=frozenset({Role.CACHE, Role.WEB}),
+    can_be_chosen=True,
     programs=_programs,
     missing=program_missing("nginx", package=_PACKAGE),
     version=lambda: ("nginx", "-v"),

@@ -1,0 +1,97 @@
+"""The document `lab.json` (docs/design/house.md): what a lab programs, for comparison with what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from vantage.lab.addresses import Addresses, populations, prober_addresses, window_addresses
+from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, roles, speaks_quic
+from vantage.lab.server_kind import Role
+from vantage.lab.topology import MTU, Server, Topology
+
+SCHEMA = 1
+
+
+def document(topology: Topology, addresses: Mapping[str, Addresses], *, timing: Mapping[str, object]) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        addresses: by node.
+        timing: how the lab keeps time.
+    """
+    windows = window_addresses(topology)
+    paths = []
+    for vantage in topology.vantage:
+        for server in topology.server:
+            for domain in server.domains:
+                paths.append(_path(topology, vantage.name, server, domain, addresses[server.name]))
+            for domain, window in server.window_names.items():
+                own = windows[server.name][window]
+                paths.append(_path(topology, vantage.name, server, domain, own, initcwnd=window))
+    return {
+        "schema": SCHEMA,
+        "topology": topology.name,
+        "timing": timing,
+        "probers": {name: asdict(own) for name, own in prober_addresses(topology).items()},
+        "populations": [asdict(population) for population in populations(topology)],
+        "paths": paths,
+    }
+
+
+def _path(
+    topology: Topology, vantage: str, server: Server, domain: str, own: Addresses, *, initcwnd: int | None = None
+) -> dict[str, Any]:
+    """One path; `initcwnd` is that of an address for another window."""
+    path = server.paths[vantage]
+    packets = initcwnd or path.initcwnd or server.initcwnd
+    return {
+        "vantage": vantage,
+        "domain": domain,
+        "server": server.name,
+        "addresses": asdict(own),
+        "provider": topology.organisation_of(server).provider,
+        "rtt_ms": path.rtt_ms,
+        "rate_mbit": path.rate_mbit,
+        "queue_bytes": path.queue_bytes,
+        "loss": path.loss_percent / 100,
+        "drop": list(path.drop),
+        "packets_per_rtt": path.packets_per_rtt,
+        "ecn_threshold_bytes": path.ecn_threshold_bytes,
+        "rewrites": list(path.rewrites),
+        "initcwnd": packets,
+        "congestion_control": server.congestion_control,
+        **_first_flight(topology, vantage, server, packets),
+        "mtu": MTU,
+        "edge": server.edge is not None,
+        "clean": path.clean and server.fault is None and server.body is None,
+        **(_quic(topology, server) if initcwnd is None else {"quic": False}),
+        "note": server.note,
+    }
+
+
+def _first_flight(topology: Topology, vantage: str, server: Server, packets: int) -> dict[str, Any]:
+    """What the server sends of its first file before the first ACK, and whether it paces."""
+    send = server.files[0].send
+    first = send.first or server.paths[vantage].first or roles(topology, server)[Role.WEB].initial_window_bytes
+    unit = "segments" if first is None else "rfc3390" if first == "rfc3390" else "bytes"
+    return {
+        "initial_window": packets if unit == "segments" else None if unit == "rfc3390" else first,
+        "initial_window_unit": unit,
+        "pacing": "burst" if send.pace is None else "paced",
+        "spread_rtt": send.pace if isinstance(send.pace, float | int) else None,
+    }
+
+
+def _quic(topology: Topology, server: Server) -> dict[str, Any]:
+    if not speaks_quic(topology, server):
+        return {"quic": False}
+    traits = quic_traits(topology, server)
+    return {
+        "quic": True,
+        "quic_server": quic_server(topology, server),
+        "quic_congestion_control": quic_congestion_control(topology, server),
+        "quic_initial_window_packets": traits.initial_window_packets,
+        "quic_packet_bytes": traits.packet_bytes,
+    }
