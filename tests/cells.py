@@ -1,12 +1,18 @@
-"""Sweeps: a test declares all its cells once, and names those that are quick.
+"""How much of a test runs when: in `make check`, `make test`, and `make soak` (tests/soak_plugin.py has the options).
 
-`make test` runs the quick cells, `make soak` (pytest's option `--soak`, tests/soak_plugin.py) all of them. Quick cells
-reach each branch and each cause at least once, in a few seconds each.
+A sweep declares all its cells once, and names those that are quick: `make test` runs the quick cells, `make soak` all
+of them. Quick cells reach each branch and each cause at least once, in a few seconds each.
 
     @cells("part", every=PARTS, quick=["tcpdump"])
     def test_a_part_is_killed(part: str, repeats: Repeats) -> None:
         for _ in range(repeats(quick=3, soak=20)):
             ...
+
+`make check` leaves out what is marked `thorough` (simulations, kills, tests that start many programs), and tries fewer
+examples per property.
+
+    @settings(max_examples=examples(150))
+    @given(...)
 """
 
 from __future__ import annotations
@@ -14,10 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 
 SOAK = "soak"
 """The marker of cells that only `make soak` runs."""
+
+
+THOROUGH = "thorough"
+"""The marker of tests that `make check` leaves out."""
+
+BRIEF = "brief"
+"""The profile of Hypothesis, and pytest's option, of `make check`."""
 
 
 class Repeats(Protocol):
@@ -54,3 +68,8 @@ def cells(
     several = "," in names
     found = [pytest.param(*(value if several else (value,)), marks=() if value in quick else soak) for value in values]
     return pytest.mark.parametrize(names, found, ids=ids)
+
+
+def examples(count: int) -> int:
+    """How many examples of a property Hypothesis tries: `count`, in `make check` a fifth of it, at least 5."""
+    return max(5, count // 5) if hypothesis.settings.get_current_profile_name() == BRIEF else count

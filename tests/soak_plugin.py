@@ -1,5 +1,7 @@
-"""The pytest plugin of `make soak`: runs all cells of all sweeps, remembers verdicts, and resumes.
+"""The pytest plugin of `make check` and `make soak`: the first runs less of each test, the second runs all cells of all
+sweeps, remembers verdicts, and resumes.
 
+    pytest --brief                       leaves out thorough tests, tries fewer examples per property (tests/cells.py)
     pytest --soak                        all cells (without it: the quick ones, see tests/cells.py)
     pytest --soak --soak-results FILE    and writes each verdict to FILE as one JSON line, skips what passed before with
                                          the same sources, and prints a table of verdicts and times at the end
@@ -23,7 +25,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.cells import SOAK, Repeats
+from tests.cells import BRIEF, SOAK, THOROUGH, Repeats
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 SWEEP = "soak sweep"
@@ -82,6 +84,7 @@ def read_results(path: Path, tree: str) -> dict[str, Result]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("soak")
+    group.addoption("--brief", action="store_true", help="Leave out thorough tests, and try fewer examples.")
     group.addoption("--soak", action="store_true", help="Run all cells of all sweeps, with many repetitions.")
     group.addoption(
         "--soak-results",
@@ -92,16 +95,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Quick tests use the same examples each time; a soak looks for new ones, and for more where a test names no number.
+    brief, soak = config.getoption("--brief"), config.getoption("--soak")
+    if brief and soak:
+        raise pytest.UsageError("--brief and --soak contradict each other")
+    # Other runs use the same examples each time; a soak looks for new ones, and for more where a test names no number.
     # A busy machine is slow at any example: no deadline, and slow generation is not a fault of the test.
     slow = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-    hypothesis.settings.register_profile("quick", derandomize=True, **slow)
+    hypothesis.settings.register_profile("quick", max_examples=100, derandomize=True, **slow)
     hypothesis.settings.register_profile("soak", max_examples=2000, **slow)
-    hypothesis.settings.load_profile("soak" if config.getoption("--soak") else "quick")
+    hypothesis.settings.register_profile(BRIEF, max_examples=20, derandomize=True, **slow)
+    hypothesis.settings.load_profile("soak" if soak else BRIEF if brief else "quick")
     path = config.getoption("--soak-results")
     if path is None or hasattr(config, "workerinput"):
         return
-    if not config.getoption("--soak"):
+    if not soak:
         raise pytest.UsageError("--soak-results needs --soak")
     config.pluginmanager.register(Recorder(config.rootpath / path, source_tree(config.rootpath)), "soak-recorder")
 
@@ -115,13 +122,15 @@ def repeats(request: pytest.FixtureRequest) -> Repeats:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    soak_only = {item.nodeid for item in items if item.get_closest_marker(SOAK)}
-    sweeps = {base(name) for name in soak_only}
+    not_now = {item.nodeid for item in items if item.get_closest_marker(SOAK)}
+    sweeps = {base(name) for name in not_now}
     for item in items:
         sweep = base(item.nodeid) in sweeps or "repeats" in getattr(item, "fixturenames", ())
         item.user_properties.append((SWEEP, sweep))
+    if config.getoption("--brief"):
+        not_now |= {item.nodeid for item in items if item.get_closest_marker(THOROUGH)}
     if not config.getoption("--soak"):
-        leave_out(config, items, soak_only)
+        leave_out(config, items, not_now)
     elif passed := passed_before(config):
         leave_out(config, items, passed)
 

@@ -1,4 +1,7 @@
-"""`make soak` resumes: what passed with the same sources is skipped, a kill loses the test in progress only."""
+"""`make soak` resumes: what passed with the same sources is skipped, a kill loses the test in progress only.
+
+`make check` runs less of the unit tests.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def checkout(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iter
     profile = hypothesis.settings.get_current_profile_name()
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.chdir(pytester.path)
-    pytester.makeini("[pytest]\nmarkers = soak: a cell for soak\n")
+    pytester.makeini("[pytest]\nmarkers =\n  soak: a cell for soak\n  thorough: not for check\n")
     pytester.makepyfile(test_it=TESTS)
     (pytester.path / ".gitignore").write_text("*\n!/test_it.py\n")
     subprocess.run(["git", "init", "--quiet"], check=True)
@@ -76,6 +79,36 @@ def test_make_test_runs_the_quick_cells_and_soak_all(checkout: pytest.Pytester) 
     done.assert_outcomes(passed=9, failed=1, skipped=1)
     assert ran == ["0a", "0b", "1a", "1b", "2a", "2b", "3a", "3b", "s", "xxxxx"]
     assert not (checkout.path / RESULTS).exists()
+
+
+def test_make_check_leaves_out_thorough_tests_and_tries_fewer_examples(checkout: pytest.Pytester) -> None:
+    checkout.makepyfile(
+        test_it=TESTS
+        + """
+from hypothesis import given, settings, strategies as st
+from tests.cells import examples
+
+@settings(max_examples=examples(40), database=None)
+@given(st.integers())
+def test_number_named(n):
+    note("n")
+
+@settings(database=None)
+@given(st.integers())
+def test_no_number_named(n):
+    note("d")
+
+@pytest.mark.thorough
+def test_long():
+    note("t")
+"""
+    )
+    done, ran = run(checkout, "--brief")
+    done.assert_outcomes(passed=4, failed=1, skipped=1, deselected=8)
+    assert (ran.count("n"), ran.count("d"), ran.count("t")) == (8, 20, 0) and {"1a", "s", "xx"} < set(ran)
+    done, ran = run(checkout)
+    done.assert_outcomes(passed=5, failed=1, skipped=1, deselected=7)
+    assert (ran.count("n"), ran.count("d"), ran.count("t")) == (40, 100, 1)
 
 
 def test_it_resumes_with_the_same_sources_only(checkout: pytest.Pytester) -> None:
@@ -153,6 +186,8 @@ def test_wrong_use_is_told(checkout: pytest.Pytester, tmp_path: Path) -> None:
     done, _ = run(checkout, "--soak-results", RESULTS)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*--soak-results needs --soak*"])
+    done, _ = run(checkout, "--soak", "--brief")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
     for quick in ([], [9]):
         with pytest.raises(ValueError, match="quick cells of n"):
             cells("n", every=range(3), quick=quick)

@@ -21,6 +21,7 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric
 from analysis.measures.selection import Selection
 from analysis.measures.tables import Grouping
+from tests.cells import examples
 from tests.unit import analysis_reference as reference
 from tests.unit.analysis_factory import LEVELS, make_download, make_kpis, make_superseded, realistic, write_campaign
 from upshift import paper
@@ -103,7 +104,9 @@ def write(folder: Path, rows: list[Download], seed: int) -> Path:
     )
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(campaigns(), st.integers(0, 11), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(list(Metric)))
 def test_tables_equal_those_made_download_by_download(
     folders: list[list[Download]], seed: int, unproven: bool, only_hits: bool, unlimited_only: bool, metric: Metric
@@ -193,7 +196,7 @@ def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.Monke
     api.make_tables(dataset.load([folder])).write(tmp_path / "tables")
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(st.data())
 def test_limiters_are_counted_as_one_by_one(told: st.DataObject) -> None:
     rows = [

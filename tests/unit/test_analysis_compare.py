@@ -105,6 +105,7 @@ def test_less_than_the_threshold_leaves_it_open(tmp_path: Path) -> None:
     assert row(compared(tmp_path, a, b, threshold=0.20), "WS", Quantity.TIME).verdict is Verdict.EQUAL
 
 
+@pytest.mark.thorough
 def test_campaigns_of_the_same_hardly_ever_close_it(tmp_path: Path, repeats: Repeats) -> None:
     """Even without a threshold: the false discovery rate is 5 %, for the worse half of it."""
     alarms, times = 0, repeats(quick=10, soak=60)

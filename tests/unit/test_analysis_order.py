@@ -49,6 +49,7 @@ def measured(
     return effects(run_numbers, codes, positions, times, NAMES)
 
 
+@pytest.mark.thorough
 def test_without_an_effect_the_tests_have_their_nominal_error(repeats: Repeats) -> None:
     count = repeats(quick=100, soak=2000)
     found = [measured(plan(24, seed, iterations=2), seed) for seed in range(count)]

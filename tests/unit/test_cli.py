@@ -37,6 +37,7 @@ def test_help_imports_no_stage() -> None:
         assert f"\n  {name} " in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
 def test_every_command_answers_help(name: str) -> None:
     done = upshift(name, "--help")
@@ -44,12 +45,14 @@ def test_every_command_answers_help(name: str) -> None:
     assert "Usage: upshift" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [[], ["kpis"], ["map"], ["map", "table"], ["survey", "quic"], ["lab", "up"]])
 def test_h_is_help(words: list[str]) -> None:
     short, long = upshift(*words, "-h"), upshift(*words, "--help")
     assert short.returncode == 0 and short.stdout == long.stdout and "-h, --help" in short.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -65,6 +68,7 @@ def test_what_was_meant_is_named(words: list[str], said: str) -> None:
     assert said in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -106,6 +110,7 @@ def test_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch, arguments: li
     assert cli.resuming("/x/upshift/__main__.py", arguments) == module
 
 
+@pytest.mark.thorough
 def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path) -> None:
     """A module that waits stands in for slow imports, so that the signal comes while one is imported."""
     (tmp_path / "typer.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(30)\n")

@@ -82,6 +82,7 @@ for domain, _ in ledger.take():
 """
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again_no_finished_domain_is_given_again(tmp_path: Path, repeats: Repeats) -> None:
     source, path = tmp_path / "list", tmp_path / "l.sqlite"
     kills = repeats(quick=3, soak=50)

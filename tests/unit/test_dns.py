@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cells import examples
 from upshift.errors import ReachError, UsageError
 from upshift.outreach import dns_wire as wire
 from upshift.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, read_services
@@ -33,7 +34,7 @@ def reply_to(question: dns.message.Message, *records: tuple[str, str, str]) -> d
     return reply
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.lists(st.ip_addresses(), max_size=5), st.booleans())
 def test_the_reader_tells_what_dnspython_wrote(names: list[str], found: list[object], upper: bool) -> None:
     addresses = list(dict.fromkeys(map(str, found)))

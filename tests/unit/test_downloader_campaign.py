@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
+from tests.cells import examples
 from upshift.compose.run import run_file
 from upshift.domain import Target
 from upshift.errors import UsageError
@@ -216,7 +217,7 @@ def test_one_sentence_per_fault(changes: dict[str, Any], said: str) -> None:
     assert sentence.startswith("c.toml") and said in sentence and "\n" not in sentence
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(
         st.sampled_from([*(f.name for f in dataclasses.fields(Campaign)), "permute", "budget", "contact"]),

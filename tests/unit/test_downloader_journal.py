@@ -258,6 +258,7 @@ def assert_whole(folder: Path) -> int:
     return len(recorded)
 
 
+@pytest.mark.thorough
 def test_killed_at_every_statement(tmp_path: Path) -> None:
     """SIGKILL before the n-th SQL statement, for each n there is: in and between transactions."""
     kills = 0
@@ -275,6 +276,7 @@ def test_killed_at_every_statement(tmp_path: Path) -> None:
     assert kills > 30, "the plan takes more statements than that"
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again(tmp_path: Path) -> None:
     """One folder, killed a little later each time until the plan is done."""
     with Forked() as forked:
@@ -287,6 +289,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     assert recorded == 9
 
 
+@pytest.mark.thorough
 def test_killed_while_the_journal_is_made(tmp_path: Path) -> None:
     crash = "import downloader.execution.journal as j; j._TABLES += '; CRASH'\n    journal = tests.opened"
     with Forked(KILLED.replace("journal = tests.opened", crash)) as forked:

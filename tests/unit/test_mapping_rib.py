@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from cdn_mapping import as_path, sources
 from cdn_mapping.rib import read_entries
 from cdn_mapping.votes import Ballot
+from tests.cells import examples
 from tests.unit._mrt import (
     SAMPLES,
     SOME,
@@ -37,7 +38,7 @@ from upshift.errors import UsageError
 
 
 @given(records_of_routes(), st.sampled_from(("plain", "gz", "bz2", "zst", "two members")))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_was_encoded_comes_back(
     tmp_path_factory: pytest.TempPathFactory, found: list[list[Route]], form: str
 ) -> None:
@@ -107,7 +108,7 @@ def test_noise_is_refused_or_flagged_never_a_crash(tmp_path_factory: pytest.Temp
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_flipped_byte_is_refused_or_read_never_a_crash(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_entries(tmp_path / "none")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_entry_equals_bgpdumps(shared_data: Path, name: str) -> None:
     program = shutil.which("bgpdump")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cdn_mapping import sources, table
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
-from tests.cells import Repeats
+from tests.cells import Repeats, examples
 from upshift import progress
 from upshift.errors import UsageError
 
@@ -53,7 +53,7 @@ def brute_force(networks: list[ipaddress.IPv4Network], address: int) -> int | No
 @pytest.mark.parametrize(("kind", "bits"), [(prefixes_v4, 32), (prefixes_v6, 128)])
 def test_longest_match_equals_brute_force(kind, bits: int) -> None:  # type: ignore[no-untyped-def]
     @given(st.lists(kind, max_size=25, unique=True), st.lists(st.integers(0, 2**bits - 1), max_size=20))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300), deadline=None)
     def check(networks, addresses) -> None:  # type: ignore[no-untyped-def]
         found = table_of(*((str(network), str(index + 1)) for index, network in enumerate(networks)))
         edges = [int(n[i]) + d for n in networks for i in (0, -1) for d in (-1, 0, 1)]
@@ -186,6 +186,7 @@ def test_the_real_sample(shared_data: Path) -> None:
     assert "truncated at byte 15273283" in sources.warnings(found)[0]
 
 
+@pytest.mark.thorough
 def test_two_full_tables_against_a_dictionary(shared_data: Path, repeats: Repeats) -> None:
     """Prefixes of a real table: first and last address, the next one, and random ones, against a dictionary."""
     pairs: dict[tuple[int, int], int] = {}

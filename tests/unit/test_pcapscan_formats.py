@@ -16,6 +16,7 @@ upshift_native = pytest.importorskip("upshift_native")
 
 from analysis.captures.connection import Connection  # noqa: E402
 from analysis.captures.scan import kpi_values, scan_capture  # noqa: E402
+from tests.cells import examples  # noqa: E402
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap, pcapng  # noqa: E402
 
 MAC = bytes(12)
@@ -31,7 +32,7 @@ LINKS = {
     "loopback, big endian": (0, b"\x00\x00\x00\x02"),
     "loopback of OpenBSD": (108, b"\x00\x00\x00\x02"),
 }
-NOISY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+NOISY = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def frames(segments: list[Segment], prefix: bytes = b"") -> list[tuple[int, bytes]]:

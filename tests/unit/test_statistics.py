@@ -23,8 +23,9 @@ from analysis.measures.statistics.intervals import (
 )
 from analysis.measures.statistics.signed_rank import EXACT_CLUSTERS, cluster_scores, equivalence, sign_test, signed_rank
 from analysis.measures.statistics.verdict import LEAST_MARGIN, Verdict, verdict
+from tests.cells import examples
 
-UNHURRIED = settings(deadline=None, max_examples=60)
+UNHURRIED = settings(deadline=None, max_examples=examples(60))
 
 values = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0]))
 

@@ -19,6 +19,8 @@ from tests.cells import Repeats, cells
 from tests.statistics_simulation import DISTRIBUTIONS, as_pairs, campaign, draw
 from upshift.domain import Comparison
 
+pytestmark = pytest.mark.thorough
+
 AB = Comparison.of("A", "B")
 LEAST = 0.93
 MOST = 0.98

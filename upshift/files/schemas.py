@@ -7,6 +7,7 @@ column's. A file of another kind or of a newer version is refused with a sentenc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -57,8 +58,12 @@ def row_schema(kind: str) -> pa.Schema:
     return schema_of(ROW_TYPES[kind])
 
 
+@functools.cache
 def schema_of(row_type: type) -> pa.Schema:
-    """The pyarrow schema of a dataclass: types from its annotations, units from the names."""
+    """The pyarrow schema of a dataclass: types from its annotations, units from the names.
+
+    Cached: evaluating the annotations of `Download` takes milliseconds, and files are checked batch by batch.
+    """
     import pyarrow as pa
 
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
