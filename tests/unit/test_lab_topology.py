@@ -24,6 +24,7 @@ from vantage.lab.server_kind import Role
 from vantage.lab.servers import caddy
 from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
+from vantage.lab.targets import targets_of
 from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology
 from vantage.lab.topology_file import find_topology, load_topology, shipped
 
@@ -258,3 +259,14 @@ def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
         assert made["admin"]["disabled"] is True
         assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == (Role.QUIC in setup.roles)
         assert all(entry["automatic_https"]["disable"] for entry in made["apps"]["http"]["servers"].values())
+
+
+@pytest.mark.parametrize(("name", "count"), [("anrw", 16), ("small", 4)])
+def test_targets_are_known_before_a_lab_is_up(name: str, count: int) -> None:
+    """Servers that have only sites are none; their addresses are those of the plan of addresses."""
+    topology = load_topology(name)
+    found = targets_of(topology)
+    assert len({target.domain for target in found}) == len(found) == count
+    addresses = {own.ipv4 for own in address_plan(topology).values()}
+    assert {target.server_ip for target in found} <= addresses and all(target.size_bytes for target in found)
+    assert len(targets_of(topology, faults=True)) == {"anrw": 16, "small": 8}[name]
