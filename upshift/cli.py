@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
     "survey": ("upshift.compose.survey:app", "What servers support: options, quic, iw, figures."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
+    "plan": (
+        "upshift.compose.plan:plan",
+        "What a campaign will take, before it is run: time, bytes, disk, days.",
+    ),
     "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
     "status": ("downloader.control.cli:status", "What a running campaign is doing."),
     "stop": ("downloader.control.cli:stop", "End a campaign after its present measurement run."),

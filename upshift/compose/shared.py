@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from downloader.campaign.campaign import Campaign
-from downloader.campaign.targets import load_targets
+from downloader.campaign.targets import check_targets, load_targets
 from downloader.schedule.shared import SharedPlan, share
 from upshift.domain import Target
 from upshift.errors import UsageError, use_one_of
@@ -18,11 +18,12 @@ LAB_TARGETS = "lab"
 """The value of `targets` that means the sites of the campaign's lab."""
 
 
-def shared_plan(campaign: Campaign, here: str | None = None) -> SharedPlan:
+def shared_plan(campaign: Campaign, here: str | None = None, *, hosts: bool = False) -> SharedPlan:
     """The plan that all hosts of a campaign share.
 
     Args:
         here: the only vantage point of this host; None: all are here.
+        hosts: each vantage point is a host of its own, whichever this one is.
 
     Raises:
         UsageError: a broken topology or target, a vantage point that does not exist, or a slot that is too short.
@@ -37,16 +38,19 @@ def shared_plan(campaign: Campaign, here: str | None = None) -> SharedPlan:
                 remedy="name this host",
             )
     else:
-        topology = _topology(campaign, campaign.topology)
+        topology = topology_of(campaign, campaign.topology)
         names, targets = _names(campaign, topology), _targets(campaign, topology)
     if here is not None and here not in names:
         raise UsageError(
             f"the campaign has no vantage point {here!r}", where=str(campaign.path), remedy=use_one_of(here, names)
         )
-    return share(campaign, targets, names, names if here is None else (here,))
+    if here is None:
+        return share(campaign, targets, names, names[:1] if hosts else names)
+    return share(campaign, targets, names, (here,))
 
 
-def _topology(campaign: Campaign, name: str) -> Topology:
+def topology_of(campaign: Campaign, name: str) -> Topology:
+    """The topology of a campaign's lab. Raises UsageError."""
     from vantage.lab.topology_file import load_topology
 
     try:
@@ -71,4 +75,8 @@ def _names(campaign: Campaign, topology: Topology) -> tuple[str, ...]:
 def _targets(campaign: Campaign, topology: Topology) -> Sequence[Target]:
     from vantage.lab.targets import targets_of
 
-    return targets_of(topology) if campaign.targets == LAB_TARGETS else load_targets(campaign)
+    if campaign.targets != LAB_TARGETS:
+        return load_targets(campaign)
+    targets = targets_of(topology)
+    check_targets(targets, where=campaign.targets)
+    return targets

@@ -1,0 +1,134 @@
+"""`upshift plan`: what a campaign will take, by arithmetic that can be checked by hand."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from downloader.campaign.campaign import from_document
+from downloader.campaign.times import USUAL, PathGuess, expected_s, worst_s
+from downloader.limits.expected import run_bytes
+from downloader.schedule.shared import share
+from upshift.cli import app
+from upshift.compose.estimate import Estimate, estimate
+from upshift.domain import Target
+
+NOW = datetime(2027, 1, 5, 20, 0, tzinfo=UTC).timestamp()
+NAMES = ("A", "B", "C")
+FILE: dict[str, Any] = {
+    "name": "c",
+    "targets": "targets.csv",
+    "contact": "net@uni.edu",
+    "vantage_points": list(NAMES),
+    "configurations": [{"name": "BL", "client": "requests"}],
+}
+
+
+def target(number: int, size: int = 1_000_000) -> Target:
+    name = f"{number}.com"
+    return Target(domain=name, url=f"https://{name}/f", provider="other", asn=65_000 + number % 2, size_bytes=size)
+
+
+def estimated(targets: list[Target], *, hosts: bool = False, **changes: Any) -> Estimate:
+    plan = from_document({**FILE, **changes}, Path("c.toml"))
+    return estimate(share(plan, targets, NAMES, NAMES[:1] if hosts else NAMES), lambda *_: USUAL, NOW)
+
+
+def test_time_and_bytes_are_the_sums_over_all_runs() -> None:
+    targets = [target(number, 1_000_000 * (number + 1)) for number in range(4)]
+    plan = from_document({**FILE, "iterations": 3}, Path("c.toml"))
+    found = estimated(targets, iterations=3)
+    part = found.parts["B"]
+    assert part.runs == 12 and found.slot_s is None
+    assert part.expected_s == pytest.approx(3 * sum(expected_s(plan, one) for one in targets))
+    assert part.worst_s == pytest.approx(3 * sum(worst_s(plan, one) for one in targets))
+    assert part.ip_bytes == 3 * sum(run_bytes(plan, one) for one in targets)
+    assert found.campaign.ip_bytes == 3 * part.ip_bytes
+    for shares in (found.providers, found.networks, found.domains):
+        assert sum(one.ip_bytes for one in shares) == found.campaign.ip_bytes
+    assert [one.name for one in found.domains] == ["3.com", "2.com", "1.com", "0.com"]
+    assert found.binding is None and found.last_day == date(2027, 1, 5)
+
+
+def test_expected_times_follow_the_path_and_the_configuration() -> None:
+    plan = from_document(FILE, Path("c.toml"))
+    scaled = from_document(
+        {**FILE, "configurations": [{"name": "WS", "client": "requests", "levels": {"window_scaling": 14}}]},
+        Path("c.toml"),
+    )
+    far = PathGuess(rtt_s=0.2, mbit=100)
+    one = target(1, 10_000_000)
+    assert expected_s(plan, one, far) > 2 * 10_000_000 / 65_535 * 0.2, "64 KiB per round trip without window scaling"
+    assert expected_s(scaled, one, far) < 0.6 * expected_s(plan, one, far), "BL is faster than the warm-up now"
+    assert expected_s(plan, target(1, 100_000_000), far) < 2 * plan.budget_for(target(1, 100_000_000)) + 2
+
+
+def test_slots_make_it_longer_by_the_waits() -> None:
+    targets = [target(number) for number in range(6)]
+    found = estimated(targets, hosts=True, slot_s=60)
+    alone = estimated(targets)
+    assert found.slot_s == 60
+    for name in NAMES:
+        # Two targets per class. Both fit into a slot as expected, one in the worst case: then each class comes twice.
+        assert 120 < found.parts[name].expected_s < 180
+        assert 300 < found.parts[name].worst_s < 360
+        assert found.parts[name].expected_s > 5 * alone.parts[name].expected_s
+
+
+@pytest.mark.parametrize(
+    ("budgets", "binding", "days"),
+    [
+        ({"domain": "14 MB"}, "0.com", 4),  # 4.6 MB a day: two runs of 2.2 MB, of seven
+        ({"as": "30 MB"}, "AS65000", 4),  # 10 MB a day: four runs of 14
+        ({"campaign": "20 MB"}, "the campaign", 14),  # 6.6 MB a day: two runs of 28
+    ],
+)
+def test_the_budget_that_takes_longest(budgets: Any, binding: str, days: int) -> None:
+    targets = [target(number) for number in range(4)]
+    found = estimated(targets, budgets=budgets, iterations=7)
+    assert run_bytes(from_document(FILE, Path("c.toml")), targets[0]) == 2 * 1_112_000
+    assert (found.binding, found.last_day.toordinal() - date(2027, 1, 5).toordinal() + 1) == (binding, days)
+
+
+def test_disk_follows_the_policy() -> None:
+    disk = estimated([target(0)], disk={"sample": 0.5}).disk
+    assert list(disk) == ["all", "sample", "failures", "none"]
+    assert disk["none"] < disk["sample"] < disk["all"]
+    assert disk["sample"] - disk["none"] == pytest.approx((disk["all"] - disk["none"]) / 2, abs=2)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = [f"{n}.com,https://{n}.com/f,other,{100_000 * n}" for n in range(1, 15)]
+    (tmp_path / "targets.csv").write_text("\n".join(["domain,url,provider,size_bytes", *rows]) + "\n")
+    path = tmp_path / "c.toml"
+    head = 'name = "c"\ntargets = "targets.csv"\ncontact = "net@uni.edu"\n'
+    path.write_text(head + 'vantage_points = ["SFO", "MUC"]\niterations = 2\n')
+    return path
+
+
+def test_the_tables_fit_80_columns(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upshift.terminal.PIPE_COLUMNS", 80)
+    found = CliRunner().invoke(app, ["plan", str(file)])
+    assert found.exit_code == 0, found.output
+    assert max(len(line) for line in found.output.splitlines()) <= 80
+    for said in ("in slots of 0:30:00", "the largest 10 of 14", "Last day (UTC): ", "50 ms and 20 Mbit/s (--rtt-ms"):
+        assert said in found.output.replace("\n", " "), found.output
+
+
+def test_json_has_everything(file: Path) -> None:
+    found = CliRunner().invoke(app, ["plan", str(file), "--json", "--mbit", "100"])
+    told = json.loads(found.stdout)
+    assert set(told["parts"]) == {"MUC", "SFO"} and len(told["domains"]) == 14 and told["slot_s"] == 1800
+    assert told["targets"] == 14 and told["downloads_per_run"] == 10 and len(told["plan_sha256"]) == 64
+
+
+def test_a_budget_below_one_run_is_refused(file: Path) -> None:
+    file.write_text(file.read_text() + '[budgets]\ndomain = "1 MB"\n')
+    found = CliRunner().invoke(app, ["plan", str(file)])
+    assert "field budgets.domain" in str(found.exception)
