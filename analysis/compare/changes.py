@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from analysis.measures import costs
+from analysis.measures.arrays import Mask, numbered
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric
+from analysis.measures.pairs import Metric, pair
 from analysis.measures.rows import MINIMUM_DOMAINS
 from analysis.measures.selection import Selection
+from analysis.measures.statistics import clusters
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes, middle
 from analysis.measures.statistics.intervals import median_interval, share_intervals
 from analysis.measures.statistics.multiple import benjamini_hochberg
@@ -30,10 +32,26 @@ LEVEL = 0.05
 
 Unit = tuple[str, str, str]
 """Vantage point, domain, URL."""
-Bounds = tuple[float, float]
-"""Of a logarithm; equal where it is known."""
-Values = dict[Unit, list[Bounds]]
-"""Of all measurement runs of a unit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """Logarithms, one per measurement run."""
+
+    unit: Ints
+    """Index into the units of both campaigns."""
+    low: Floats
+    high: Floats
+    """Equal to `low` where the value is known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members:
+    """Which downloads, or pairs, belong to a share."""
+
+    unit: Ints
+    """Index into the units of both campaigns."""
+    are: Mask
 
 
 class Quantity(StrEnum):
@@ -103,74 +121,109 @@ def changes(
     Args:
         threshold: what counts as moved: a ratio of 1 + threshold, a difference of shares of threshold.
     """
-    one, other = (_Side(data, metric=metric, selection=selection) for data in (a, b))
+    tables = [_units(data) for data in (a, b)]
+    units = sorted({unit for table, _ in tables for unit in table})
+    one, other = (
+        _Side(data, units, table, metric=metric, selection=selection)
+        for data, table in zip((a, b), tables, strict=True)
+    )
+    domains = np.array(codes([domain for _, domain, _ in units])[0])
     quantity = Quantity.TIME if metric is Metric.TIME else Quantity.THROUGHPUT
     found: list[Change] = []
     names = [c.name for c in a.design.configurations]
-    warmups = {record.download.configuration for record in a.records if record.is_warmup}
-    for name in (name for name in names if name in one.planned and name in other.planned):
+    warmups = a.downloads.configuration[a.downloads.is_warmup].present()
+    common = one.configurations & other.configurations
+    for name in (name for name in names if name in common):
         gates = name not in warmups
-        found.append(_ratio(name, quantity, one.costs(name), other.costs(name), gates=gates))
-        found.append(_share(name, Quantity.OK, one.planned[name], other.planned[name], gates=gates))
+        found.append(_ratio(name, quantity, one.costs(name), other.costs(name), domains, gates=gates))
+        found.append(_share(name, Quantity.OK, one.planned(name), other.planned(name), domains, gates=gates))
     theirs = {(c.config, c.vs) for c in b.design.comparisons}
     for comparison in (c for c in a.design.comparisons if (c.config, c.vs) in theirs):
         before, after = (side.speedups(comparison.config, comparison.vs) for side in (one, other))
         gates = comparison.role is Role.EFFECT
-        found.append(_ratio(comparison.name, Quantity.SPEEDUP, before, after, gates=gates))
-        found.append(_share(comparison.name, Quantity.FASTER, _faster(before), _faster(after), gates=gates))
+        found.append(_ratio(comparison.name, Quantity.SPEEDUP, before, after, domains, gates=gates))
+        found.append(_share(comparison.name, Quantity.FASTER, _faster(before), _faster(after), domains, gates=gates))
     found = [change for change in found if change.domains]
     adjusted = benjamini_hochberg([change.p for change in found]) if found else []
     judged = (dataclasses.replace(change, q=q) for change, q in zip(found, adjusted, strict=True))
     return [dataclasses.replace(change, verdict=_verdict(change, threshold)) for change in judged]
 
 
-def _faster(speedups: Values) -> dict[Unit, list[bool]]:
+def _faster(speedups: Values) -> Members:
     """Whether each run's speed-up is above 1. A bound excludes its own value, so one of exactly 1 decides."""
-    return {unit: [low >= 0 and high > 0 for low, high in values] for unit, values in speedups.items()}
+    return Members(speedups.unit, (speedups.low >= 0) & (speedups.high > 0))
+
+
+def _units(data: Dataset) -> tuple[list[Unit], Ints]:
+    """The units of a campaign, and the number of each measurement run's."""
+    runs = data.downloads.runs
+    columns = (runs.vantage, runs.domain, runs.url)
+    number = numbered([column.codes for column in columns])
+    first = np.unique(number, return_index=True)[1].tolist()
+    vantage, domain, url = ([column.names[column.codes[run]] for run in first] for column in columns)
+    return list(zip(vantage, domain, url, strict=True)), number
 
 
 class _Side:
     """The costs and outcomes of one campaign."""
 
-    def __init__(self, data: Dataset, *, metric: Metric, selection: Selection) -> None:
-        self._costs: dict[str, dict[Unit, dict[Hashable, Bounds]]] = {}
-        self.planned: dict[str, dict[Unit, list[bool]]] = {}
-        """Configuration -> unit -> whether each download is ok; without those of void runs."""
-        samples = costs.samples(data, metric=metric, selection=selection)
-        columns = (samples.run, samples.low, samples.high, samples.excluded.codes)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for record, (run, least, most, excluded) in zip(data.records, rows, strict=True):
-            d = record.download
-            unit = (d.vantage, d.domain, d.url)
-            if d.void_reason is None:
-                self.planned.setdefault(d.configuration, {}).setdefault(unit, []).append(d.outcome == Outcome.OK)
-            if excluded < 0:
-                low = math.log(least) if least > 0 else -math.inf
-                runs = self._costs.setdefault(d.configuration, {}).setdefault(unit, {})
-                runs[run] = (low, math.log(most))
+    def __init__(
+        self,
+        data: Dataset,
+        units: Sequence[Unit],
+        own: tuple[list[Unit], Ints],
+        *,
+        metric: Metric,
+        selection: Selection,
+    ) -> None:
+        place = {unit: index for index, unit in enumerate(units)}
+        self._data = data
+        self._unit_of_run = np.array([place[unit] for unit in own[0]], dtype=np.int64)[own[1]]
+        self._samples = costs.samples(data, metric=metric, selection=selection)
+        self._counted = ~data.downloads.is_void
+        self.configurations = data.downloads.configuration[self._counted].present()
+        """Those with downloads that are not of void runs."""
+
+    def _rows(self, configuration: str, chosen: Mask) -> tuple[Ints, Ints]:
+        """The downloads of a configuration that are chosen, and their units."""
+        rows = np.flatnonzero(self._data.downloads.configuration.are(configuration) & chosen)
+        return rows, self._unit_of_run[self._data.downloads.run[rows]]
+
+    def planned(self, configuration: str) -> Members:
+        """Whether each download is ok; without those of void runs."""
+        rows, unit = self._rows(configuration, self._counted)
+        return Members(unit, self._data.downloads.outcome[rows].are(Outcome.OK))
 
     def costs(self, configuration: str) -> Values:
         """Logs of the costs of a configuration."""
-        return {unit: list(runs.values()) for unit, runs in self._costs.get(configuration, {}).items()}
+        rows, unit = self._rows(configuration, self._samples.excluded.codes < 0)
+        with np.errstate(divide="ignore"):
+            return Values(unit, np.log(self._samples.low[rows]), np.log(self._samples.high[rows]))
 
     def speedups(self, config: str, vs: str) -> Values:
         """Logs of the speed-ups within each measurement run that has both."""
-        found: Values = {}
-        for unit, references in self._costs.get(vs, {}).items():
-            runs = self._costs.get(config, {}).get(unit, {})
-            both = [(runs[run], reference) for run, reference in references.items() if run in runs]
-            if both:
-                found[unit] = [(least - high, most - low) for (low, high), (least, most) in both]
-        return found
+        pairs, _ = pair(self._samples, config, vs)
+        unit = self._unit_of_run[self._data.downloads.run[pairs.config]]
+        with np.errstate(divide="ignore"):
+            return Values(unit, np.log(pairs.low), np.log(pairs.high))
 
 
-def _ratio(name: str, quantity: Quantity, a: Values, b: Values, *, gates: bool) -> Change:
+def _both(a: Ints, b: Ints, domains: Ints) -> tuple[tuple[Ints, Ints], Ints, int]:
+    """For units that occur in both, their new numbers on each side (-1: it is not one of these); the domain of each of
+    them, and how many domains there are."""
+    sides = [np.bincount(side, minlength=len(domains)) > 0 for side in (a, b)]
+    chosen = sides[0] & sides[1]
+    number = np.where(chosen, np.cumsum(chosen) - 1, -1)
+    of_domain, names = clusters.numbered(domains[chosen])
+    return (number[a], number[b]), of_domain, len(names)
+
+
+def _ratio(name: str, quantity: Quantity, a: Values, b: Values, domains: Ints, *, gates: bool) -> Change:
     """The change of a cost (A / B, as less is better) or of a speed-up (B / A)."""
-    units = sorted(a.keys() & b.keys())
-    of_domain, count = codes([domain for _, domain, _ in units])
+    numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
         return _nothing(name, quantity, gates=gates)
-    of_a, of_b = (_medians(side, units) for side in (a, b))
+    of_a, of_b = (_medians(side, unit, len(of_domain)) for side, unit in zip((a, b), numbers, strict=True))
     better, worse = (of_b, of_a) if quantity is Quantity.SPEEDUP else (of_a, of_b)
     with np.errstate(invalid="ignore"):
         moved = np.nan_to_num(better - worse[:, ::-1], nan=0.0, posinf=math.inf, neginf=-math.inf)
@@ -193,9 +246,10 @@ def _ratio(name: str, quantity: Quantity, a: Values, b: Values, *, gates: bool) 
     )
 
 
-def _medians(values: Values, units: Sequence[Unit]) -> Floats:
+def _medians(values: Values, unit: Ints, count: int) -> Floats:
     """Lower and upper bound of the median of each unit: units x 2."""
-    return np.array([[np.median([pair[side] for pair in values[unit]]) for side in (0, 1)] for unit in units])
+    rows = unit >= 0
+    return np.stack([cluster_medians(side[rows], unit[rows], count) for side in (values.low, values.high)], axis=1)
 
 
 def _level(bounds: Floats, of_domain: Ints, count: int) -> float | None:
@@ -204,22 +258,19 @@ def _level(bounds: Floats, of_domain: Ints, count: int) -> float | None:
     return math.exp(low) if low == high else None
 
 
-def _share(
-    name: str, quantity: Quantity, a: Mapping[Unit, list[bool]], b: Mapping[Unit, list[bool]], *, gates: bool
-) -> Change:
+def _share(name: str, quantity: Quantity, a: Members, b: Members, domains: Ints, *, gates: bool) -> Change:
     """The difference of two paired shares; its interval from those of the two and the correlation of domains.
 
     R. G. Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired
     data", Statistics in Medicine 17, 1998, method 10.
     """
-    units = sorted(a.keys() & b.keys())
-    of_domain, count = codes([domain for _, domain, _ in units])
+    numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
         return _nothing(name, quantity, gates=gates)
     shares, ends, of_domains = [], [], []
-    for side in (a, b):
-        sizes = np.bincount(of_domain, [len(side[unit]) for unit in units]).astype(np.int64)
-        counts = np.bincount(of_domain, [sum(side[unit]) for unit in units])
+    for side, unit in zip((a, b), numbers, strict=True):
+        sizes = np.bincount(of_domain[unit[unit >= 0]])
+        counts = np.bincount(of_domain[unit[(unit >= 0) & side.are]], minlength=count)
         shares.append(float(counts.sum() / sizes.sum()))
         of_domains.append(counts / sizes)
         if count >= MINIMUM_DOMAINS:

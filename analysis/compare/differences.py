@@ -1,4 +1,4 @@
-"""What differs between two campaigns, beside what they measured. Pure."""
+"""What differs between two campaigns, beside what they measured."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analysis.measures.dataset import Dataset
+from analysis.measures.dataset import DOWNLOADS, Dataset
+from upshift.files import store
 from upshift.files.description import DescribedConfiguration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SKIPPED = frozenset({"links", "routes", "routes_ipv6", "emulator", "path", "client_ceilings", "schema"})
 """Fields of `environment.json` that differ without meaning: paths on the host, counters, lifetimes."""
@@ -32,28 +36,60 @@ class Difference:
 def differences(a: Dataset, b: Dataset) -> list[Difference]:
     """Dates, targets, configurations and comparisons, versions of clients, then what the environments say."""
     sides = (a, b)
-    rows = [("dates (UTC)", _dates(a), _dates(b)), ("downloads", str(len(a.records)), str(len(b.records)))]
+    contents = [_Contents.of(data) for data in sides]
+    rows = [
+        ("dates (UTC)", contents[0].dates, contents[1].dates),
+        ("downloads", str(len(a.downloads)), str(len(b.downloads))),
+    ]
     for what, members in (
-        ("targets", [{(d.domain, d.url) for d in _downloads(data)} for data in sides]),
-        ("vantage points", [{d.vantage for d in _downloads(data)} for data in sides]),
-        ("configurations", [{d.configuration for d in _downloads(data)} for data in sides]),
+        ("targets", [content.targets for content in contents]),
+        ("vantage points", [data.downloads.runs.vantage.present() for data in sides]),
+        ("configurations", [data.downloads.configuration.present() for data in sides]),
         ("comparisons", [{f"{c.config} vs {c.vs}" for c in data.design.comparisons} for data in sides]),
     ):
         rows += _only(what, *members)
-    rows += _versions(a, b)
+    rows += _versions(contents[0].versions, contents[1].versions)
     rows += _levels(a, b)
     rows += _environments(a.folders[0].environment, b.folders[0].environment)
     return [Difference(what=what, a=_short(one), b=_short(other)) for what, one, other in rows if one != other]
 
 
-def _downloads(data: Dataset) -> Iterator[Any]:
-    return (record.download for record in data.records)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    """What the files of a campaign hold, beside the columns that tables need."""
+
+    dates: str
+    """Of the first and of the last download."""
+    targets: set[tuple[str, str]]
+    """Domains and URLs."""
+    versions: Mapping[str, set[str]]
+    """Client -> its versions."""
+
+    @classmethod
+    def of(cls, data: Dataset) -> _Contents:
+        import pyarrow.compute as pc
+
+        times: list[float] = []
+        targets: set[tuple[str, str]] = set()
+        versions: dict[str, set[str]] = {}
+        names = ("started_at", "domain", "url", "client", "client_version")
+        for folder in data.folders:
+            for batch in store.scan(folder.path / DOWNLOADS, "downloads", names):
+                times += pc.min_max(batch["started_at"]).as_py().values()
+                targets |= _different(batch, "domain", "url")
+                for client, version in _different(batch, "client", "client_version"):
+                    if version is not None:
+                        versions.setdefault(client, set()).add(version)
+        first, last = (datetime.fromtimestamp(t, tz=UTC).strftime("%Y-%m-%d %H:%M") for t in (min(times), max(times)))
+        return cls(dates=f"{first} to {last}", targets=targets, versions=versions)
 
 
-def _dates(data: Dataset) -> str:
-    times = [d.started_at for d in _downloads(data)]
-    first, last = (datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M") for at in (min(times), max(times)))
-    return f"{first} to {last}"
+def _different(batch: pa.RecordBatch, *names: str) -> set[Any]:
+    """The different rows of these columns."""
+    import pyarrow as pa
+
+    found = pa.Table.from_batches([batch.select(names)]).group_by(list(names)).aggregate([])
+    return set(zip(*(found.column(name).to_pylist() for name in names), strict=True))
 
 
 def _only(what: str, a: set[Any], b: set[Any]) -> Iterator[tuple[str, str, str]]:
@@ -73,12 +109,7 @@ def _listed(names: Sequence[str], count: int) -> str:
     return f"{count}, only here: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
-def _versions(a: Dataset, b: Dataset) -> Iterator[tuple[str, str, str]]:
-    known: list[dict[str, set[str]]] = [{}, {}]
-    for found, data in zip(known, (a, b), strict=True):
-        for d in _downloads(data):
-            if d.client_version is not None:
-                found.setdefault(d.client, set()).add(d.client_version)
+def _versions(*known: Mapping[str, set[str]]) -> Iterator[tuple[str, str, str]]:
     for client in sorted(known[0].keys() & known[1].keys()):
         one, other = (", ".join(sorted(found[client])) for found in known)
         yield f"client {client}", one, other

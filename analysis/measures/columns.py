@@ -27,6 +27,7 @@ class Runs:
     iteration: Ints
     domain: Texts
     """Its names are sorted."""
+    url: Texts
 
     def __len__(self) -> int:
         return len(self.folder)

@@ -216,6 +216,7 @@ class Reader:
             vantage=self._names["vantage"].sorted(keys["vantage"]),
             iteration=keys["iteration"],
             domain=self._names["domain"].sorted(keys["domain"]),
+            url=Texts(keys["url"], self._names["url"].all),
         )
 
     def _refuse_repeats(self, downloads: Downloads) -> None:
