@@ -125,7 +125,12 @@ def tables(
         bool, typer.Option("--as-published", help="Read the data as the published pipeline would: by all its quirks.")
     ] = False,
     quirk: Annotated[
-        list[str] | None, typer.Option("--quirk", metavar="NAME", help="By this quirk; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--quirk",
+            metavar="NAME",
+            help="By this quirk; may be repeated. Quirks change single downloads: at most 500,000 of them.",
+        ),
     ] = None,
     quirk_effects: Annotated[
         bool,
@@ -290,6 +295,9 @@ def report(
 
     Its path is printed, and on standard error its first screen: the question, the answer for each comparison, the noise
     floor.
+
+    It shows single downloads, 10 kB of memory each, so at most 500,000: of a larger campaign name some of its folders.
+    `upshift tables` and `upshift compare` take any number.
     """
     from analysis.measures import dataset
     from analysis.measures.pairs import Metric

@@ -121,13 +121,13 @@ def changes(
     Args:
         threshold: what counts as moved: a ratio of 1 + threshold, a difference of shares of threshold.
     """
-    tables = [_units(data) for data in (a, b)]
-    units = sorted({unit for table, _ in tables for unit in table})
+    tables = [units(data) for data in (a, b)]
+    known = sorted({unit for table, _ in tables for unit in table})
     one, other = (
-        _Side(data, units, table, metric=metric, selection=selection)
+        _Side(data, known, table, metric=metric, selection=selection)
         for data, table in zip((a, b), tables, strict=True)
     )
-    domains = np.array(codes([domain for _, domain, _ in units])[0])
+    domains = np.array(codes([domain for _, domain, _ in known])[0])
     quantity = Quantity.TIME if metric is Metric.TIME else Quantity.THROUGHPUT
     found: list[Change] = []
     names = [c.name for c in a.design.configurations]
@@ -154,7 +154,7 @@ def _faster(speedups: Values) -> Members:
     return Members(speedups.unit, (speedups.low >= 0) & (speedups.high > 0))
 
 
-def _units(data: Dataset) -> tuple[list[Unit], Ints]:
+def units(data: Dataset) -> tuple[list[Unit], Ints]:
     """The units of a campaign, and the number of each measurement run's."""
     runs = data.downloads.runs
     columns = (runs.vantage, runs.domain, runs.url)
@@ -170,13 +170,13 @@ class _Side:
     def __init__(
         self,
         data: Dataset,
-        units: Sequence[Unit],
+        known: Sequence[Unit],
         own: tuple[list[Unit], Ints],
         *,
         metric: Metric,
         selection: Selection,
     ) -> None:
-        place = {unit: index for index, unit in enumerate(units)}
+        place = {unit: index for index, unit in enumerate(known)}
         self._data = data
         self._unit_of_run = np.array([place[unit] for unit in own[0]], dtype=np.int64)[own[1]]
         self._samples = costs.samples(data, metric=metric, selection=selection)

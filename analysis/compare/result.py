@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.compare.changes import Change, Quantity, Verdict, changes
+from analysis.compare.changes import Change, Quantity, Verdict, changes, units
 from analysis.compare.differences import Difference, differences
 from analysis.measures import dataset
 from analysis.measures.pairs import Metric
@@ -139,8 +139,7 @@ def compare(
     if a.resolve() == b.resolve():
         raise UsageError("this folder is A and B", where=str(b), remedy="name two campaigns")
     one, other = (dataset.load([path]) for path in (a, b))
-    units = [{(r.download.vantage, r.download.domain, r.download.url) for r in side.records} for side in (one, other)]
-    if not units[0] & units[1]:
+    if not set(units(one)[0]) & set(units(other)[0]):
         what = f"it measured no target from a vantage point of {a}"
         raise UsageError(what, where=str(b), remedy="name campaigns with the same targets and vantage points")
     for path, side in ((a, one), (b, other)):

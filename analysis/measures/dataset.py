@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 Value = float | int | str | bool | None
 
 MOST_RECORDS = 500_000
-"""Most downloads of which single ones are looked at: each takes 10 kB. Tables need none of them."""
+"""Most downloads of which single ones are looked at: each takes 10 kB. The report, figures, quirks and rules to stop
+early need them; tables and `upshift compare` do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ class Dataset:
             raise UsageError(
                 f"{count} downloads are more than the {MOST_RECORDS} that can be shown one by one",
                 where=", ".join(str(folder.path) for folder in self.folders),
-                remedy="use `upshift tables`, or name fewer folders",
+                remedy="use `upshift tables` without quirks or `upshift compare`, or name fewer folders",
             )
         kpis: dict[int, Mapping[str, Value]] = {}
         read: list[tuple[int, Download]] = []

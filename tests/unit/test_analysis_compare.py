@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from analysis.compare import changes, result
+from analysis.compare import result
 from analysis.compare.changes import Change, Quantity, Verdict
+from analysis.measures import dataset
+from analysis.measures.pairs import Metric
 from tests.cells import Repeats
 from tests.unit.analysis_factory import make_download, write_campaign
 from upshift import paper
@@ -97,6 +99,15 @@ def test_a_slower_configuration_closes_the_gate(tmp_path: Path) -> None:
     back = result.compare(made.b, made.a, threshold=0.05)
     assert row(back, "WS", Quantity.TIME).change == pytest.approx(1 / (change.change or math.nan))
     assert {c.name for c in back.worse} == {"ALL vs WS"}
+
+
+def test_no_download_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So campaigns of any size compare."""
+    monkeypatch.setattr(dataset, "MOST_RECORDS", 0)
+    made = compared(tmp_path, downloads(1), downloads(2, slower("WS", 1.12)))
+    assert {c.name for c in made.worse} == {"WS", "WS vs BL"}
+    with pytest.raises(UsageError, match="more than the 0 that can be shown one by one"):
+        _ = dataset.load([made.a]).records
 
 
 def test_less_than_the_threshold_leaves_it_open(tmp_path: Path) -> None:
@@ -245,7 +256,7 @@ def test_wrong_input_is_refused(tmp_path: Path, b: str, said: str) -> None:
 
 def test_quantities_of_throughput_are_in_mbit_s(tmp_path: Path) -> None:
     a, b = folder(tmp_path / "a", downloads(1)), folder(tmp_path / "b", downloads(2, slower("BL", 2.0)))
-    made = result.compare(a, b, threshold=0.05, metric=changes.Metric.THROUGHPUT)
+    made = result.compare(a, b, threshold=0.05, metric=Metric.THROUGHPUT)
     change = row(made, "BL", Quantity.THROUGHPUT)
     assert change.a is not None
     assert change.b is not None
