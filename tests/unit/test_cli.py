@@ -59,7 +59,7 @@ def test_h_is_help(words: list[str]) -> None:
         (["ru"], "No such command 'ru'. Did you mean 'run'?"),
         (["map", "tabel"], "No such command 'tabel'. Did you mean 'table'?"),
         (["run", "--uot", "x"], "--out"),
-        (["lab", "up", "smal"], "unknown topology 'smal'; did you mean small? use one of: anrw, small"),
+        (["lab", "up", "smal"], "unknown topology 'smal'; did you mean small? use one of: anrw, cdn-iw, small"),
     ],
 )
 def test_what_was_meant_is_named(words: list[str], said: str) -> None:

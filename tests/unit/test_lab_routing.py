@@ -122,7 +122,7 @@ def test_upshift_map_gives_every_domain_the_provider_of_the_topology(
         rows = {row["domain"]: row for row in csv.DictReader(handle)}
     assert rows.pop("dns.example")["provider"] == Provider.OTHER  # in the aggregate of unknown origin only
     assert {domain: (row["provider"], row["asn"], row["organisation"]) for domain, row in rows.items()} == wanted
-    assert len({provider for provider, *_ in wanted.values()}) == (6 if name == "anrw" else 3)
+    assert len({provider for provider, *_ in wanted.values()}) == {"anrw": 6, "cdn-iw": 4, "small": 3}[name]
 
 
 def test_files_are_the_same_each_time_and_the_list_is_tranco(name: str, files: LabFiles, tmp_path: Path) -> None:

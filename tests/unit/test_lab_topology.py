@@ -171,7 +171,7 @@ def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str)
 
 
 def test_unknown_names_list_what_is_shipped() -> None:
-    with pytest.raises(UsageError, match=r"unknown topology 'nope'; use one of: anrw, small; or the path"):
+    with pytest.raises(UsageError, match=r"unknown topology 'nope'; use one of: anrw, cdn-iw, small; or the path"):
         find_topology("nope")
 
 
@@ -233,7 +233,7 @@ def test_every_name_resolves_in_the_zone(topology: Topology) -> None:
             while (name, "CNAME") in found:
                 (name,) = found[name, "CNAME"]
             assert found[name, "A"] == [plan[server.name].ipv4]
-            assert ((name, "HTTPS") in found) == (server.fault is None)
+            assert ((name, "HTTPS") in found) == (server.fault is None and server.web_server is None)
     for host in sites.hosts(topology):
         address = plan[host.server].ipv4 if host.server else sites.PRIVATE_ADDRESS
         assert found[f"{host.name}.", "A"] == [address]

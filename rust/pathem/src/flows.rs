@@ -2,7 +2,7 @@
 
 use crate::loss::Position;
 use crate::packet::{FlowKey, Header};
-use crate::policer::{Passed, Policer};
+use crate::policer::{Arrived, Policer};
 use crate::stats::{Counters, Verdict};
 use crate::syn::Syn;
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ pub struct Flow {
     /// The first one that was not lost, as it left.
     pub syn_delivered: Option<Syn>,
     isn: Option<u32>,
-    passed: Passed,
+    arrived: Arrived,
 }
 
 struct Slot {
@@ -155,7 +155,7 @@ impl FlowTable {
     /// Whether a policer lets a packet of the flow pass.
     pub fn admit(&mut self, reference: FlowRef, policer: Policer, now: u64) -> bool {
         self.get_mut(reference)
-            .is_none_or(|flow| flow.passed.admit(policer, now))
+            .is_none_or(|flow| flow.arrived.admit(policer, now))
     }
 
     /// Counts the verdict on an arrived packet.
@@ -243,7 +243,7 @@ impl FlowTable {
             syn_sent: None,
             syn_delivered: None,
             isn: None,
-            passed: Passed::default(),
+            arrived: Arrived::default(),
         });
         self.by_key.insert(key, slot);
         slot
