@@ -1,8 +1,11 @@
-"""A DNS server for tests on 127.0.0.1:53 of a namespace: NAME.example is 127.0.0.1, save for some special names."""
+"""A DNS server for tests on port 53 of 127.0.0.1, or of the address given: NAME.example is that address, save for some
+special names.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
 
 import dns.flags
 import dns.message
@@ -10,8 +13,10 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
+ADDRESS = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1"
+
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sock.bind(("127.0.0.1", 53))
+sock.bind((ADDRESS, 53))
 print("ready", flush=True)
 while True:
     data, peer = sock.recvfrom(4096)
@@ -23,7 +28,7 @@ while True:
     if name.startswith("missing."):
         response.set_rcode(dns.rcode.NXDOMAIN)
     elif question.rdtype == dns.rdatatype.A:
-        address = "198.18.0.1" if name.startswith("outside.") else "127.0.0.1"
+        address = "198.18.0.1" if name.startswith("outside.") else ADDRESS
         if name.startswith("alias."):
             response.answer.append(dns.rrset.from_text(question.name, 60, "IN", "CNAME", "edge.example."))
             response.answer.append(dns.rrset.from_text("edge.example.", 60, "IN", "A", address))
