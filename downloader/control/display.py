@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from downloader.control.asked import utc
 from downloader.control.document import Activity, Progress, Status
 from downloader.schedule.gate import State
+from upshift.files.sizes import size_text
 
 _WIDTH = 11
 """Of the first column."""
@@ -51,7 +52,8 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
         for name, part in status.vantage_points.items():
             yield name, f"{_progress(part.progress)}; {_activity(part.activity)}"
     for budget in status.budgets:
-        yield "budget", f"{budget.name}: {size(budget.used_bytes)} of {size(budget.limit_bytes)} today"
+        whose = budget.whose if len(status.vantage_points) == 1 else f"{budget.vantage}, {budget.whose}"
+        yield "budget", f"{whose}: {size_text(budget.used_bytes)} of {size_text(budget.limit_bytes)} today"
     if status.disk is not None:
         yield "disk", _disk(status)
     yield "plan", f"{status.plan_sha256[:12]}, process {status.pid} since {utc(status.started_at)}"
@@ -82,20 +84,11 @@ def _disk(status: Status) -> str:
     disk = status.disk
     if disk is None:
         return ""
-    free = f"{size(disk.free_bytes)} free"
+    free = f"{size_text(disk.free_bytes)} free"
     if disk.used_bytes is None:
         return free
-    limit = "" if disk.limit_bytes is None else f" of {size(disk.limit_bytes)}"
-    return f"{size(disk.used_bytes)}{limit} used, {free}"
-
-
-def size(count: float) -> str:
-    """Bytes with an SI prefix."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+    limit = "" if disk.limit_bytes is None else f" of {size_text(disk.limit_bytes)}"
+    return f"{size_text(disk.used_bytes)}{limit} used, {free}"
 
 
 def span(seconds: float) -> str:

@@ -82,9 +82,16 @@ class VantagePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUse:
-    """How much of a budget is used on this UTC day."""
+    """How much of a vantage point's share of a budget is used on this UTC day.
 
-    name: str
+    Of the budgets for an AS and for a domain, it is that which is used most.
+    """
+
+    vantage: str
+    budget: str
+    """`campaign`, `as` or `domain`."""
+    whose: str
+    """The AS, network or domain; for people."""
     used_bytes: int
     limit_bytes: int
 

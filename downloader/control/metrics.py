@@ -89,11 +89,12 @@ def _vantage_points(status: Status) -> Iterator[Metric]:
 def _limits(status: Status) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
-    used = GaugeMetricFamily("upshift_budget_used_bytes", "Bytes of this UTC day.", labels=("budget",))
-    limit = GaugeMetricFamily("upshift_budget_limit_bytes", "Most bytes per UTC day.", labels=("budget",))
+    labels = ("vantage", "budget")  # whose it is changes all the time
+    used = GaugeMetricFamily("upshift_budget_used_bytes", "Bytes of this UTC day.", labels=labels)
+    limit = GaugeMetricFamily("upshift_budget_limit_bytes", "Most bytes per UTC day.", labels=labels)
     for budget in status.budgets:
-        used.add_metric((budget.name,), budget.used_bytes)
-        limit.add_metric((budget.name,), budget.limit_bytes)
+        used.add_metric((budget.vantage, budget.budget), budget.used_bytes)
+        limit.add_metric((budget.vantage, budget.budget), budget.limit_bytes)
     yield from (used, limit)
     if status.disk is not None:
         disk = {

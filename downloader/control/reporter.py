@@ -37,8 +37,6 @@ gives signs of life meanwhile (`upshift.system.process.run`)."""
 
 _RATE_WINDOW_S = 3600.0
 
-Usage = Callable[[], tuple[Sequence[BudgetUse], DiskUse | None]]
-
 
 class Reporter:
     """The status of a campaign. Use as a context manager around all of its work.
@@ -75,19 +73,34 @@ class Reporter:
         self._own: Activity | None = None
         self._last_error: Fault | None = None
         self._recorded: deque[tuple[float, int]] = deque()
-        self.usage: Usage = self._disk
+        self._limit_bytes: int | None = None
+        self._reserve_bytes: int | None = None
+        self._used_bytes: int | None = None
 
     def __enter__(self) -> Reporter:
         if self._endpoint is not None:
             self._closing.enter_context(serve(self._endpoint, self._page))
         return self
 
-    def begin(self, *, plan_sha256: str, versions: Mapping[str, str | None], progress: Mapping[str, Progress]) -> None:
-        """The campaign starts, with what its journals hold. From now on its status is written."""
+    def begin(
+        self,
+        *,
+        plan_sha256: str,
+        versions: Mapping[str, str | None],
+        progress: Mapping[str, Progress],
+        limit_bytes: int | None = None,
+        reserve_bytes: int | None = None,
+    ) -> None:
+        """The campaign starts, with what its journals hold. From now on its status is written.
+
+        Args:
+            limit_bytes, reserve_bytes: most bytes of its folder, and bytes of the disk that stay free.
+        """
+        self._limit_bytes, self._reserve_bytes = limit_bytes, reserve_bytes
         self._plan_sha256 = plan_sha256
         own = {"upshift": upshift.__version__, "python": platform.python_version(), "kernel": platform.release()}
         self._versions = {**own, **versions}
-        self._parts = {name: VantageReport(self, part) for name, part in progress.items()}
+        self._parts = {name: VantageReport(self, name, part) for name, part in progress.items()}
         self._sample()
         self._write()
         self._notifier.ready()
@@ -104,6 +117,10 @@ class Reporter:
         if self._began:
             self._write()
 
+    def takes(self, used_bytes: int) -> None:
+        """What the campaign's folder takes on the disk."""
+        self._used_bytes = used_bytes
+
     def error(self, what: str) -> None:
         """Something went wrong."""
         with self._lock:
@@ -117,6 +134,9 @@ class Reporter:
             self.error(reason)
         if self._began:
             self._thread.join()
+            for part in self._parts.values():
+                part.does(state, reason)
+                part.finished()
             self.does(state, reason)
         elif state is State.FAILED:
             self._append_failure(reason)
@@ -148,10 +168,10 @@ class Reporter:
         with self._lock:
             parts = {name: part.snapshot() for name, part in self._parts.items()}
             own, last_error = self._own, self._last_error
+            budgets = tuple(use for part in self._parts.values() for use in part.budgets)
             rate = self._rate()
         progress = document.total(part.progress for part in parts.values())
         left = progress.planned - progress.recorded
-        budgets, disk = self.usage()
         return Status(
             written_at=now,
             activity=own or _together([part.activity for part in parts.values()], now),
@@ -164,8 +184,8 @@ class Reporter:
             pid=os.getpid(),
             versions=self._versions,
             vantage_points=parts,
-            budgets=tuple(budgets),
-            disk=disk,
+            budgets=budgets,
+            disk=self._disk(),
             last_error=last_error,
         )
 
@@ -205,8 +225,13 @@ class Reporter:
         done = sum(part.recorded for part in self._parts.values()) - before
         return round(done / elapsed, 4) if elapsed > 0 else 0.0
 
-    def _disk(self) -> tuple[Sequence[BudgetUse], DiskUse | None]:
-        return (), DiskUse(free_bytes=shutil.disk_usage(self._folder).free)
+    def _disk(self) -> DiskUse:
+        return DiskUse(
+            free_bytes=shutil.disk_usage(self._folder).free,
+            used_bytes=self._used_bytes,
+            limit_bytes=self._limit_bytes,
+            reserve_bytes=self._reserve_bytes,
+        )
 
 
 @dataclass
@@ -223,8 +248,9 @@ class _Counts:
 class VantageReport:
     """What one vantage point's worker reports. Its methods may be called from any thread."""
 
-    def __init__(self, reporter: Reporter, progress: Progress) -> None:
-        self._reporter = reporter
+    def __init__(self, reporter: Reporter, name: str, progress: Progress) -> None:
+        self._reporter, self._name = reporter, name
+        self.budgets: tuple[BudgetUse, ...] = ()
         self._counts = _Counts(
             planned=progress.planned,
             outcomes=Counter(
@@ -249,6 +275,14 @@ class VantageReport:
         """A sign of life; the next one may take this much longer than usual."""
         self._seen = self._reporter._monotonic()
         self._back_by = self._seen + seconds + PATIENCE_S
+
+    def spends(self, budget: str, whose: str, used_bytes: int, limit_bytes: int) -> None:
+        """How much of a budget is used today (see `BudgetUse`)."""
+        use = BudgetUse(
+            vantage=self._name, budget=budget, whose=scrub(whose), used_bytes=used_bytes, limit_bytes=limit_bytes
+        )
+        with self._reporter._lock:
+            self.budgets = (*(known for known in self.budgets if known.budget != budget), use)
 
     def finished(self) -> None:
         """The vantage point's worker has ended."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun
 from downloader.control.asked import AskedGate
+from downloader.control.reporter import VantageReport
 from downloader.execution.journal import Journal
 from downloader.limits.budget import BudgetGate
 from downloader.limits.opt_out import OptOuts, block_lists
@@ -25,6 +26,7 @@ def gates_for(
     folder: Path,
     *,
     until: float | None,
+    report: VantageReport,
 ) -> list[Gate]:
     """The gates of one vantage point, in the order in which they are asked.
 
@@ -33,6 +35,7 @@ def gates_for(
         journal: for gates that keep an account.
         folder: the campaign's, with what is asked of it.
         until: Unix time at which the campaign ends; None: with its plan.
+        report: told how much of the budgets is used.
 
     Raises:
         UsageError: a block list is missing or not valid.
@@ -40,7 +43,7 @@ def gates_for(
     gates: list[Gate] = [
         AskedGate(plan.campaign, folder, until=until),
         OptOuts(block_lists(plan.campaign)),
-        BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points)),
+        BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=report.spends),
     ]
     if plan.slots is not None:
         clock = None if trusts_clock(plan.campaign) else read_clock

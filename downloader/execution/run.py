@@ -174,7 +174,13 @@ def _begin(reporter: Reporter, campaign: Campaign, journals: Mapping[str, Journa
             interrupted_runs=counts.interrupted_runs,
         )
     digest = next(iter(journals.values())).meta("plan_hash") or ""
-    reporter.begin(plan_sha256=digest, versions=_versions(campaign), progress=found)
+    reporter.begin(
+        plan_sha256=digest,
+        versions=_versions(campaign),
+        progress=found,
+        limit_bytes=campaign.disk.limit,
+        reserve_bytes=campaign.disk.reserve,
+    )
 
 
 def check_clients(campaign: Campaign) -> None:
@@ -254,7 +260,8 @@ def _work(
         # Children are started by this thread, so they die when it does (see upshift.system.process).
         try:
             runs = plan.runs(name)
-            gates = gates_for(plan, name, runs, journals[name], out, until=until)
+            report = reporter.vantage_point(name)
+            gates = gates_for(plan, name, runs, journals[name], out, until=until, report=report)
             worker = Worker(
                 plan.campaign,
                 places[name],
@@ -264,7 +271,7 @@ def _work(
                 turns=turns,
                 gates=gates,
                 progress=progress,
-                report=reporter.vantage_point(name),
+                report=report,
                 stop=stop,
                 clock=clock,
             )

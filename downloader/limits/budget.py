@@ -5,7 +5,7 @@ Each of K vantage points has 1/K of each budget, so the sum holds without any ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from downloader.campaign.campaign import Campaign
@@ -32,10 +32,19 @@ class BudgetGate(Gate):
 
     Args:
         vantage_points: number of those in the plan, wherever they run.
+        tell: told of each budget, before each choice, its name, whose it is, the bytes used and the most bytes; of
+            those for an AS and a domain the one that is used most.
     """
 
-    def __init__(self, campaign: Campaign, spent: Spent, *, vantage_points: int) -> None:
-        self._campaign, self._spent, self._count = campaign, spent, vantage_points
+    def __init__(
+        self,
+        campaign: Campaign,
+        spent: Spent,
+        *,
+        vantage_points: int,
+        tell: Callable[[str, str, int, int], object] = lambda *_: None,
+    ) -> None:
+        self._campaign, self._spent, self._count, self._tell = campaign, spent, vantage_points, tell
         self._networks: dict[str, str] = {}
         """Domain -> network of its last address, where its AS is not known."""
         self._totals: Totals | None = None
@@ -47,6 +56,7 @@ class BudgetGate(Gate):
     def admits(self, run: PlannedRun, now: float) -> Wait | None:
         if self._totals is None:
             self._totals = self._spent.totals(now)
+            self._tell_all(self._totals)
         network = network_of(run.target, run.target.server_ip) or self._networks.get(run.target.domain)
         why = self._refusal(run.target, network, self._totals)
         return None if why is None else Wait(State.WAITING_FOR_BUDGET, why, day_start(now) + DAY_S)
@@ -65,6 +75,15 @@ class BudgetGate(Gate):
 
     def cuts(self, run: PlannedRun, now: float) -> Cut | None:  # noqa: ARG002
         return self._cut
+
+    def _tell_all(self, totals: Totals) -> None:
+        def most(found: Mapping[str, int]) -> str:
+            return max(found, key=found.__getitem__, default="")
+
+        domain, network = most(totals.domains), most(totals.networks) or None
+        for share in _shares(self._campaign, domain, network, totals, self._count):
+            if share.whose:
+                self._tell(share.field, share.whose, share.spent, share.most)
 
     def _refusal(self, target: Target, network: str | None, totals: Totals) -> str | None:
         needed = run_bytes(self._campaign, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,3 +221,23 @@ def test_bytes_of_an_interrupted_attempt() -> None:
     large = Target(domain="l.example", url="https://l.example/f", size_bytes=20_000_000)
     assert interrupted_bytes(wanted, large, 500, []) == 500 + IN_FLIGHT_BYTES
     assert day_start(NOON) == NOON - DAY_S / 2
+
+
+def test_the_fullest_budgets_are_told(tmp_path: Path) -> None:
+    wanted, plan, told = campaign(), runs(ASN, BARE), dict[str, tuple[str, int, int]]()
+    with contextlib.closing(Journal.open(tmp_path, plan, plan_hash="x")) as journal:
+
+        def tell(budget: str, *rest: Any) -> None:
+            told[budget] = rest
+
+        gate = BudgetGate(wanted, journal.spent, vantage_points=2, tell=tell)
+        gate.holds(NOON)
+        gate.admits(plan[0], NOON)
+        assert told == {"campaign": ("the campaign", 0, 250_000_000_000)}, "no AS and no domain has used anything"
+        attempt = journal.begin(0, reserved(wanted, ASN, NOON))
+        journal.resolved(0, attempt, "192.0.2.7", "AS64500")
+        journal.interrupt(0, ended=Ended(ip_bytes=700, at=NOON))
+        gate.holds(NOON)
+        gate.admits(plan[1], NOON)
+        assert told["as"] == ("AS64500", 700, 25_000_000_000)
+        assert told["domain"] == ("a.example", 700, 500_000_000) and told["campaign"][1] == 700

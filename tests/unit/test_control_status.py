@@ -48,7 +48,7 @@ def status(**changes: object) -> Status:
         pid=7,
         versions={"upshift": "1", "kernel": "6.18", "aioquic": None},
         vantage_points={"MUC": VantagePoint(activity=activity, progress=progress)},
-        budgets=(BudgetUse(name="campaign", used_bytes=5, limit_bytes=10),),
+        budgets=(BudgetUse(vantage="MUC", budget="as", whose="AS64496", used_bytes=5, limit_bytes=10),),
         disk=DiskUse(free_bytes=1, used_bytes=2, limit_bytes=3, reserve_bytes=4),
         last_error=Fault(at=995.0, what="www.b.example BL: dns_error: no address"),
     )
@@ -115,7 +115,7 @@ def test_the_first_line_says_what_is_wrong(now: float, running: bool, said: str)
         "1 min 40 s",
     ):
         assert part in text
-    assert "campaign: 5 B of 10 B today" in text and "2 B of 3 B used, 1 B free" in text
+    assert "AS64496: 5 B of 10 B today" in text and "2 B of 3 B used, 1 B free" in text
     assert "www.b.example BL: dns_error: no address" in text and "aioquic" not in text
 
 
@@ -139,7 +139,7 @@ def test_the_page_of_metrics_parses() -> None:
     assert values["upshift_downloads_not_ok_total", "MUC", "dns_error"] == 8
     assert values["upshift_runs_discarded_total", "MUC", "void"] == 3
     assert values["upshift_state", "MUC", "running"] == 1 and values["upshift_state", "MUC", "paused_for_disk"] == 0
-    assert values["upshift_budget_used_bytes", "campaign"] == 5
+    assert values["upshift_budget_used_bytes", "MUC", "as"] == 5
     assert [values[f"upshift_disk_{name}_bytes",] for name in ("free", "used", "limit", "reserve")] == [1, 2, 3, 4]
     assert values["upshift_status_timestamp_seconds",] == 1_000.0
     [info] = families["upshift_info"].samples
@@ -315,12 +315,15 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
     failed = download(outcome=Outcome.FAILED, failure=Failure.DNS_ERROR, failure_detail="\x1b[31mno address")
     with Reporter(tmp_path, campaign="c", monotonic=clock, clock=moment, notifier=Notifier({})) as reporter:
         before = Progress(planned=100, ok=10, failed=1, causes={"reset": 1}, void_runs=2)
-        reporter.begin(plan_sha256="x", versions={"aioquic": "1"}, progress={"A": before})
+        reporter.begin(plan_sha256="x", versions={"aioquic": "1"}, progress={"A": before}, limit_bytes=9)
         report = reporter.vantage_point("A")
         clock.now += 10
         report.does(State.RUNNING, "www.a.example")
         report.void_run("www.a.example", "the lab was late")
         report.interrupted_run()
+        report.spends("as", "AS64496", 4, 10)
+        report.spends("as", "AS64497", 5, 10)
+        reporter.takes(7)
         report.recorded_run([download(), download(), failed], void=True)
         found = reporter.status()
         assert found.progress == Progress(
@@ -335,11 +338,15 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
         assert found.eta_s == pytest.approx(86 / 0.3)
         assert found.last_error is not None and "no address" in found.last_error.what
         assert "\x1b" not in found.last_error.what
+        assert found.budgets == (BudgetUse(vantage="A", budget="as", whose="AS64497", used_bytes=5, limit_bytes=10),)
+        assert found.disk is not None and (found.disk.used_bytes, found.disk.limit_bytes) == (7, 9)
         assert found.versions["aioquic"] == "1" and found.disk is not None and found.disk.free_bytes > 0
         reporter.end(State.STOPPED, "SIGTERM")
     ended = document.read_status(tmp_path)
     assert (ended.activity.state, ended.activity.reason, ended.ended) == (State.STOPPED, "SIGTERM", True)
-    assert 'upshift_downloads_total{outcome="ok",vantage="A"} 12.0' in (tmp_path / metrics.FILE_NAME).read_text()
+    page = (tmp_path / metrics.FILE_NAME).read_text()
+    assert 'upshift_downloads_total{outcome="ok",vantage="A"} 12.0' in page
+    assert 'upshift_state{state="stopped",vantage="A"} 1.0' in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["status.json", "upshift.prom"]
 
 
