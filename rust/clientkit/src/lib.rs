@@ -25,7 +25,7 @@ pub use close::Close;
 pub use codes::http3_name;
 pub use failure::{Failure, Outcome, Verdict};
 pub use processor::Usage;
-pub use reach::{Prefix, PrefixError, Reach, ReachError};
+pub use reach::{Prefix, PrefixError, Reach, ReachError, VARIABLE as REACH_VARIABLE};
 pub use record::{Record, seconds};
 pub use response::{Field, Response};
 pub use text::one_line;

@@ -1,0 +1,406 @@
+//! Thousands of probes on one thread: requests from a pipe, packets from a ring, timers from a heap.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use clientkit::Reach;
+use rustc_hash::FxHashMap;
+use rustls::ClientConfig;
+use thiserror::Error;
+
+use crate::args::Options;
+use crate::clock::{Clocks, Random};
+use crate::link::{Link, Stamp};
+use crate::outbox::Outbox;
+use crate::packet::{self, Parsed, Peer};
+use crate::probe::Probe;
+use crate::tls::Tls;
+use crate::verdict::Verdict;
+use crate::wire::{Request, RequestError, write_refusal, write_reply};
+
+/// Packets that are read before timers and requests have their turn.
+const PACKETS_AT_ONCE: usize = 512;
+const READ_BYTES: usize = 1 << 16;
+const REPLIES_AT_ONCE: usize = 1 << 16;
+/// Headers of IPv4 and IPv6 with TCP.
+const HEADERS: [u32; 2] = [40, 60];
+
+/// Why the prober stopped.
+#[derive(Debug, Error)]
+pub enum ProberError {
+    /// A request that is not valid.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// Nobody reads, the device is gone, ...
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+}
+
+/// A place for a connection; it and its memory are used again.
+#[derive(Default)]
+struct Slot {
+    probe: Probe,
+    number: u32,
+    peer: Option<Peer>,
+    link: usize,
+    /// Time of its earliest entry among the timers.
+    timer: u64,
+}
+
+/// The prober.
+pub struct Prober {
+    links: Vec<Link>,
+    mtu: u32,
+    options: Options,
+    reach: Reach,
+    tls: Arc<ClientConfig>,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    open: FxHashMap<Peer, usize>,
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
+    outbox: Outbox,
+    input: Vec<u8>,
+    is_ended: bool,
+    replies: Vec<u8>,
+    clocks: Clocks,
+    random: Random,
+}
+
+impl Prober {
+    /// One without connections.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    pub fn new(
+        links: Vec<Link>,
+        mtu: u32,
+        options: Options,
+        reach: Reach,
+        tls: Arc<ClientConfig>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            links,
+            mtu,
+            outbox: Outbox::new(options.packet_rate),
+            options,
+            reach,
+            tls,
+            slots: Vec::new(),
+            free: Vec::new(),
+            open: FxHashMap::default(),
+            timers: BinaryHeap::new(),
+            input: Vec::with_capacity(2 * READ_BYTES),
+            is_ended: false,
+            replies: Vec::with_capacity(REPLIES_AT_ONCE),
+            clocks: Clocks::now(),
+            random: Random::new()?,
+        })
+    }
+
+    /// Runs until standard input has ended, and every probe.
+    ///
+    /// # Errors
+    /// A request is not valid, or the system fails.
+    pub fn run(&mut self) -> Result<(), ProberError> {
+        loop {
+            self.clocks = Clocks::now();
+            let mut is_busy = self.receive();
+            self.expire();
+            if self.is_accepting() {
+                is_busy |= self.begin_all()?;
+            }
+            self.outbox
+                .flush(&self.links, Clocks::now().monotonic)
+                .map_err(|error| ProberError::System("cannot send", error))?;
+            self.reply()?;
+            if self.is_ended
+                && self.open.is_empty()
+                && self.input.is_empty()
+                && self.outbox.is_empty()
+            {
+                return Ok(());
+            }
+            if !is_busy {
+                self.wait()?;
+            }
+        }
+    }
+
+    /// Whether new probes may begin: not while packets wait for their turn, which would delay those of open connections.
+    fn is_accepting(&self) -> bool {
+        self.outbox.is_empty() || !self.outbox.is_paced()
+    }
+
+    // Packets
+
+    fn receive(&mut self) -> bool {
+        let mut is_busy = false;
+        for index in 0..self.links.len() {
+            let Self {
+                links,
+                slots,
+                open,
+                outbox,
+                clocks,
+                timers,
+                ..
+            } = self;
+            let link = &mut links[index];
+            let us = link.us;
+            let mut ended = Vec::new();
+            let count = link.receive(PACKETS_AT_ONCE, |bytes, stamp, checksum| {
+                let Some(parsed) = packet::parse(bytes, us, checksum) else {
+                    return;
+                };
+                let (Parsed::Segment(peer, _) | Parsed::Unreachable(peer, _)) = &parsed;
+                let Some(&at) = open.get(peer) else {
+                    return;
+                };
+                let slot = &mut slots[at];
+                let probe = &mut slot.probe;
+                let mut sender = outbox.to(us, peer);
+                let (now, arrival) = times(clocks, stamp);
+                match &parsed {
+                    Parsed::Segment(_, segment) => {
+                        probe.on_segment(segment, now, arrival, &mut sender);
+                    }
+                    Parsed::Unreachable(_, port) => probe.on_unreachable(*port, now, &mut sender),
+                }
+                if probe.verdict().is_some() {
+                    ended.push(at);
+                    open.remove(peer);
+                } else if probe.wake() < slot.timer {
+                    slot.timer = probe.wake();
+                    timers.push(Reverse((slot.timer, at)));
+                }
+            });
+            is_busy |= count == PACKETS_AT_ONCE;
+            for at in ended {
+                self.end(at);
+            }
+        }
+        is_busy
+    }
+
+    // Timers
+
+    fn expire(&mut self) {
+        let now = self.clocks.monotonic;
+        while let Some(&Reverse((time, at))) = self.timers.peek() {
+            if time > now {
+                return;
+            }
+            self.timers.pop();
+            let slot = &mut self.slots[at];
+            let Some(peer) = slot.peer else {
+                continue;
+            };
+            if slot.timer != time {
+                continue;
+            }
+            if slot.probe.wake() <= now {
+                let us = self.links[slot.link].us;
+                slot.probe.on_timer(now, &mut self.outbox.to(us, &peer));
+                if slot.probe.verdict().is_some() {
+                    self.open.remove(&peer);
+                    self.end(at);
+                    continue;
+                }
+            }
+            self.schedule(at);
+        }
+    }
+
+    /// An entry of the heap for a probe. Later ones are made when it is due, as timers are mostly put off.
+    fn schedule(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.timer = slot.probe.wake();
+        self.timers.push(Reverse((slot.timer, at)));
+    }
+
+    // Requests and replies
+
+    fn begin_all(&mut self) -> Result<bool, ProberError> {
+        let input = std::mem::take(&mut self.input);
+        let mut rest = &input[..];
+        let mut begun = 0;
+        while begun < PACKETS_AT_ONCE && self.is_accepting() {
+            let Some((request, length)) = Request::read(rest)? else {
+                break;
+            };
+            if !self.begin(&request) {
+                break; // no free port
+            }
+            rest = &rest[length..];
+            begun += 1;
+        }
+        let taken = input.len() - rest.len();
+        self.input = input;
+        self.input.drain(..taken);
+        if self.is_ended && begun == 0 && self.open.is_empty() {
+            self.input.clear(); // half a request
+        }
+        Ok(begun == PACKETS_AT_ONCE)
+    }
+
+    /// Begins a probe; false if there is no port.
+    fn begin(&mut self, request: &Request) -> bool {
+        let ipv6 = request.address.is_ipv6();
+        let link = self.links.iter().position(|link| link.us.is_ipv6() == ipv6);
+        let Some(link) = link.filter(|_| self.reach.permits(request.address)) else {
+            write_refusal(
+                request.number,
+                Verdict::AddressRefused,
+                self.options.arrivals,
+                &mut self.replies,
+            );
+            return true;
+        };
+        let Some(peer) = self.free_peer(request) else {
+            return false;
+        };
+        let tls = request.tls.then(|| self.new_tls(request)).flatten();
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
+        let isn = self.random.draw();
+        let slot = &mut self.slots[at];
+        (slot.number, slot.peer, slot.link) = (request.number, Some(peer), link);
+        slot.probe.talk.reset(tls);
+        request.write_http(&mut slot.probe.talk.request);
+        let mut plan = request.plan;
+        plan.arrivals = self.options.arrivals;
+        plan.device_payload = self.mtu - HEADERS[usize::from(ipv6)];
+        let us = self.links[link].us;
+        slot.probe.begin(
+            plan,
+            isn,
+            self.clocks.monotonic,
+            &mut self.outbox.to(us, &peer),
+        );
+        self.open.insert(peer, at);
+        self.schedule(at);
+        true
+    }
+
+    fn new_tls(&self, request: &Request) -> Option<Box<Tls>> {
+        let tls = Tls::new(&self.tls, request.host)
+            .or_else(|_| Tls::new(&self.tls, &request.address.to_string())); // no name: without SNI
+        tls.ok().map(Box::new)
+    }
+
+    /// A connection's two ends, with a free port of ours.
+    fn free_peer(&mut self, request: &Request) -> Option<Peer> {
+        let (low, high) = (*self.options.ports.start(), *self.options.ports.end());
+        let count = u32::from(high - low) + 1;
+        let first = self.random.draw() % count;
+        (0..count).find_map(|step| {
+            let offset = u16::try_from((first + step) % count).ok()?;
+            let peer = Peer {
+                address: request.address,
+                port: request.port,
+                local_port: low + offset,
+            };
+            (!self.open.contains_key(&peer)).then_some(peer)
+        })
+    }
+
+    /// Replies for a probe that has ended, and frees its place.
+    fn end(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        let verdict = slot.probe.verdict().unwrap_or(Verdict::NoData);
+        write_reply(
+            slot.number,
+            verdict,
+            &slot.probe,
+            self.options.arrivals,
+            &mut self.replies,
+        );
+        slot.peer = None;
+        slot.probe.talk.reset(None);
+        self.free.push(at);
+    }
+
+    fn reply(&mut self) -> Result<(), ProberError> {
+        if !self.replies.is_empty() {
+            let mut out = io::stdout().lock();
+            out.write_all(&self.replies)
+                .and_then(|()| out.flush())
+                .map_err(|error| ProberError::System("standard output", error))?;
+            self.replies.clear();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) -> Result<(), ProberError> {
+        let wants_input = !self.is_ended && self.is_accepting();
+        let stdin = io::stdin();
+        let mut fds: Vec<libc::pollfd> =
+            self.links.iter().map(|link| poll_for(link.fd())).collect();
+        if wants_input {
+            fds.push(poll_for(stdin.as_raw_fd()));
+        }
+        let timer = self.timers.peek().map(|Reverse((time, _))| *time);
+        let wake = [timer, self.outbox.wake()].into_iter().flatten().min();
+        let now = Clocks::now().monotonic;
+        let time = wake
+            .map(|wake| wake.saturating_sub(now))
+            .map(|ns| libc::timespec {
+                tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+            });
+        let limit = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the array and the time outlive the call; there is no signal mask.
+        unsafe {
+            libc::ppoll(
+                fds.as_mut_ptr(),
+                fds.len() as libc::nfds_t,
+                limit,
+                std::ptr::null(),
+            )
+        };
+        if wants_input && fds.last().is_some_and(|fd| fd.revents != 0) {
+            // SAFETY: standard input stays open as long as the process.
+            let stdin = unsafe { BorrowedFd::borrow_raw(stdin.as_raw_fd()) };
+            self.read(stdin)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, stdin: BorrowedFd) -> Result<(), ProberError> {
+        let before = self.input.len();
+        self.input.resize(before + READ_BYTES, 0);
+        let buffer = &mut self.input[before..];
+        // SAFETY: the kernel writes at most the buffer's length.
+        let count =
+            unsafe { libc::read(stdin.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        let count = usize::try_from(count)
+            .map_err(|_| ProberError::System("standard input", io::Error::last_os_error()))?;
+        self.input.truncate(before + count);
+        self.is_ended = count == 0;
+        Ok(())
+    }
+}
+
+fn poll_for(fd: libc::c_int) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// When a packet arrived by the monotonic clock, and its time stamp for intervals within a flight.
+fn times(clocks: &Clocks, stamp: Stamp) -> (u64, u64) {
+    if stamp.by_device {
+        (clocks.monotonic, stamp.ns)
+    } else {
+        let at = clocks.monotonic_of(stamp.ns);
+        (at, at)
+    }
+}
