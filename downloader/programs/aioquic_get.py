@@ -8,7 +8,6 @@ as this client is CPU-bound. A qlog is written only if `--logs` asks for it (the
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import select
 import socket
 import ssl
@@ -19,30 +18,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - pyOpenSSL would import it within the handshake
-import service_identity
-from aioquic import tls
-from aioquic._buffer import Buffer
-from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection, H3Stream
+from aioquic.h3.connection import H3_ALPN, ErrorCode
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from aioquic.quic.logger import QuicFileLogger
-from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 from OpenSSL import crypto
 
+from downloader.programs.aioquic_connection import (
+    Connection,
+    Http3,
+    closed_here,
+    closed_there,
+    load_certificates,
+    parameters,
+)
 from downloader.programs.common import (
     Document,
     Options,
     WrongUseError,
     argument_parser,
     classify_os_error,
-    no_certificates,
     options_from,
 )
 from upshift.domain import Failure, Outcome
-from upshift.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 
 WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.clients._windows`."""
@@ -56,84 +55,8 @@ _NO_COMMON_VERSION = "Could not find a common protocol version"
 _DATAGRAMS_PER_TURN = 64
 """Most datagrams that are read before the engine may answer: acknowledgements must not wait for a long burst."""
 
-
-def _parameters(data: bytes | None) -> dict[str, Any] | None:
-    """The transport parameters that affect speed: RFC 9000, section 18.2, times in ms, sizes in bytes."""
-    if data is None:
-        return None
-    try:
-        parsed = vars(pull_quic_transport_parameters(Buffer(data=data)))
-    except ValueError:  # they made the connection fail, which the document reports
-        return None
-    return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
-
-
 _LOST_AFTER_PACKETS = 3
 """A packet is lost, and not only late, when so many later ones came."""
-
-
-class _Http3(H3Connection):
-    """aioquic's HTTP/3 without its check of the announced length, which this program makes itself.
-
-    If the lengths differ, aioquic drops the last bytes, and reports a malformed message.
-    """
-
-    def _check_content_length(self, stream: H3Stream) -> None:
-        pass
-
-
-class _Connection(RememberingConnection):
-    """Verifies the server with certificates that are already loaded; aioquic reads its file during the handshake."""
-
-    def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:
-        self._trusted = trusted
-        self.data_blocked = 0
-        self.stream_data_blocked = 0
-        super().__init__(configuration=configuration)
-
-    def _handle_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
-        self.data_blocked += 1
-        super()._handle_data_blocked_frame(context, frame_type, buf)
-
-    def _handle_stream_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
-        self.stream_data_blocked += 1
-        super()._handle_stream_data_blocked_frame(context, frame_type, buf)
-
-    def _initialize(self, peer_cid: bytes) -> None:
-        super()._initialize(peer_cid)
-        context, check_signature = self.tls, self.tls._client_handle_certificate_verify
-
-        def handle(message: Buffer) -> None:
-            check_signature(message)
-            _verify(context, self._trusted)
-
-        context._client_handle_certificate_verify = handle  # type: ignore[method-assign, assignment]
-
-
-def _verify(context: tls.Context, trusted: crypto.X509Store) -> None:
-    """Whether the server's certificate is for its name, and issued by a trusted authority. Raises an alert."""
-    leaf, name = context._peer_certificate, context._server_name
-    assert leaf is not None and name is not None  # noqa: S101 - the message with the certificate came before
-    match = service_identity.cryptography
-    try:
-        if _is_address(name):
-            match.verify_certificate_ip_address(leaf, name)
-        else:
-            match.verify_certificate_hostname(leaf, name)
-        chain = [crypto.X509.from_cryptography(issuer) for issuer in context._peer_certificate_chain]
-        crypto.X509StoreContext(trusted, crypto.X509.from_cryptography(leaf), chain).verify_certificate()
-    except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
-        raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
-    except crypto.X509StoreContextError as error:
-        raise tls.AlertBadCertificate(str(error)) from error
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 class _Download:
@@ -144,8 +67,8 @@ class _Download:
     ) -> None:
         self.document = document
         self.sock = sock
-        self.quic = _Connection(configuration, trusted)
-        self.http: _Http3 | None = None
+        self.quic = Connection(configuration, trusted)
+        self.http: Http3 | None = None
         self.stream: int | None = None
         self.received = 0
         self.behind = 0
@@ -226,7 +149,7 @@ class _Download:
 
     def _request(self) -> None:
         options = self.document.options
-        self.http = _Http3(self.quic)
+        self.http = Http3(self.quic)
         self.stream = self.quic.get_next_available_stream_id()
         name = f"[{options.host}]" if ":" in options.host else options.host
         authority = name if options.port == 443 else f"{name}:{options.port}"
@@ -272,7 +195,7 @@ class _Download:
         here, event = self.quic.closed_here, self.quic._close_event
         values = self.document.values
         if here is not None:
-            self.document.fail(*_closed_here(*here))
+            self.document.fail(*closed_here(*here))
         elif event is not None:
             by_application = event.frame_type is None
             if event.reason_phrase == _NO_COMMON_VERSION:
@@ -284,27 +207,8 @@ class _Download:
                     self.document.end(Outcome.CENSORED, Failure.STALLED, "idle timeout: the peer fell silent")
                 return None
             established = values["connect_s"] is not None
-            self.document.fail(*_closed_there(event.error_code, by_application, event.reason_phrase, established))
+            self.document.fail(*closed_there(event.error_code, by_application, event.reason_phrase, established))
         return None
-
-
-def _closed_here(code: int, frame_type: int | None, reason: str) -> tuple[Failure, str]:
-    """Cause and detail if we closed because of what the peer sent."""
-    if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
-        alert = code - CRYPTO_ERROR
-        failure = Failure.TLS_CERTIFICATE if alert in CERTIFICATE_ALERTS else Failure.TLS_ERROR
-        return failure, f"TLS alert {alert}: {reason}"
-    return Failure.PROTOCOL_ERROR, f"the peer broke the protocol: error {code:#x} {reason}"
-
-
-def _closed_there(code: int, by_application: bool, reason: str, established: bool) -> tuple[Failure, str]:
-    """Cause and detail if the peer closed before the body was complete."""
-    shown = f"the peer closed the connection: {'HTTP/3' if by_application else 'QUIC'} error {code:#x} {reason}"
-    if not by_application and CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
-        return Failure.TLS_ERROR, shown
-    if not by_application and code == QuicErrorCode.CONNECTION_REFUSED and not established:
-        return Failure.CONNECTION_REFUSED, shown
-    return Failure.CONNECTION_RESET, shown
 
 
 def _open_socket(options: Options) -> socket.socket:
@@ -329,18 +233,8 @@ def _configuration(
         max_data=max_data,
         max_stream_data=max_stream_data,
         server_name=options.host,
-        verify_mode=ssl.CERT_NONE,  # `_Connection` verifies
+        verify_mode=ssl.CERT_NONE,  # `Connection` verifies
     )
-
-
-def _trusted(options: Options) -> crypto.X509Store:
-    """The certificates to trust, loaded before the clock starts. Raises WrongUseError."""
-    store = crypto.X509Store()
-    try:
-        store.load_locations(options.ca)
-    except crypto.Error:
-        raise no_certificates(options) from None
-    return store
 
 
 _SO_MEMINFO, _DROPS = 55, 8
@@ -353,8 +247,8 @@ def _facts(download: _Download) -> dict[str, Any]:
     return {
         "version": f"{quic._version:#010x}" if quic._version else None,
         "transport_parameters": {
-            "local": _parameters(quic.local_parameters),
-            "peer": _parameters(quic.peer_parameters),
+            "local": parameters(quic.local_parameters),
+            "peer": parameters(quic.peer_parameters),
         },
         "packets_received": download.received,
         "rtt_ms": round(quic._loss._rtt_smoothed * 1000, 3) if quic._loss._rtt_initialized else None,
@@ -383,7 +277,7 @@ def download(
     document = Document("aioquic", "aioquic", options)
     if document.refused():
         return document
-    trusted = _trusted(options)
+    trusted = load_certificates(options)
     with _secrets(logs) as secrets:
         _download(document, trusted, _configuration(options, max_data, max_stream_data, logs, secrets))
     return document

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::arguments::{self, Command, Request, UsageError, Values};
+use crate::arguments::{self, Command, Request};
 use crate::clock::Clock;
 use crate::failure::{Failure, Verdict};
 use crate::reach;
 use crate::record::Record;
+use crate::values::{UsageError, Values};
 
 const WRONG_USE: u8 = 2;
 

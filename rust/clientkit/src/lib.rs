@@ -17,8 +17,9 @@ mod record;
 mod response;
 mod text;
 mod url;
+mod values;
 
-pub use arguments::{Request, UsageError, Values};
+pub use arguments::Request;
 pub use client::{Client, main};
 pub use clock::Clock;
 pub use close::Close;
@@ -30,3 +31,4 @@ pub use record::{Record, seconds};
 pub use response::{Field, Response};
 pub use text::one_line;
 pub use url::{Url, UrlError};
+pub use values::{UsageError, Values};

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clientkit::{
-    Clock, Close, Failure, Field, Outcome, Record, Request, Response, Usage, Verdict, http3_name,
-    one_line, seconds,
+    Clock, Field, Outcome, Record, Request, Response, Usage, Verdict, one_line, seconds,
 };
 use nix::errno::Errno;
 use quiche::h3::{self, NameValue};
 
 use crate::acks::Acks;
 use crate::client::Quiche;
+use crate::ending;
 use crate::order::Order;
 use crate::quic::{self, QuicFacts, SetupError};
 use crate::socket::{RECEIVE_SIZE, Socket};
@@ -226,7 +226,7 @@ impl<'a> Download<'a> {
         if !self.asked {
             match self.ask() {
                 Ok(asked) => self.asked = asked,
-                Err(error) => return Some(http_trouble(&error)),
+                Err(error) => return Some(ending::of_http3(&error)),
             }
         }
         loop {
@@ -241,13 +241,13 @@ impl<'a> Download<'a> {
                 }
                 Ok((stream, h3::Event::Data)) => self.read_body(stream, now),
                 Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
-                Ok((_, h3::Event::Reset(code))) => Some(reset(code)),
+                Ok((_, h3::Event::Reset(code))) => Some(ending::of_reset(code)),
                 Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
                 Err(h3::Error::Done) if self.response.is_whole() => {
                     Some(self.response.on_finished())
                 }
                 Err(h3::Error::Done) => return None,
-                Err(error) => return self.ended().or_else(|| Some(http_trouble(&error))),
+                Err(error) => return self.ended().or_else(|| Some(ending::of_http3(&error))),
             };
             if verdict.is_some() {
                 self.complete = verdict
@@ -316,9 +316,9 @@ impl<'a> Download<'a> {
                 Ok(size) => self.response.on_body(&self.body[..size], now),
                 Err(h3::Error::Done) => return None,
                 Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
-                    Some(reset(code))
+                    Some(ending::of_reset(code))
                 }
-                Err(error) => Some(http_trouble(&error)),
+                Err(error) => Some(ending::of_http3(&error)),
             };
             if verdict.is_some() {
                 return verdict;
@@ -328,38 +328,7 @@ impl<'a> Download<'a> {
 
     /// Whether QUIC has ended the connection, and why.
     fn ended(&mut self) -> Option<Verdict> {
-        let established = self.connection.is_established();
-        if let Some(error) = self.connection.peer_error() {
-            let close = Close {
-                by_application: error.is_app,
-                code: error.error_code,
-                reason: &error.reason,
-            };
-            return Some(close.peer(established));
-        }
-        if let Some(error) = self.connection.local_error().cloned() {
-            let fault = self
-                .fault
-                .map(|fault| fault.to_string())
-                .unwrap_or_default();
-            let close = Close {
-                by_application: error.is_app,
-                code: error.error_code,
-                reason: fault.as_bytes(),
-            };
-            return Some(close.local(quic::verify_error(&mut self.connection)));
-        }
-        if self.fault == Some(quiche::Error::UnknownVersion) && !established {
-            return Some(Verdict::failed(
-                Failure::ProtocolError,
-                "the server supports none of our QUIC versions",
-            ));
-        }
-        if self.connection.is_timed_out() {
-            return Some(Verdict::of_idle_timeout(established));
-        }
-        let reset = || Verdict::failed(Failure::ConnectionReset, "the peer sent a stateless reset");
-        self.connection.is_closed().then(reset)
+        ending::of_connection(&mut self.connection, self.fault)
     }
 
     /// Closes the connection; does not wait for an answer.
@@ -400,16 +369,4 @@ impl<'a> Download<'a> {
         record.absorb(self.response, "3", self.complete);
         record
     }
-}
-
-fn reset(code: u64) -> Verdict {
-    let name = http3_name(code).unwrap_or("no registered code");
-    Verdict::failed(
-        Failure::ConnectionReset,
-        &format!("the peer reset the stream: {code:#x} {name}"),
-    )
-}
-
-fn http_trouble(error: &h3::Error) -> Verdict {
-    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"))
 }

@@ -5,6 +5,7 @@
 mod acks;
 mod client;
 mod download;
+mod ending;
 mod order;
 mod quic;
 mod socket;

@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::answer::Request;
+use crate::request::Request;
 
 /// A request that is being answered, and what its line will say.
 #[derive(Debug)]

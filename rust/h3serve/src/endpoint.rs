@@ -13,7 +13,8 @@ use nix::sys::time::TimeSpec;
 use quiche::{ConnectionId, RecvInfo};
 use thiserror::Error;
 
-use crate::connection::{Connection, DATAGRAM_BYTES, Scratch, Sent};
+use crate::burst::DATAGRAM_BYTES;
+use crate::connection::{Connection, Scratch, Sent};
 use crate::hosts::Service;
 use crate::settings::Settings;
 use crate::socket::{Batch, RECEIVE_SIZE, Socket};

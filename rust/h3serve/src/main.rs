@@ -5,9 +5,12 @@
 mod access_log;
 mod answer;
 mod args;
+mod burst;
 mod connection;
 mod endpoint;
+mod exchange;
 mod hosts;
+mod request;
 mod settings;
 mod socket;
 mod tls;

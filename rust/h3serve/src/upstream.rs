@@ -10,7 +10,8 @@ use std::time::Duration;
 use nix::poll::PollFlags;
 use thiserror::Error;
 
-use crate::answer::{Request, SERVER};
+use crate::answer::SERVER;
+use crate::request::Request;
 
 /// The cache is on loopback: it accepts at once, or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -26,6 +26,7 @@ mod rtt;
 mod seq;
 mod series;
 mod side;
+mod sink;
 mod slots;
 mod tcp;
 #[doc(hidden)]
@@ -35,10 +36,11 @@ mod wireshark;
 
 pub use capture::Capture;
 pub use connection::Connection;
-pub use engine::{Engine, MOST_CONNECTIONS, PacketRow, Settings, Sink, Skipped};
+pub use engine::{Engine, MOST_CONNECTIONS, Settings, Skipped};
 pub use error::ScanError;
 pub use record::{Fields, Value, visit};
 pub use rows::{Columns, CsvWriter};
 pub use series::BIN_NS;
+pub use sink::{PacketRow, Sink};
 pub use truth::TrueClass;
 pub use wireshark::Rules;

@@ -1,6 +1,6 @@
 //! One row per packet, as CSV or as columns.
 
-use crate::engine::{PacketRow, Sink};
+use crate::sink::{PacketRow, Sink};
 use std::io::{self, Write};
 
 /// The header line of the CSV form.

@@ -1,0 +1,124 @@
+"""aioquic's protocol engine for one download: certificates loaded before the clock starts, and causes of its end."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - pyOpenSSL would import it within the handshake
+import service_identity
+from aioquic import tls
+from aioquic._buffer import Buffer
+from aioquic.h3.connection import H3Connection, H3Stream
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicReceiveContext
+from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
+from OpenSSL import crypto
+
+from downloader.programs.common import Options, no_certificates
+from upshift.domain import Failure
+from upshift.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+
+
+class Http3(H3Connection):
+    """aioquic's HTTP/3 without its check of the announced length, which this program makes itself.
+
+    If the lengths differ, aioquic drops the last bytes, and reports a malformed message.
+    """
+
+    def _check_content_length(self, stream: H3Stream) -> None:
+        pass
+
+
+class Connection(RememberingConnection):
+    """Verifies the server with certificates that are already loaded; aioquic reads its file during the handshake."""
+
+    def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:
+        self._trusted = trusted
+        self.data_blocked = 0
+        self.stream_data_blocked = 0
+        super().__init__(configuration=configuration)
+
+    def _handle_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
+        self.data_blocked += 1
+        super()._handle_data_blocked_frame(context, frame_type, buf)
+
+    def _handle_stream_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
+        self.stream_data_blocked += 1
+        super()._handle_stream_data_blocked_frame(context, frame_type, buf)
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        context, check_signature = self.tls, self.tls._client_handle_certificate_verify
+
+        def handle(message: Buffer) -> None:
+            check_signature(message)
+            _verify(context, self._trusted)
+
+        context._client_handle_certificate_verify = handle  # type: ignore[method-assign, assignment]
+
+
+def _verify(context: tls.Context, trusted: crypto.X509Store) -> None:
+    """Whether the server's certificate is for its name, and issued by a trusted authority. Raises an alert."""
+    leaf, name = context._peer_certificate, context._server_name
+    assert leaf is not None and name is not None  # noqa: S101 - the message with the certificate came before
+    match = service_identity.cryptography
+    try:
+        if _is_address(name):
+            match.verify_certificate_ip_address(leaf, name)
+        else:
+            match.verify_certificate_hostname(leaf, name)
+        chain = [crypto.X509.from_cryptography(issuer) for issuer in context._peer_certificate_chain]
+        crypto.X509StoreContext(trusted, crypto.X509.from_cryptography(leaf), chain).verify_certificate()
+    except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
+        raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
+    except crypto.X509StoreContextError as error:
+        raise tls.AlertBadCertificate(str(error)) from error
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def parameters(data: bytes | None) -> dict[str, Any] | None:
+    """The transport parameters that affect speed: RFC 9000, section 18.2, times in ms, sizes in bytes."""
+    if data is None:
+        return None
+    try:
+        parsed = vars(pull_quic_transport_parameters(Buffer(data=data)))
+    except ValueError:  # they made the connection fail, which the document reports
+        return None
+    return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
+
+
+def closed_here(code: int, frame_type: int | None, reason: str) -> tuple[Failure, str]:
+    """Cause and detail if we closed because of what the peer sent."""
+    if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
+        alert = code - CRYPTO_ERROR
+        failure = Failure.TLS_CERTIFICATE if alert in CERTIFICATE_ALERTS else Failure.TLS_ERROR
+        return failure, f"TLS alert {alert}: {reason}"
+    return Failure.PROTOCOL_ERROR, f"the peer broke the protocol: error {code:#x} {reason}"
+
+
+def closed_there(code: int, by_application: bool, reason: str, established: bool) -> tuple[Failure, str]:
+    """Cause and detail if the peer closed before the body was complete."""
+    shown = f"the peer closed the connection: {'HTTP/3' if by_application else 'QUIC'} error {code:#x} {reason}"
+    if not by_application and CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
+        return Failure.TLS_ERROR, shown
+    if not by_application and code == QuicErrorCode.CONNECTION_REFUSED and not established:
+        return Failure.CONNECTION_REFUSED, shown
+    return Failure.CONNECTION_RESET, shown
+
+
+def load_certificates(options: Options) -> crypto.X509Store:
+    """The certificates to trust, loaded before the clock starts. Raises WrongUseError."""
+    store = crypto.X509Store()
+    try:
+        store.load_locations(options.ca)
+    except crypto.Error:
+        raise no_certificates(options) from None
+    return store

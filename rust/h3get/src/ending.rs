@@ -1,0 +1,56 @@
+//! How a download ended, where quiche or its HTTP/3 says so.
+
+use clientkit::{Close, Failure, Verdict, http3_name};
+use quiche::h3;
+
+use crate::quic;
+
+/// Whether QUIC has ended the connection, and why; `fault` is what quiche last complained about.
+pub fn of_connection(
+    connection: &mut quiche::Connection,
+    fault: Option<quiche::Error>,
+) -> Option<Verdict> {
+    let established = connection.is_established();
+    if let Some(error) = connection.peer_error() {
+        let close = Close {
+            by_application: error.is_app,
+            code: error.error_code,
+            reason: &error.reason,
+        };
+        return Some(close.peer(established));
+    }
+    if let Some(error) = connection.local_error().cloned() {
+        let fault = fault.map(|fault| fault.to_string()).unwrap_or_default();
+        let close = Close {
+            by_application: error.is_app,
+            code: error.error_code,
+            reason: fault.as_bytes(),
+        };
+        return Some(close.local(quic::verify_error(connection)));
+    }
+    if fault == Some(quiche::Error::UnknownVersion) && !established {
+        return Some(Verdict::failed(
+            Failure::ProtocolError,
+            "the server supports none of our QUIC versions",
+        ));
+    }
+    if connection.is_timed_out() {
+        return Some(Verdict::of_idle_timeout(established));
+    }
+    let reset = || Verdict::failed(Failure::ConnectionReset, "the peer sent a stateless reset");
+    connection.is_closed().then(reset)
+}
+
+/// The server gave the response up.
+pub fn of_reset(code: u64) -> Verdict {
+    let name = http3_name(code).unwrap_or("no registered code");
+    Verdict::failed(
+        Failure::ConnectionReset,
+        &format!("the peer reset the stream: {code:#x} {name}"),
+    )
+}
+
+/// Its HTTP/3 cannot be read.
+pub fn of_http3(error: &h3::Error) -> Verdict {
+    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"))
+}
