@@ -39,6 +39,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
             user_agent=context.user_agent,
             names=read_names(settings.cdn_names),
             scheme=Scheme[settings.scheme.upper()],
+            path=settings.path,
             mss=settings.values_of_mss,
             published=settings.votes == "published",
             pipeline=settings.pipeline,

@@ -40,6 +40,8 @@ class Visitor:
     names: CdnNames
     scheme: Scheme = Scheme.HTTP
     """For subjects without a URL."""
+    path: str = "/"
+    """For these, too."""
     mss: Sequence[int] = (64, 128, 536, 1200)
     published: bool = False
     """Ten votes per MSS, always."""
@@ -78,7 +80,7 @@ class Visitor:
     def _wanted(self, subject: Subject) -> Wanted:
         if subject.url is not None:
             return Wanted.of(subject.url)
-        return Wanted(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme])
+        return Wanted(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme], path=self.path)
 
     async def _address(self, subject: Subject, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
         self.access.admit(subject.domain)

@@ -27,6 +27,9 @@ class Settings:
     """The survey's own options."""
 
     scheme: Annotated[str, typer.Option(help="For lists without URLs: http or https.")] = "http"
+    path: Annotated[
+        str, typer.Option(help="For lists without URLs: what to request first; then a redirect, then a long path.")
+    ] = "/"
     mss: Annotated[
         list[int] | None,
         typer.Option(help="MSS to announce [B]; may be repeated: the kind needs two at least. [64, 128, 536, 1200]"),
@@ -83,6 +86,8 @@ def _check(settings: Settings) -> None:
     ):
         if value not in known:
             raise UsageError(f"{value!r} is not known", where=option, remedy=f"write {' or '.join(known)}")
+    if not settings.path.startswith("/") or not all("!" <= letter <= "~" for letter in settings.path):
+        raise UsageError(f"{settings.path[:60]!r} is not a path", where="--path", remedy="begin it with /, in ASCII")
     if not 0 < settings.sample <= 1:
         raise UsageError(f"{settings.sample:g} is not a share", where="--sample", remedy="give more than 0, up to 1")
     read_names(settings.cdn_names)

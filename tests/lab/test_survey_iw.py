@@ -1,0 +1,289 @@
+"""`upshift survey iw` in labs that plant the truth: windows, kinds, unfit vantage points, samples, opt-outs, kills."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from survey.iw.record import IwRecord, arrivals_of, votes_of
+from tests.topologies import server, topology
+from upshift.files import store
+from vantage.lab.lab import Lab, open_lab
+
+pytestmark = pytest.mark.lab
+
+UPSHIFT = (sys.executable, "-P", "-m", "upshift")
+CONTACT = ("--contact", "lab@example.org")
+VANTAGES = ("V", "P")
+NEAR = "rtt_ms = 10, rate_mbit = 1000"
+WINDOWS = (1, 4, 10, 32, 100)
+BYTES = (14_600, 65_536, 105_000)
+HOSTS = {10: 2048, 4: 1024, 25: 512}
+
+
+def text() -> str:
+    def made(name: str, more: str, path: str = NEAR) -> str:
+        found = server(name, f"www.{name}.example", more=more, vantages=VANTAGES, size="1 MB", path=path)
+        paths = f"V = {{ {path} }}, P = {{ {path}, packets_per_rtt = 2 }}"
+        return found[: found.index("paths = ")] + f"paths = {{ {paths} }}\n"
+
+    blocks = ", ".join(f"{{ hosts = {hosts}, initcwnd = {window} }}" for window, hosts in HOSTS.items())
+    return topology(
+        "iwsurvey",
+        made("nginx", f'web_server = "nginx"\nplain_http = true\nwindows = {list(WINDOWS)}\npopulation = [{blocks}]'),
+        made("caddy", f"plain_http = true\nwindows = {list(WINDOWS)}"),
+        made("sender", 'web_server = "sender"\ninitcwnd = 2000'),
+        made("paced", 'web_server = "sender"\ninitcwnd = 32', "rtt_ms = 100, rate_mbit = 500"),
+        made("ten", 'web_server = "sender"\ninitcwnd = 10'),
+        vantages=VANTAGES,
+    )
+
+
+@pytest.fixture(scope="module")
+def lab(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    path = tmp_path_factory.mktemp("iwsurvey") / "iwsurvey.toml"
+    path.write_text(text())
+    with open_lab(path) as found:
+        yield found
+
+
+def targets(path: Path, urls: Sequence[str]) -> Path:
+    lines = [f"t{number}-{url.split('/')[2]},{url}" for number, url in enumerate(urls)]
+    path.write_text("\n".join(["domain,url", *lines]) + "\n")
+    return path
+
+
+def survey(lab: Lab, out: Path, *arguments: object, vantage: str = "V", timeout_s: float = 300) -> dict[str, Any]:
+    """Runs the command in a vantage point; its JSON."""
+    argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
+    done = lab.place(vantage).run(argv, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return document
+
+
+def records(out: Path) -> list[IwRecord]:
+    return store.read_rows(out, "survey_iw", IwRecord)
+
+
+def test_every_window_is_exact_and_targets_are_filled(lab: Lab, tmp_path: Path) -> None:
+    truth: dict[str, tuple[str, int | None, int]] = {}
+    for name in ("nginx", "caddy"):
+        for window in WINDOWS:
+            truth[f"http://iw-{window}.www.{name}.example/a.bin"] = ("segments", window, window * 1460)
+    for size in BYTES:
+        truth[f"http://www.sender.example/x?size=1000000&first={size}"] = ("bytes", None, size)
+    truth["http://www.sender.example/x?size=1000000&first=rfc3390"] = ("rfc3390", None, 4380)
+    source, out, filled = targets(tmp_path / "t.csv", list(truth)), tmp_path / "iw.parquet", tmp_path / "filled.csv"
+    survey(lab, out, source, "--targets-out", filled, "--address-rate", 1000, "--per-address", 8)
+    found = {record.url: record for record in records(out)}
+    assert set(found) == set(truth)
+    for url, (kind, count, size) in truth.items():
+        record = found[url]
+        assert (record.verdict, record.iw_kind, record.iw_segments, record.iw_bytes) == (
+            "limited",
+            kind,
+            count,
+            size,
+        ), (
+            url,
+            record,
+        )
+        assert {mss: vote.verdict for mss, vote in votes_of(record).items()} == dict.fromkeys(
+            (64, 128, 536, 1200), "limited"
+        )
+        if kind == "segments":
+            assert record.within_rfc6928 == ((count or 0) <= 10)
+    lines = filled.read_text().splitlines()
+    header = lines[0].split(",")
+    rows = [dict(zip(header, line.split(","), strict=True)) for line in lines[1:]]
+    assert {row["url"]: (row["iw_kind"], row["iw_bytes"]) for row in rows} == {
+        url: (kind, str(size)) for url, (kind, _, size) in truth.items()
+    }
+
+
+def test_tls(lab: Lab, tmp_path: Path) -> None:
+    urls = {f"https://iw-{window}.www.caddy.example/a.bin": window for window in WINDOWS}
+    out = tmp_path / "iw.parquet"
+    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--address-rate", 1000, "--per-address", 8)
+    for record in records(out):
+        window = urls[record.url or ""]
+        for mss, vote in votes_of(record).items():
+            assert vote.verdict == "late" or (vote.verdict, vote.segments) == ("limited", window), (window, mss, vote)
+        assert record.iw_segments == window, record
+
+
+def test_an_unfit_vantage_point_is_marked(lab: Lab, tmp_path: Path) -> None:
+    source = targets(tmp_path / "t.csv", ["http://iw-32.www.nginx.example/a.bin"])
+    control = "http://iw-10.www.nginx.example/a.bin=10"
+    for vantage, is_fit in (("V", True), ("P", False)):
+        out = tmp_path / f"{vantage}.parquet"
+        document = survey(lab, out, source, "--control", control, "--vantage", vantage, vantage=vantage)
+        [record] = records(out)
+        assert (record.vantage, record.vantage_fit) == (vantage, is_fit), record
+        assert record.iw_segments == (32 if is_fit else 1), record
+        assert (document["unfit"], document["decided"]) == ((0, 1) if is_fit else (document["unfit"], 0))
+
+
+def test_lists_without_urls_find_enough_data(lab: Lab, tmp_path: Path) -> None:
+    source, out = tmp_path / "list.txt", tmp_path / "iw.parquet"
+    source.write_text("www.ten.example\n")
+    # Its pages of errors repeat the path: more than ten segments of 64 bytes, fewer than ten of 1200.
+    survey(lab, out, source)
+    [record] = records(out)
+    votes = votes_of(record)
+    assert (votes[64].verdict, votes[64].segments, votes[1200].verdict) == ("limited", 10, "lower_bound"), record
+    assert record.url is not None and record.url.endswith("a" * 1000)
+    assert (record.verdict, record.failure) == ("limited", None)
+
+
+def prefix_file(lab: Lab, path: Path) -> Path:
+    path.write_text("".join(f"{part['prefix']}\n" for part in lab.truth()["populations"]))
+    return path
+
+
+def planted(lab: Lab) -> dict[int, ipaddress.IPv4Network]:
+    return {part["initcwnd"]: ipaddress.IPv4Network(part["prefix"]) for part in lab.truth()["populations"]}
+
+
+def test_a_sample_has_the_shares_of_the_population(lab: Lab, tmp_path: Path) -> None:
+    out, blocks = tmp_path / "iw.parquet", planted(lab)
+    arguments = [
+        "--prefixes",
+        prefix_file(lab, tmp_path / "p.txt"),
+        "--sample",
+        0.1,
+        "--seed",
+        7,
+        "--mss",
+        64,
+        "--path",
+        "/a.bin",
+    ]
+    document = survey(lab, out, *arguments, "--rate", 2000)
+    found = records(out)
+    assert len(found) == round(sum(HOSTS.values()) * 0.1)
+    for record in found:
+        [window] = [w for w, block in blocks.items() if ipaddress.ip_address(record.domain) in block]
+        assert (record.verdict, record.iw_segments) == ("limited", window), record
+    ten = document["shares"]["all servers"]["10"]
+    assert ten["low"] <= HOSTS[10] / sum(HOSTS.values()) <= ten["high"]
+
+
+def syns(capture: Path) -> list[tuple[float, str]]:
+    """(time, destination) of each SYN; checks that nobody but the prober sent a reset."""
+    text = subprocess.run(
+        ["tcpdump", "-tt", "-nn", "-r", capture, "tcp"], capture_output=True, text=True, check=True
+    ).stdout
+    found = []
+    for line in text.splitlines():
+        at, _, source, _, target, rest = line.split(maxsplit=5)
+        if "Flags [S]," in rest:
+            found.append((float(at), target.rpartition(".")[0]))
+        if "Flags [R" in rest:
+            assert source.rpartition(".")[0].endswith(".3"), line  # the prober's address, not the kernel's
+    return found
+
+
+def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
+    """The rates hold in every second; no packet goes to a blocked host, nor to one that opted out."""
+    out, opted, blocked = tmp_path / "iw.parquet", tmp_path / "opt-out", tmp_path / "blocked"
+    capture, source, place = tmp_path / "c.pcap", tmp_path / "p.txt", lab.place("V")
+    hosts = [str(planted(lab)[10][index]) for index in range(200)]
+    source.write_text("".join(f"{host}/32\n" for host in hosts))
+    blocked.write_text(f"{hosts[3]}\n")
+    dump = place.start(
+        ["tcpdump", "-i", place.interface, "-U", "-Z", "root", "-w", str(capture)], stderr=tmp_path / "d"
+    )
+    arguments = ["--prefixes", source, "--mss", 64, "--path", "/a.bin", "--rate", 50, "--address-rate", 2]
+    arguments += ["--block-list", blocked, "--opt-out", opted]
+    argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
+    child = place.start(argv, stdout=tmp_path / "stdout", stderr=tmp_path / "stderr")
+    ledger = out.with_name(out.name + ".ledger.sqlite")
+    begin = time.monotonic()
+    while time.monotonic() < begin + 30:
+        time.sleep(0.2)
+        if ledger.exists() and finished(ledger) >= 30:
+            break
+    opted_at = time.time()
+    opted.write_text("".join(f"{host}\n" for host in hosts))
+    assert child.wait(60) == 0, (tmp_path / "stderr").read_text()
+    time.sleep(0.5)
+    dump.stop()
+    found, sent = records(out), syns(capture)
+    causes = Counter(record.failure or record.verdict for record in found)
+    assert causes["limited"] >= 30 and causes["blocked"] >= 20, causes
+    assert all(record.iw_segments == 10 for record in found if record.verdict == "limited")
+    assert hosts[3] not in {target for _, target in sent}
+    assert max(at for at, _ in sent) < opted_at + 2 + 1  # the list is read again within 2 s
+    times = [at for at, _ in sent]
+    assert max(sum(at <= other < at + 1 for other in times) for at in times) <= 50 + 2
+    for host in hosts:
+        mine = [at for at, target in sent if target == host]
+        assert all(after - before >= 0.45 for before, after in pairwise(mine)), (host, mine)
+
+
+def finished(ledger: Path) -> int:
+    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
+        try:
+            return int(db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0  # it is being made
+
+
+def test_kills_lose_nothing(lab: Lab, tmp_path: Path) -> None:
+    out = tmp_path / "iw.parquet"
+    arguments = [
+        "--prefixes",
+        prefix_file(lab, tmp_path / "p.txt"),
+        "--sample",
+        0.05,
+        "--mss",
+        64,
+        "--path",
+        "/a.bin",
+        "--rate",
+        200,
+    ]
+    argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
+    chance = random.Random(1)
+    for _ in range(5):
+        child = lab.place("V").start(argv, stdout=tmp_path / "stdout", stderr=tmp_path / "stderr")
+        time.sleep(chance.uniform(0.3, 2.5))
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(10)
+    survey(lab, out, *arguments)
+    found = records(out)
+    assert len(found) == len({record.domain for record in found}) == round(sum(HOSTS.values()) * 0.05)
+    assert {record.verdict for record in found} == {"limited"}
+
+
+@pytest.mark.measures
+def test_pacing(lab: Lab, tmp_path: Path) -> None:
+    queries = {"": "burst", "pace=on": "paced", "pace=on&cc=bbr": "paced", "pace=1.5": "paced"}
+    urls = {f"http://www.paced.example/x?size=1000000&{query}": pace for query, pace in queries.items()}
+    urls["http://www.ten.example/x?size=1000000&pace=on"] = "cannot_tell"
+    out = tmp_path / "iw.parquet"
+    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--pacing", "--per-address", 1)
+    found = {record.url: record for record in records(out)}
+    assert {url: record.pace for url, record in found.items()} == urls
+    paced = found["http://www.paced.example/x?size=1000000&pace=on"]
+    bbr = found["http://www.paced.example/x?size=1000000&pace=on&cc=bbr"]
+    assert paced.pacing_ratio == pytest.approx(2.0, rel=0.1) and bbr.pacing_ratio == pytest.approx(2.86, rel=0.1)
+    assert (paced.first_burst, paced.paced) == (10, True) and paced.train == pytest.approx(2, abs=0.5)
+    assert len(arrivals_of(paced)) == 32
