@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("upshift.compose.doctor:doctor", "What this host can and cannot measure, and how to fix it."),
     "crawl": ("crawler.cli:crawl", "Top list -> targets: one large file per domain, with its size."),
     "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
-    "survey": ("upshift.compose.survey:app", "What servers support: options, quic, iw, figures."),
+    "survey": ("upshift.compose.survey:app", "What servers support: options, quic, iw; figures; client-windows."),
     "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
     "plan": (
         "upshift.compose.plan:plan",

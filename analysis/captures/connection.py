@@ -58,6 +58,8 @@ class Side:
     """Timestamps in the first SYN."""
     largest_window: int
     """Largest window that this side announced, scaled if both SYNs have the option."""
+    first_data_window: int | None
+    """Window of this side's first segment with data, scaled likewise; None without data."""
     sack_segments: int
     """Segments with SACK blocks, without those that have only a D-SACK block."""
     sack_blocks: int

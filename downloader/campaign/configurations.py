@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from downloader import clients, factors
 from downloader.campaign.apply import complete_levels, settings_for
+from downloader.factors.initrwnd import buffer_bytes
+from downloader.factors.rmem import TCP_RMEM
 from upshift import paper
-from upshift.domain import Configuration, Transport
+from upshift.domain import Configuration, Sysctl, Transport
 from upshift.errors import UsageError
 from upshift.files.config import STRICT, build
 
@@ -63,6 +65,7 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
         found = [c for c in brought if c.name != paper.BASELINE_AGAIN or c.name not in taken] + found
     if not found:
         raise fault("it names no configuration", where, "configurations", remedy)
+    found = with_room(found)
     names = [configuration.name for configuration in found]
     for name in names:
         if names.count(name) > 1:
@@ -70,12 +73,36 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
     return tuple(found)
 
 
+def with_room(configurations: Sequence[Configuration]) -> list[Configuration]:
+    """The configurations, all with the initial buffer that the largest `initrwnd` among them needs.
+
+    The buffer is not what that factor changes, so it is the same everywhere. An explicit level of `rmem` is kept.
+    """
+    needed = [buffer_bytes(c.levels["initrwnd"]) or 0 for c in configurations if "initrwnd" in c.levels]
+    initial = max(needed, default=0)
+    if not initial:
+        return list(configurations)
+    return [
+        replace(c, levels={"rmem": f"{initial}/{max(initial, _largest_buffer(c))}", **c.levels})
+        if clients.ALL[c.client].transport is Transport.TCP
+        else c
+        for c in configurations
+    ]
+
+
+def _largest_buffer(configuration: Configuration) -> int:
+    """The maximum of tcp_rmem that a configuration has without our help [bytes]; `window_scaling` may set it."""
+    settings = settings_for(configuration.levels)
+    return next(int(s.value) for s in settings if isinstance(s, Sysctl) and (s.name, s.field) == (TCP_RMEM, 2))
+
+
 def warmups(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """What comes before the configurations in each measurement run: a download over TCP, and one over QUIC if any of
     them uses QUIC, by the first client that does."""
     quic = (c.client for c in configurations if clients.ALL[c.client].transport is Transport.QUIC)
     client = next(quic, None)
-    return (paper.WARMUP,) if client is None else (paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client))
+    found = [paper.WARMUP] if client is None else [paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client)]
+    return tuple(with_room([*found, *configurations])[: len(found)])
 
 
 def _configuration(data: object, where: str) -> Configuration:

@@ -33,9 +33,11 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
     # The maximum never shows in a handshake. The initial buffer does, as the SYN's window: half of the buffer, as the
     # other half is the kernel's bookkeeping (tcp_adv_win_scale, later the scaling ratio), at most 65,535 bytes
     # (RFC 7323: the window of a SYN is not scaled), rounded down to whole segments.
-    initial = int(level.partition("/")[0])
+    # The route's initrwnd limits it further.
+    initial, mss = int(level.partition("/")[0]), wire.client.syn_mss or 1460
+    routed = 65_535 if wire.initrwnd is None else wire.initrwnd * (mss - 12)
     most = min(initial, 65_535)
-    least = min(initial // 2, 65_535) - (wire.client.syn_mss or 1460)
+    least = min(initial // 2, 65_535, routed) - mss
     window = wire.client.syn_window
     if least <= window <= most:
         return None

@@ -40,13 +40,14 @@ def rmem(levels: dict[str, str]) -> dict[int | None, str]:
 
 
 def window(levels: dict[str, str]) -> str | None:
-    [found] = [s for s in settings_for(levels) if isinstance(s, RouteAttribute)]
+    [found] = [s for s in settings_for(levels) if isinstance(s, RouteAttribute) and s.name == "window"]
     return found.value
 
 
 def test_baseline_is_complete_and_sorted() -> None:
     settings = settings_for({"ecn": "off", "sack": "off", "window_scaling": "off"})
     assert settings == (
+        RouteAttribute(name="initrwnd", value=None),
         RouteAttribute(name="window", value=None),
         Sysctl(name="net.ipv4.tcp_ecn", value="0"),
         Sysctl(name="net.ipv4.tcp_rmem", field=1, value="131072"),
@@ -114,11 +115,53 @@ def test_unknown_factor_and_level() -> None:
         ("rmem", "131072/6291456", like(syn_window=29_200), "smaller"),
         ("rmem", "16384/6291456", like(syn_window=64_240), "larger"),
         ("rmem", "16384/6291456", like(syn_window=8_192), None),
+        ("initrwnd", "default", like(), None),
+        ("initrwnd", "44", like(), "no request of the client"),
     ],
 )
 def test_proofs(factor: str, level: str, handshake: Handshake, reason: str | None) -> None:
     refuted = factors.ALL[factor].proof(level, Wire(client=handshake))
     assert refuted is None if reason is None else refuted is not None and reason in refuted.detail
+
+
+@pytest.mark.parametrize(
+    ("level", "window", "is_right"),
+    [
+        ("20", 20 * 1460, True),
+        ("20", 20 * 1448, True),  # segments without their timestamps
+        ("20", 24 * 1460, False),
+        ("20", 17 * 1460, False),
+        ("300", 300 * 1460, True),
+        ("300", 65_535, False),  # the buffer was too small
+    ],
+)
+def test_the_window_at_the_request_proves_initrwnd(level: str, window: int, is_right: bool) -> None:
+    wire = Wire(client=like(syn_mss=1460), request_window=window, initrwnd=int(level))
+    assert (factors.ALL["initrwnd"].proof(level, wire) is None) == is_right
+
+
+def test_a_small_initrwnd_does_not_refute_the_buffer() -> None:
+    small = like(syn_mss=1460, syn_window=10 * 1460)
+    assert factors.ALL["rmem"].proof("131072/6291456", Wire(client=small)) is not None
+    assert factors.ALL["rmem"].proof("131072/6291456", Wire(client=small, initrwnd=10)) is None
+
+
+def test_a_large_initrwnd_gives_its_buffer_to_all_configurations() -> None:
+    from downloader.campaign.configurations import read_configurations, warmups
+
+    def configuration(name: str, client: str = "requests", **levels: str) -> dict[str, object]:
+        return {"name": name, "client": client, "levels": levels}
+
+    small = [configuration("A", initrwnd="44"), configuration("B")]
+    assert [dict(c.levels) for c in read_configurations({"configurations": small}, "f")] == [{"initrwnd": "44"}, {}]
+    large = [configuration("A", initrwnd="310"), configuration("B"), configuration("C", window_scaling="14")]
+    found = read_configurations({"configurations": large}, "f")
+    buffers = {c.name: c.levels["rmem"] for c in (*found, *warmups(found))}
+    assert set(buffers) == {"A", "B", "C", "warmup"}
+    assert {level.partition("/")[0] for level in buffers.values()} == {str(2 * 310 * 1460)}
+    assert buffers["C"].endswith(f"/{1 << 29}")  # as window scaling sets it
+    for c in found:
+        settings_for(c.levels)
 
 
 OPTIONS = {

@@ -162,3 +162,35 @@ def test_a_late_close_notify_ends_no_answer(tmp_path: Path, length: int, counts:
     (connection,) = scan_capture(path).connections
     assert connection.response_bytes == 2800 + length
     assert connection.response_last_ns == 10**9 + (23 if counts else 13) * 10**6
+
+
+def test_the_window_at_the_request_is_the_one_of_the_first_data(tmp_path: Path) -> None:
+    """Scaled, and neither that of the SYN nor that of a later segment."""
+
+    def packet(source: int, target: int, flags: int, window: int, *, options: bytes = b"", data: bytes = b"") -> bytes:
+        header = struct.pack(
+            ">HHIIBBHHH", source, target, 8 if source == 40000 and flags != 2 else 7, 1, (5 + len(options) // 4) << 4,
+            flags, window, 0, 0,
+        )  # fmt: skip
+        body = header + options + data
+        ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 1, 0, 64, 6, 0)
+        ends = [bytes([198, 18, 0, 1]), bytes([198, 18, 0, 2])]
+        return ip + b"".join(ends if source == 40000 else reversed(ends)) + body
+
+    scale = bytes([3, 3, 7, 1])
+    packets = [
+        packet(40000, 80, 2, 64_240, options=scale),
+        packet(80, 40000, 0x12, 65_160, options=scale),
+        packet(40000, 80, 0x10, 500),
+        packet(40000, 80, 0x18, 502, data=b"GET / HTTP/1.1\r\n\r\n"),
+        packet(40000, 80, 0x10, 2_000),
+    ]
+    path = tmp_path / "one.pcap"
+    found = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101)
+    for number, one in enumerate(packets):
+        found += struct.pack("<IIII", 1, number, len(one), len(one)) + one
+    path.write_bytes(found)
+    [connection] = scan_capture(path).connections
+    values = kpi_values(connection)
+    assert (values["request_window"], values["request_window_segments"]) == (502 << 7, (502 << 7) // 1460)
+    assert values["largest_window"] == 2_000 << 7

@@ -187,3 +187,21 @@ def test_figures_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="all results are from unfit vantage points"):
         run(bad, "--figure", "cdns")
     assert "over-time: Shares of windows" in run(file, "--figure", "list")
+
+
+def test_windows_that_do_not_fit_into_clients(tmp_path: Path, shared_data: Path) -> None:
+    def asked(*arguments: str) -> dict[str, tuple[int, list[str]]]:
+        done = CliRunner().invoke(app, ["client-windows", *arguments, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)
+        return {row["client"]: (row["segments"], [one["window"] for one in row["too_large"]]) for row in found}
+
+    published = asked()
+    assert len(published) == 8
+    assert published["Linux 4.4"] == (20, ["25", "30", "32", "64 kB", "105 kB", "100"])
+    assert published["Windows 8.1 / 10"] == (179, [])
+    scan = written(tmp_path / "s.parquet", [record(1, 10), record(2, 50), in_bytes(3, 30_000), record(4, 200)])
+    capture = shared_data / "captures" / "ndpi_weibo.pcap"
+    measured = asked(str(capture), "--scan", scan)
+    assert measured["Linux 4.4"] == (20, ["30 kB", "50", "200"])
+    assert set(measured) - set(published) and all("ndpi_weibo.pcap" in name for name in set(measured) - set(published))

@@ -13,6 +13,7 @@ from survey.command import command, figures
 from survey.kernel import wrong_settings
 from survey.survey import Site
 from survey.surveys import ALL
+from upshift.compose.client_windows import client_windows
 from upshift.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,3 +98,4 @@ def _prober_here() -> Prober:
 for _survey in ALL.values():
     app.command(_survey.name)(command(_survey, place_for))
 app.command()(figures)
+app.command()(client_windows)

@@ -103,3 +103,7 @@ class Wire:
     """As the server received and sent it; None without data from the server's end."""
     ecn: EcnDelivery | None = None
     """None if the capture is incomplete."""
+    request_window: int | None = None
+    """The client's window with its first data, scaled [bytes]; None without data of the client."""
+    initrwnd: int | None = None
+    """Segments that the route let the client announce at first; None: no limit."""

@@ -102,6 +102,8 @@ pub struct Side {
     pub dsack_blocks: u64,
     /// Largest raw window outside SYNs.
     pub largest_window: u16,
+    /// Raw window of the first segment with data.
+    pub first_data_window: Option<u16>,
     /// Packets by Wireshark's class.
     pub ws: [u64; CLASSES],
     /// Other marks of Wireshark.
@@ -164,6 +166,15 @@ impl Side {
         class
     }
 
+    /// Keeps the window of the first segment with data.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
+    pub fn note_data_window(&mut self, window: u16) {
+        if self.first_data_window.is_none() {
+            self.first_data_window = Some(window);
+        }
+    }
+
     /// Counts flags and SACK blocks.
     #[inline]
     pub fn count_flags(&mut self, segment: &Segment<'_>) {
@@ -173,6 +184,9 @@ impl Side {
         }
         if segment.flags & flag::SYN == 0 {
             self.largest_window = self.largest_window.max(segment.window);
+        }
+        if segment.len > 0 {
+            self.note_data_window(segment.window);
         }
         if !segment.options.sack.is_empty() {
             self.count_sack(segment);

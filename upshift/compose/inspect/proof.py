@@ -109,6 +109,7 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
     if client is None:
         return None
     told: Mapping[str, Any] = json.loads(download.server_end) if download.server_end else {}
+    levels: Mapping[str, str] = json.loads(download.levels)
     ecn = None
     if not connection.truncated and not download.capture_dropped:
         ecn = EcnDelivery(
@@ -118,7 +119,13 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
             sent_marked=told.get("ecn_sent"),
             ce_set=told.get("ce_set"),
         )
-    return Wire(client=client, server=handshake_at_server(told), ecn=ecn)
+    return Wire(
+        client=client,
+        server=handshake_at_server(told),
+        ecn=ecn,
+        request_window=connection.client.first_data_window,
+        initrwnd=int(level) if (level := levels.get("initrwnd", "")).isdecimal() else None,
+    )
 
 
 def handshake_at_server(told: Mapping[str, Any]) -> Handshake | None:

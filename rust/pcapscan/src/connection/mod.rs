@@ -179,6 +179,7 @@ impl Connection {
         self.note_congestion(DIRECTION, segment.ecn() == CE);
         let side = &mut self.sides[DIRECTION];
         side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
+        side.note_data_window(segment.window());
         raise(&mut side.largest_window, segment.window());
         side.truth.predicted_data(segment, side.packets);
         side.truth_counts[TrueClass::New as usize] += 1;

@@ -61,6 +61,12 @@ fn traffic(side: &Side, out: &mut impl Fields) {
     // In bytes, as the wire means it.
     let window = u64::from(side.largest_window) << side.window_shift;
     put("largest_window", window.into());
+    put(
+        "first_data_window",
+        side.first_data_window
+            .map(|raw| u64::from(raw) << side.window_shift)
+            .into(),
+    );
     put("sack_segments", side.sack_segments.into());
     put("sack_blocks", side.sack_blocks.into());
     put("dsack_blocks", side.dsack_blocks.into());
