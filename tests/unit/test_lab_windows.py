@@ -129,7 +129,7 @@ def test_a_full_population_leaves_room_for_everything_else(tmp_path: Path) -> No
         ("", "drop = [1], loss_percent = 1", "server.a.paths.V.drop: the path has loss_percent as well; remove one"),
         ("", "packets_per_rtt = 17", "server.a.paths.V.packets_per_rtt: 17 is out of range; use 1 to 16"),
         ("", "first = 64000", "server.a.paths.V.first: needs a server of kind sender"),
-        ('web_server = "apache"', "", "unknown web server 'apache'; use one of: caddy, nginx, sender"),
+        ('web_server = "apache"', "", "unknown web server 'apache'; use one of: caddy, nginx, sender, smoltcp"),
         ('web_server = "fault"', "", "unknown web server 'fault'"),
         ('web_server = "nginx"\nfault = "reset"', "", "the server is an edge, or has body, fault or such sites"),
         ('web_server = "sender"\nquic_server = "caddy"', "", "server.a.quic_server: the server has no QUIC"),
@@ -205,3 +205,18 @@ def test_other_windows_are_targets_and_those_of_a_sender_are_asked_over_http(tmp
         ("http://www.s.example/a.bin", False),
     ]
     assert targets[2].server_ip == window_addresses(found)["a"][100].ipv4
+
+
+def test_another_make_of_tcp_has_the_servers_addresses_instead_of_the_kernel(tmp_path: Path) -> None:
+    text = server("a", "www.a.example", more='web_server = "smoltcp"')
+    found = load(tmp_path, text)
+    plan = address_plan(found)
+    node = next(node for node in _nodes(found, plan, ipv6=True) if node.name == "a")
+    assert node.ip_batch == () and node.ip6_batch == ()
+    [path] = truth.document(found, plan, timing={})["paths"]
+    assert (path["initial_window"], path["initial_window_unit"], path["quic"]) == (2048, "bytes", False)
+    [(kind, setup)] = server_setups(found, found.server[0], plan, LabFolder(tmp_path), ipv6=True)
+    [program] = kind.programs(setup)
+    assert program.argv[-4:] == ("--address", f"{plan['a'].ipv4}/15", "--address", f"{plan['a'].ipv6}/48")
+    with pytest.raises(UsageError, match="smoltcp has a TCP of its own, without initcwnd; remove windows"):
+        load(tmp_path, text.replace("web_server", "windows = [4]\nweb_server"))
