@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -71,6 +72,8 @@ class DownloadRequest:
     options: Mapping[str, int] = field(default_factory=dict)
     logs: Path | None = None
     """Folder for logs of the client itself, if a quirk wants some."""
+    nameservers: tuple[str, ...] = ()
+    """DNS servers of the vantage point, for a client that looks names up itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +256,8 @@ class Client:
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
     packages: tuple[str, ...] = ()
     """Distributions (PyPI names) that the program uses; their versions are stored with the data."""
+    system_programs: Mapping[str, str] = field(default_factory=dict)
+    """Programs of the operating system that it calls -> what installs them."""
     options: tuple[ClientOption, ...] = ()
     """Options that a configuration may set."""
     arguments: Callable[[DownloadRequest], list[str]] = common_arguments
@@ -269,6 +274,9 @@ class Client:
         for package in self.packages:
             if version(package) is None:
                 return f"the client {self.name} needs the package {package}, which is missing; run: make setup"
+        for program, remedy in self.system_programs.items():
+            if shutil.which(program) is None:
+                return f"the client {self.name} needs the program {program}, which is missing; run: {remedy}"
         if self.is_python:
             return None
         path = find_program(self.program)

@@ -41,3 +41,6 @@ class Quirk:
     """Transport -> pause before each download and after it [s]."""
     on_host: bool = False
     """It changes settings that only the host itself has: `isolation = "host"`, no lab."""
+    contacts_others: bool = False
+    """Its client may contact other addresses than that of the target (redirects): only where rules of the place hold
+    back packets to what is not allowed, so not with `isolation = "host"`."""

@@ -147,6 +147,9 @@ class Campaign:
             if quirk.on_host and (self.lab is not None or self.isolation != Isolation.HOST):
                 remedy = f'leave {name} out, or set isolation = "host" for a real vantage point'
                 raise UsageError(f"{name} changes settings of the whole host", where=where, remedy=remedy)
+            if quirk.contacts_others and self.lab is None and self.isolation == Isolation.HOST:
+                remedy = f'leave {name} out, or set isolation = "netns"'
+                raise UsageError(f"the client of {name} follows redirects to any address", where=where, remedy=remedy)
 
     @property
     def topology(self) -> str | None:

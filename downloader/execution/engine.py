@@ -390,6 +390,7 @@ class _Attempt:
             allowed=tuple(str(prefix) for prefix in self._place.allowed_prefixes),
             options=configuration.options,
             logs=self._worker.logs_path(self._run, self._attempt) / configuration.name,
+            nameservers=tuple(self._place.nameservers),
         )
         result = self._caller.download(client, request)
         self._worker.pause(after_s)

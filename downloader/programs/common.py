@@ -182,6 +182,11 @@ class Document:
             self.values["transfer_cpu_s"] = now.cpu_since(self._usage)
             self.values["run_delay_s"] = now.run_delay_since(self._usage)
 
+    def ran_elsewhere(self, *, cpu_s: float) -> None:
+        """The client was another process, which used this much CPU time [s]: what this thread used is not its."""
+        self._usage = None
+        self.values |= {"client_cpu_s": round(cpu_s, 6), "transfer_cpu_s": None, "run_delay_s": None}
+
     def fail(self, failure: Failure, detail: str | None = None) -> None:
         """Sets the outcome to failed, with this cause."""
         self.end(Outcome.FAILED, failure, detail)

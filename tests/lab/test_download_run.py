@@ -94,7 +94,7 @@ def open_world(folder: Path, namespace: str) -> Iterator[World]:
         (folder / "Caddyfile").write_text(
             "{\n admin off\n auto_https off\n servers {\n protocols h1 h2 h3\n }\n}\n"
             f"https://*.example:4430 {{\n bind 127.0.0.1\n tls {folder}/cert.pem {folder}/key.pem\n"
-            f" root * {folder}/www\n file_server\n}}\n"
+            f" root * {folder}/www\n redir /moved /file\n file_server\n}}\n"
         )
         env = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
         caddy = ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]

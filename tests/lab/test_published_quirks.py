@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ import pytest
 
 from analysis.measures import dataset, quirk, quirks
 from downloader.execution.folder import environment, open_journals
-from tests.lab.test_download_run import World, campaign, recorded, run
+from tests.journaled import recorded
+from tests.lab.test_download_run import SIZE, World, campaign, run
 from tests.lab.test_download_run import world as world
 from upshift.compose.inspect import inspect_campaign
 from upshift.domain import Download
@@ -70,6 +74,48 @@ def test_aioquic_writes_its_logs(world: World, tmp_path: Path) -> None:
     assert datagrams <= len(received) <= datagrams + 6
     secrets = (folder / "aioquic" / "secrets.log").read_text(encoding="ascii")
     assert {line.split()[0] for line in secrets.splitlines()} >= {"CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"}
+
+
+@pytest.mark.skipif(
+    shutil.which("wget2") is None, reason="the quirk wget2 needs the program wget2 (apt-get install wget2)"
+)
+def test_wget2_looks_names_up_and_follows_redirects(world: World, tmp_path: Path) -> None:
+    out = tmp_path / "quirk"
+    plan = campaign(order="published", published_quirks=["wget2"], configurations=CONFIGURATIONS[:2])
+    moved = dataclasses.replace(world.targets("b.example")[0], url=f"https://b.example:{world.port}/moved")
+    gone = dataclasses.replace(world.targets("c.example")[0], url=f"https://c.example:{world.port}/none")
+    summary = run(world, plan, [*world.targets("a.example"), moved, gone], out)
+    assert summary.complete
+    rows = recorded(out)
+    whole = hashlib.sha256((world.folder / "www" / "file").read_bytes()).hexdigest()
+    for row in rows:
+        assert (row.client, row.server_ip, row.server_port) == ("requests", "127.0.0.1", world.port)
+        assert (row.http_version, row.tls_version, row.http_status) == (
+            "2",
+            "TLSv1.3",
+            404 if row.domain[0] == "c" else 200,
+        )
+        assert (row.outcome, row.failure) == (("failed", "http_status") if row.domain[0] == "c" else ("ok", None))
+        assert row.client_version is not None
+        if row.outcome == "ok":
+            assert (row.body_bytes, row.body_sha256) == (SIZE, whole)
+            assert row.tls_s is not None
+            assert row.first_byte_s is not None
+            assert row.last_byte_s is not None
+            assert 0 < row.tls_s < row.first_byte_s <= row.last_byte_s < 5
+    with show(as_json=True) as progress:
+        inspect_campaign(out, progress=progress, jobs=1)
+    # Each record is found in its capture: the same connection, with the options of its configuration.
+    (ok, *_), data = [r for r in rows if r.outcome == "ok"], dataset.load([out])
+    measured_ = [record for record in data.records if record.download.outcome == "ok"]
+    assert len(measured_) == 6
+    assert {record.download.treatment_ok for record in measured_} == {True}
+    assert all((record.number("mean_throughput") or 0) > 0 for record in measured_)
+    # Without the quirk a redirect is no file.
+    plain = campaign(order="published", configurations=CONFIGURATIONS[:1])
+    run(world, plain, [moved], tmp_path / "plain")
+    assert {row.http_status for row in recorded(tmp_path / "plain")} == {302}
+    assert ok.setup_s is not None
 
 
 def test_pauses_surround_each_download(world: World, tmp_path: Path) -> None:

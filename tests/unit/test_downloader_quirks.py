@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.measures import dataset
-from downloader import quirks
+from downloader import clients, quirks
 from downloader.campaign import published
 from downloader.campaign.apply import settings_for
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
@@ -84,6 +84,16 @@ def test_only_aioquic_writes_logs() -> None:
         assert "--logs" not in published.client_with([], name).arguments(request)
 
 
+def test_wget2_replaces_requests_and_is_missed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = published.client_with(["wget2"], "requests")
+    assert (client.name, client.program) == ("requests", "downloader.programs.wget2_get")
+    assert published.client_with(["wget2"], "quiche") == published.client_with([], "quiche")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert client.missing() == (
+        "the client requests needs the program wget2, which is missing; run: apt-get install wget2"
+    )
+
+
 def test_quirks_are_part_of_the_plan_in_any_order() -> None:
     def of(*names: str) -> str:
         return plan_hash(campaign(published_quirks=list(names)), [], ["MUC"])
@@ -114,11 +124,18 @@ def test_the_host_itself_may_have_host_wide_settings() -> None:
     assert made.published_quirks == ("host-wide-settings",)
 
 
+def test_clients_that_follow_redirects_need_a_namespace() -> None:
+    document = {**REAL, "published_quirks": ["wget2"], "isolation": "host"}
+    with pytest.raises(UsageError, match="follows redirects to any address"):
+        from_document(document, Path("test.toml"))
+    assert from_document({**document, "isolation": "netns"}, Path("test.toml")).published_quirks == ("wget2",)
+
+
 def test_every_quirk_tells_its_source_and_changes_something() -> None:
     for name, one in quirks.ALL.items():
         assert ".py" in one.source, name
         by_settings = published.settings_with([name], WS) != settings_for(WS.levels)
-        by_client = any(published.client_with([name], c) != published.client_with([], c) for c in ("aioquic", "quiche"))
+        by_client = any(published.client_with([name], c) != published.client_with([], c) for c in clients.ALL)
         assert by_settings or by_client or one.pauses_s, name
 
 
