@@ -36,7 +36,7 @@ def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
     names = {finding["name"] for finding in document["findings"]}
     assert {f"client {name}" for name in clients.ALL} <= names
     assert {f"server {name}" for name in ("caddy", "nginx", "quiche")} <= names
-    assert {"namespaces", "TUN devices", "captures", "NAT", "window scale", "leftovers"} <= names
+    assert {"namespaces", "TUN devices", "captures", "NAT", "raw sockets", "window scale", "leftovers"} <= names
     assert not [f for f in document["findings"] if f["status"] == "cannot" and not f["remedy"]]
     assert (tmp_path / "host").exists() is False  # looking leaves nothing
 

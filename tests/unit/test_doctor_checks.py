@@ -27,6 +27,7 @@ GOOD = Facts(
     tun=None,
     nat=None,
     capture=None,
+    prober=None,
     native=None,
     trustme=None,
     cubic_by_route=None,
@@ -70,6 +71,7 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         ({"tun": "open: No such file or directory"}, "TUN devices", Status.CANNOT, False),
         ({"capture": "you don't have permission"}, "captures", Status.CANNOT, False),
         ({"nat": "Could not process rule"}, "NAT", Status.CANNOT, True),
+        ({"prober": "iwprobe: no right to raw sockets"}, "raw sockets", Status.CANNOT, True),
         ({"native": "No module named 'upshift_native'"}, "capture engine", Status.CANNOT, False),
         (
             {"servers": {"caddy": ServerFound(fault="the program caddy is missing; install it", version=None)}},

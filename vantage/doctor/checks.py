@@ -84,6 +84,8 @@ class Facts:
     tun: str | None
     nat: str | None
     capture: str | None
+    prober: str | None
+    """Raw sockets of the prober of initial windows."""
     native: str | None
     """Import of the capture engine `upshift_native`."""
     trustme: str | None
@@ -189,7 +191,14 @@ def check_probes(facts: Facts) -> list[Finding]:
         'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
         lab=False,
     )
-    return [*probes, nat]
+    prober = _probe(
+        "raw sockets",
+        facts.prober,
+        "iwprobe can open raw sockets: initial windows can be surveyed",
+        "run: make setup; then as root, or with CAP_NET_RAW",
+        lab=False,
+    )
+    return [*probes, nat, prober]
 
 
 def _probe(name: str, fault: str | None, well: str, remedy: str, *, lab: bool = True) -> Finding:

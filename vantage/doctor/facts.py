@@ -71,8 +71,9 @@ def gather(
             pool.submit(try_translation),
             pool.submit(try_capture),
             pool.submit(try_cubic),
+            pool.submit(try_prober),
         ]
-        namespaces, tun, nat, capture, cubic = (probe.result() for probe in probes)
+        namespaces, tun, nat, capture, cubic, prober = (probe.result() for probe in probes)
         programs = dict(zip(names, versions, strict=True))
         servers = dict(zip(kinds, found, strict=True))
     wakeups = cpu.measure_wakeups(sample_s)
@@ -89,6 +90,7 @@ def gather(
         tun=tun,
         nat=nat,
         capture=capture,
+        prober=prober,
         native=_import("upshift_native"),
         trustme=_import("trustme"),
         cubic_by_route=cubic,
@@ -158,6 +160,16 @@ def try_capture() -> str | None:
     except PlaceError as error:
         return error.what
     return said or "tcpdump ended at once"
+
+
+def try_prober() -> str | None:
+    """Starts the prober of initial windows on a private loopback; without requests it ends at once."""
+    name = "iwprobe"
+    path = process.find_program(name)
+    if path is None:
+        return f"{name} is not installed"
+    script = 'ip link set lo up && exec "$@"'
+    return try_privately(("sh", "-c", script, "sh", path, "--device", "lo", "--address", "198.18.0.250"), stdin="")
 
 
 def has_udp_gro() -> bool:

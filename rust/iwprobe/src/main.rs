@@ -58,6 +58,9 @@ fn main() -> ExitCode {
     let greeting = serde_json::json!({ "fault": fault, "remedy": remedy });
     let said = writeln!(io::stdout(), "{greeting}").and_then(|()| io::stdout().flush());
     let Ok(mut prober) = started else {
+        if let Some(fault) = fault {
+            eprintln!("iwprobe: {fault}");
+        }
         return ExitCode::from(3);
     };
     let done = said
