@@ -263,6 +263,32 @@ def test_host_isolation_changes_and_restores_the_host(world: World) -> None:
     assert "is changing this host's settings" in printed[3]
 
 
+def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) -> None:
+    """The quirk `host-wide-settings`: this host is a namespace, in which the kernel shows them and refuses changes."""
+    printed = world.host("""
+        from downloader.campaign.published import settings_with
+        from upshift.domain import Configuration
+
+        def settings(*names):
+            return settings_with(names, Configuration(name="WS", client="requests", levels={"window_scaling": "14"}))
+
+        with place(isolation="host") as here:
+            here.apply(settings())
+            print(here.run(["sysctl", "-n", "net.ipv4.tcp_rmem"]).stdout.split()[2])
+            before = here.run(["sysctl", "-n", "net.core.rmem_default", "net.core.rmem_max"]).stdout
+            try:
+                here.apply(settings("host-wide-settings"))
+            except UpshiftError as error:
+                print(error.sentence())
+            assert here.run(["sysctl", "-n", "net.core.rmem_default", "net.core.rmem_max"]).stdout == before
+        print("restored")
+        """).splitlines()
+    assert printed[0] == "536870912"
+    assert f"the kernel refuses net.core.rmem_default = '{65_535 << 14}'" in printed[1]
+    # What was refused has nothing to be undone; the namespace's own settings are as before (`unchanged`).
+    assert printed[2:] == ["restored"]
+
+
 @pytest.mark.parametrize("isolation", ["netns", "host"])
 def test_killed_at_random_moments(world: World, isolation: str, repeats: Repeats) -> None:
     body = f"""

@@ -208,7 +208,9 @@ def undo_step(step: Step) -> None:
     match step.kind:
         case "sysctl":
             with suppress(FileNotFoundError):  # the interface that had it no longer exists
-                sysctls.write(step.name, step.value)
+                # What the kernel had refused to change, it refuses to write again.
+                if sysctls.read(step.name) != step.value:
+                    sysctls.write(step.name, step.value)
         case "link":
             if Path(f"/sys/class/net/{step.name}").exists() or _has_link(step.name):
                 run(("ip", "link", "delete", step.name)).check(doing=f"removing the interface {step.name}")
