@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from upshift.errors import LabError, NoisyHostError
+from upshift.errors import LabError, NoisyHostError, UsageError
 from upshift.progress import show
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
@@ -78,7 +78,7 @@ def execute(
     state = folder.read_state()
     known = read_plan(folder.plan).addresses
     if node not in known:
-        raise LabError(f"the lab {folder.name} has no node {node!r}", remedy=f"it has: {', '.join(known)}")
+        raise UsageError(f"the lab {folder.name} has no node {node!r}", remedy=f"it has: {', '.join(known)}")
     if state is None or "pid" not in state:
         raise LabError(f"the lab {folder.name} is still coming up", remedy="try again in a moment")
     argv = command_into(folder, node, command, state=state)

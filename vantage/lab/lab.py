@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from upshift.domain import Target
-from upshift.errors import LabError
+from upshift.errors import LabError, UsageError
 from upshift.progress import Progress
 from vantage.lab import truth
 from vantage.lab.addresses import prober_addresses, window_addresses
@@ -57,10 +57,10 @@ class Lab:
         return self.folder.ca
 
     def place(self, name: str) -> LabPlace:
-        """A node as a place. Raises LabError listing the nodes if none has that name."""
+        """A node as a place. Raises UsageError listing the nodes if none has that name."""
         if name not in self.plan.addresses:
             known = ", ".join(self.plan.addresses)
-            raise LabError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
+            raise UsageError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
         windows = window_addresses(self.topology)
         paths = {
             address: (server.name, server.paths[name].rtt_ms)
