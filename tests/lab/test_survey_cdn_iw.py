@@ -1,0 +1,98 @@
+"""`upshift survey iw` in the lab `cdn-iw` gives back the table of CDNs that it plants, from each vantage point."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from survey.iw import paper
+from survey.iw.record import IwRecord
+from survey.iw.windows import window
+from upshift.files import store
+from vantage.lab.lab import Lab, open_lab
+
+pytestmark = pytest.mark.lab
+
+UPSHIFT = (sys.executable, "-P", "-m", "upshift")
+TAILORED = {"MUC": 64.0, "NRT": 83.0, "MCT": 58.0}
+"""Highwinds' window at each vantage point [kB]."""
+
+PACED = {row["cdn"] for row in paper.rows("cdn-initial-windows") if row["pacing"] == "paced"}
+
+CONTROL = "http://www.chinacache-20.example/files/chinacache-20.bin=20"
+
+
+@pytest.fixture(scope="module")
+def lab(lab_host: Path) -> Iterator[Lab]:
+    with open_lab("cdn-iw") as found:
+        yield found
+
+
+def survey(lab: Lab, vantage: str, folder: Path, *more: str) -> tuple[Path, list[IwRecord]]:
+    source, out = folder / "targets.csv", folder / f"{vantage}.parquet"
+    urls = [(each.domain, each.url.replace("https://", "http://")) for each in lab.targets()]
+    source.write_text("domain,url\n" + "".join(f"{domain},{url}\n" for domain, url in urls))
+    arguments = [str(source), "-o", str(out), "--contact", "lab@example.org", "--control", CONTROL, "--json"]
+    argv = [*UPSHIFT, "survey", "iw", *arguments, "--vantage", f"{vantage}, 64500, Lab, Nowhere, emulated", *more]
+    done = lab.place(vantage).run(argv, timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    return out, store.read_rows(out, "survey_iw", IwRecord)
+
+
+def planted(highwinds_kb: float) -> set[tuple[str, float, str]]:
+    """(CDN, window, unit) of each row of the table; Highwinds' window as tailored."""
+    found = set()
+    for row in paper.rows("cdn-initial-windows"):
+        value, unit = float(row["iw"]), row["unit"]
+        value, unit = (value / 1000, "kB") if unit == "bytes" else (value, unit)
+        found.add((row["cdn"], highwinds_kb if row["cdn"] == "Highwinds" else value, unit))
+    return found
+
+
+def figure(name: str, *files: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [*UPSHIFT, "survey", "figures", *map(str, files), "--figure", name, "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return rows
+
+
+def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab, tmp_path: Path) -> None:
+    files = []
+    for vantage, highwinds_kb in TAILORED.items():
+        out, found = survey(lab, vantage, tmp_path)
+        files.append(out)
+        assert all(record.vantage_fit and record.verdict == "limited" for record in found)
+        seen = {(record.cdn, *(window(record) or (0, ""))) for record in found}
+        assert seen == planted(highwinds_kb), vantage
+    out, found = survey(lab, "SYD", tmp_path)
+    assert {record.vantage_fit for record in found} == {False}
+    # A window that is paced over several round trips passes with more than its first packet.
+    assert {record.iw_segments for record in found if record.cdn not in PACED} == {1}
+    drawn = {(row["cdn"], row["window"], row["unit"]) for row in figure("cdns", files[0], out)}
+    assert drawn == planted(TAILORED["MUC"])
+    rows = figure("vantage-points", *files, out)
+    assert {row["vantage"] for row in rows} == set(TAILORED)
+    tailored = {row["vantage"]: (row["low"], row["high"]) for row in rows if row["cdn"] == "Highwinds"}
+    assert tailored == {vantage: (size, size) for vantage, size in TAILORED.items()}
+
+
+@pytest.mark.measures
+def test_pacing_of_every_row(lab: Lab, tmp_path: Path) -> None:
+    _, found = survey(lab, "MCT", tmp_path, "--pacing")
+    expected = {(row["cdn"], row["iw"]): row for row in paper.rows("cdn-initial-windows")}
+    for record in found:
+        value, unit = window(record) or (0, "")
+        key = (record.cdn or "", "64000" if record.cdn == "Highwinds" else f"{value * (1000 if unit == 'kB' else 1):g}")
+        row = expected[key]
+        wanted = "cannot_tell" if unit == "segments" and value <= 10 else row["pacing"] or "burst"
+        assert record.pace == wanted, record
+        if row["spread_rtt"]:
+            assert record.spread_rtt == pytest.approx(float(row["spread_rtt"]), rel=0.15), record

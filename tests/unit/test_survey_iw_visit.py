@@ -1,0 +1,122 @@
+"""What an initial-window survey requests, its controls, and the options that it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from survey.iw.control import fault, parse_controls
+from survey.iw.objects import LONG_PATH, Ladder, Wanted, redirect
+from survey.iw.record import IwRecord
+from survey.iw.wire import Note, Reply, Scheme, Verdict
+from upshift.compose.survey import app
+from upshift.errors import UsageError
+
+
+def reply(**values: Any) -> Reply:
+    known: dict[str, Any] = dict.fromkeys(
+        (
+            *("flight_bytes", "flight_segments", "largest_bytes", "holes", "http_status", "span_us", "total_us"),
+            *("received_bytes", "packets_in", "packets_out", "syns", "requests", "tls_version", "handshake_bytes"),
+        ),
+        0,
+    )
+    known |= dict.fromkeys(("rtt_us", "handshake_us", "retransmission_us", "content_length"))
+    known |= dict.fromkeys(("server_mss", "server_scale"))
+    texts = {"location": "", "set_cookie": ""}
+    return Reply(**{"verdict": Verdict.LOWER_BOUND, "notes": Note(0), **known, **texts, **values})
+
+
+ROOT = Wanted(scheme=Scheme.HTTP, host="example.org", port=80)
+
+
+def test_objects_of_urls() -> None:
+    found = Wanted.of("https://www.example.org:8443/a/b?c=d#e")
+    assert (found.scheme, found.host, found.port, found.path) == (Scheme.HTTPS, "www.example.org", 8443, "/a/b?c=d")
+    assert found.url == "https://www.example.org:8443/a/b?c=d"
+    assert Wanted.of("http://example.org").url == "http://example.org/"
+    assert Wanted.of("http://[fd00::1]/x").url == "http://[fd00::1]/x"
+    for bad in ("ftp://example.org/", "http:///x", "http://example.org/" + "x" * 3000, "http://example.org/ü"):
+        with pytest.raises(ValueError, match="URL"):
+            Wanted.of(bad)
+
+
+@pytest.mark.parametrize(
+    ("location", "leads_to"),
+    [
+        ("/x?y=z", "http://example.org/x?y=z"),
+        ("http://www.example.org/", "http://www.example.org/"),
+        ("//www.example.org/a", "http://www.example.org/a"),
+        ("http://example.com/", None),  # another domain
+        ("http://notexample.org/", None),
+        ("https://example.org/", None),  # another scheme
+        ("http://example.org:8080/", None),
+        ("/", "http://example.org/"),  # the same again, now with the cookie
+        ("", None),
+        ("http://[", None),
+    ],
+)
+def test_redirects_stay_within_the_domain(location: str, leads_to: str | None) -> None:
+    found = redirect(ROOT, reply(http_status=302, location=location, set_cookie="a=b"))
+    assert (found and found.url, found and found.cookie) == (leads_to, leads_to and "a=b")
+    assert redirect(ROOT, reply(http_status=200, location=location)) is None
+    assert redirect(ROOT, reply(http_status=302, location="/")) is None
+
+
+def test_the_ladder_ends_with_a_long_path_at_the_redirects_host() -> None:
+    ladder = Ladder(ROOT, is_listed=False)
+    assert ladder.more(reply(http_status=301, location="http://www.example.org/start"))
+    assert ladder.wanted.url == "http://www.example.org/start"
+    assert ladder.more(reply()) and ladder.wanted.url == "http://www.example.org" + LONG_PATH
+    assert len(LONG_PATH) == 1001 and not ladder.more(reply())
+    without = Ladder(ROOT, is_listed=False)
+    assert without.more(reply()) and without.wanted.path == LONG_PATH
+    assert not Ladder(ROOT, is_listed=True).more(reply(http_status=301, location="/x"))
+
+
+def test_controls() -> None:
+    [control] = parse_controls(["http://example.org/x?first=3=10"])
+    assert (control.subject.url, control.subject.domain, control.segments) == (
+        "http://example.org/x?first=3", "example.org", 10,
+    )  # fmt: skip
+    assert fault(control, IwRecord(domain="example.org", iw_segments=10)) is None
+    assert fault(control, IwRecord(domain="example.org", iw_segments=1)) == (
+        "http://example.org/x?first=3 was measured as 1, not 10"
+    )
+    assert "no_data" in (fault(control, IwRecord(domain="example.org", failure="no_data")) or "")
+    for bad in ("example.org=10", "http://example.org/", "http://example.org/=0", "http://example.org/=x"):
+        with pytest.raises(UsageError, match="is not a control"):
+            parse_controls([bad])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list.txt", "--mss", "40"], "--mss: 40 is not a valid MSS"),
+        (["list.txt", "--votes", "three"], "--votes: 'three' is not known"),
+        (["list.txt", "--scheme", "ftp"], "--scheme: 'ftp' is not known"),
+        (["list.txt", "--path", "x"], "--path: 'x' is not a path"),
+        (["list.txt", "--control", "x"], "--control: 'x' is not a control"),
+        (["--prefixes", "p.txt", "--sample", "0"], "--sample: 0 is not a share"),
+        (["--prefixes", "p.txt", "--sample", "0.0001"], "--sample: the sample is empty"),
+        (["--prefixes", "large.txt"], "--block-list: a sample of 131,072 addresses"),
+        (["list.txt", "--prefixes", "p.txt"], "INPUT and --prefixes cannot be combined"),
+        ([], "there is no INPUT"),
+        (["list.txt", "--targets-out", "t.csv"], "--targets-out: this list has no targets"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("list.txt").write_text("www.example.org\n")
+    Path("p.txt").write_text("198.18.0.0/24\n")
+    Path("large.txt").write_text("198.18.0.0/15\n")
+    command = ["iw", *arguments, "-o", "o.parquet", "--contact", "a@b.example", "--isolation", "here"]
+    with pytest.raises(UsageError) as error:
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert said in error.value.sentence()
+    assert not Path("o.parquet").exists()
