@@ -184,7 +184,7 @@ def open_world(state: Path) -> Iterator[World]:
             "ip address add 198.18.0.2/24 dev eth0; ip address add fd00:198:18::2/64 dev eth0 nodad;"
             "ip address add 198.18.2.1/24 dev eth1; ip link set eth0 up; ip link set eth1 up;"
             "ip route add default via 198.18.0.1; ip -6 route add default via fd00:198:18::1;"
-            "sysctl -qw net.ipv4.tcp_keepalive_time=1234",
+            "sysctl -qw net.ipv4.tcp_keepalive_time=1234 net.ipv4.ip_local_reserved_ports=7777",
         )
         yield world
     finally:

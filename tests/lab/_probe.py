@@ -15,7 +15,7 @@ from tests.lab._flight import Asked, Flight
 from upshift.system.place import Place
 
 _SCRIPT = Path(_flight.__file__)
-_ports = itertools.count(20_001)
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,8 @@ def probes(place: Place, asked: Sequence[Probe]) -> list[Flight]:
         source = prober.ipv4 if ipaddress.ip_address(probe.target).version == 4 else prober.ipv6
         assert source is not None
         ends = {"source": source, "device": prober.device, "neighbour": prober.neighbour}
-        documents.append(asdict(Asked(**asdict(probe), **ends, sport=next(_ports))))
+        documents.append(
+            asdict(Asked(**asdict(probe), **ends, sport=(prober.ports or (20_001,))[0] + next(_numbers) % 8000))
+        )
     done = place.run([sys.executable, str(_SCRIPT)], stdin=json.dumps(documents), timeout_s=10.0 + 10.0 * len(asked))
     return [_flight.read(found) for found in json.loads(done.check(doing="probing").stdout)]

@@ -120,6 +120,34 @@ def test_a_prober_of_its_own_address_behind_the_same_translation(world: World) -
     assert not forbidden.syn_ack and not forbidden.reset  # no packet leaves for what is not allowed
 
 
+def test_a_prober_on_the_host_itself_has_ports_that_the_kernel_leaves_alone(world: World) -> None:
+    found = json.loads(
+        world.host("""
+        from dataclasses import asdict
+        from tests.lab._probe import Probe, get, probes
+        from vantage.host import raw_ports
+        with place(isolation="host") as here:
+            prober = here.prober()
+            same = here.prober() == prober
+            reserved = here.run(["sysctl", "-n", "net.ipv4.ip_local_reserved_ports"]).stdout.strip()
+            targets = ("198.18.1.1", "fd00:198:18::1")
+            asked = [Probe(target=to, port=8080, request=get("/", "x"), ack_delay_s=0.3) for to in targets]
+            flights = probes(here, asked)
+            rules = here.run(["nft", "list", "ruleset"]).stdout
+            print(json.dumps({"prober": asdict(prober), "same": same, "reserved": reserved, "rules": rules,
+                "flights": [asdict(f) for f in flights]}))
+        """)
+    )
+    prober = found["prober"]
+    assert (prober["ipv4"], prober["ipv6"], prober["device"]) == ("198.18.0.2", "fd00:198:18::2", "eth0")
+    assert found["same"] and found["reserved"] == "7777,52000-60191" and prober["ports"] == [52000, 60191]
+    for flight in map(_flight.read, found["flights"]):
+        assert flight.syn_ack and not flight.reset and len(flight.segments) == 10, flight
+        assert flight.ended_s is not None and flight.more
+    # It did try to reset them.
+    assert "tcp sport 52000-60191" in found["rules"] and "counter packets 0 " not in found["rules"], found["rules"]
+
+
 def test_the_cpus_are_kept_awake_while_it_measures_and_only_then(world: World) -> None:
     found = json.loads(
         world.host("""
@@ -298,6 +326,7 @@ def test_killed_at_random_moments(world: World, isolation: str, repeats: Repeats
         print("begin", flush=True)
         here = place(isolation={isolation!r})
         here.start(["sleep", "600"])
+        here.prober()
         while True:
             here.apply(WANTED)
             python(here, GET, "http://198.18.1.1:8080/")

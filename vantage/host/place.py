@@ -23,7 +23,7 @@ from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_addre
 from upshift.system import process
 from upshift.system.place import Prober, Watch
 from upshift.system.process import PARENT_DEATH, Child, Completed
-from vantage.host import rules
+from vantage.host import raw_ports, rules
 from vantage.host.guardian import Step, plain_route
 from vantage.host.namespace import INTERFACE, CampaignNamespace, wants_ipv6
 from vantage.host.network import (
@@ -92,6 +92,7 @@ class HostPlace:
         self._allowed = narrowed(allowed_prefixes)
         self._nameservers = tuple(nameservers)
         self._namespace: CampaignNamespace | None = None
+        self._prober: Prober | None = None
         self._interface = "any"
         self._closed = False
         self._let_cpus_sleep = let_cpus_sleep
@@ -224,10 +225,16 @@ class HostPlace:
         return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
 
     def prober(self) -> Prober:
-        """Addresses of the namespace's link that no kernel has. Raises PlaceError for `isolation = "host"`."""
-        if self._namespace is None:
-            raise PlaceError("a prober needs a namespace of its own", where=self._name, remedy="use --isolation netns")
-        return self._namespace.prober
+        """Addresses of the namespace's link that no kernel has; for `isolation = "host"` the host's own, with source
+        ports that are reserved at the first call (`vantage.host.raw_ports`).
+        """
+        if self._namespace is not None:
+            return self._namespace.prober
+        with self._lock:
+            if self._prober is None:
+                process.require("nft", package="nftables")
+                self._prober = raw_ports.open_prober(self._undo_log, self._interface)
+            return self._prober
 
     def check(self) -> None:
         """Raises PlaceError if the guardian has ended: nothing would undo our changes if we were killed.

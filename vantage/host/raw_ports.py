@@ -1,0 +1,137 @@
+"""What a raw-socket prober needs on the host itself: source ports of its own, no reset from the kernel, a next hop.
+
+The prober uses the host's address, so the kernel sees the answers and would reset connections that it does not know.
+Ports are reserved by `ip_local_reserved_ports`, so that no program gets one by chance, and a table of ours drops the
+resets that leave from them. The prober writes its own packets to the device, past that table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from upshift.errors import PlaceError
+from upshift.system.place import Prober
+from upshift.system.process import run
+from vantage.host.guardian import Step
+from vantage.host.network import read_json
+from vantage.host.undo_log import UndoLog
+from vantage.linux import sysctls
+from vantage.linux.offloads import features, set_features
+
+RESERVED = "net/ipv4/ip_local_reserved_ports"
+"""Of both families, in spite of its name."""
+COUNT = 8192
+STARTS = (52_000, 43_000, 34_000, 25_000, 16_000)
+"""First ports of the ranges that are tried."""
+NEIGHBOUR_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uplink:
+    """Where the prober's packets leave."""
+
+    ipv4: str
+    ipv6: str | None
+    neighbour: str | None
+
+
+def open_prober(undo_log: UndoLog, interface: str) -> Prober:
+    """Reserves ports and keeps the kernel silent about them, each change recorded first.
+
+    Raises PlaceError if the interface has no IPv4 address, no gateway that answers, or merges packets.
+    """
+    uplink = find_uplink(interface)
+    reserved = sysctls.read(RESERVED) or ""
+    first, last = free_ports(reserved, used_ports())
+    table = f"upshift_prober_{undo_log.ident}"
+    merging = [name for name, active in features(interface).items() if active and ("gro" in name or "lro" in name)]
+    steps = [Step(kind="feature", name=interface, value=name) for name in merging]
+    steps += [Step(kind="sysctl", name=RESERVED, value=reserved), Step(kind="table", name=f"inet {table}")]
+    undo_log.add(steps)
+    if kept := set_features(interface, dict.fromkeys(merging, False)):
+        raise PlaceError(
+            f"the interface {interface} merges packets, and its driver does not switch that off ({', '.join(kept)})",
+            remedy="use --isolation netns",
+        )
+    sysctls.write(RESERVED, ",".join([*([reserved] if reserved else []), f"{first}-{last}"]))
+    undo_log.run(("nft", "-f", "-"), stdin=reset_table(table, first, last)).check(
+        doing="keeping the kernel from resetting the prober's connections"
+    )
+    return Prober(ipv4=uplink.ipv4, ipv6=uplink.ipv6, device=interface, neighbour=uplink.neighbour, ports=(first, last))
+
+
+def reset_table(table: str, first: int, last: int) -> str:
+    """The table that drops the kernel's resets from these source ports."""
+    return f"""table inet {table} {{
+  chain output {{
+    type filter hook output priority 0; policy accept;
+    tcp sport {first}-{last} tcp flags & rst == rst counter drop
+  }}
+}}
+"""
+
+
+def free_ports(reserved: str, used: Iterable[int]) -> tuple[int, int]:
+    """First and last port of a range that is neither reserved nor in use. Raises PlaceError if there is none."""
+    taken = [(port, port) for port in used]
+    for part in filter(None, reserved.split(",")):
+        low, _, high = part.partition("-")
+        taken.append((int(low), int(high or low)))
+    for first in STARTS:
+        last = first + COUNT - 1
+        if not any(low <= last and high >= first for low, high in taken):
+            return first, last
+    raise PlaceError(f"no {COUNT} source ports in a row are free on this host", remedy="use --isolation netns")
+
+
+def used_ports() -> set[int]:
+    """Local ports of all TCP sockets (proc(5), /proc/net/tcp)."""
+    tables = [path for path in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")) if path.exists()]
+    lines = [line for path in tables for line in path.read_text(encoding="ascii").splitlines()[1:]]
+    return {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
+
+
+def find_uplink(interface: str) -> Uplink:
+    """Addresses of the interface, and the MAC address of its gateway.
+
+    There is one next hop for both families: IPv6 is left out where its gateway is another one.
+    """
+    done = run(("ip", "-json", "address", "show", "dev", interface))
+    if done.returncode != 0:
+        raise PlaceError("this host has no default route, so the uplink is unknown", remedy="name the uplink")
+    [link] = read_json(("ip", "-json", "address", "show", "dev", interface))
+    held = {
+        entry["family"]: entry["local"]
+        for entry in reversed(link["addr_info"])
+        if entry.get("scope") == "global" and not entry.get("temporary")
+    }
+    if "inet" not in held:
+        raise PlaceError(f"the interface {interface} has no IPv4 address", remedy="name another uplink")
+    if link["link_type"] == "none":
+        return Uplink(ipv4=held["inet"], ipv6=held.get("inet6"), neighbour=None)
+    neighbour = gateway("-4", interface)
+    if neighbour is None:
+        raise PlaceError(f"the gateway of the interface {interface} does not answer", remedy="name another uplink")
+    same = "inet6" in held and gateway("-6", interface) == neighbour
+    return Uplink(ipv4=held["inet"], ipv6=held["inet6"] if same else None, neighbour=neighbour)
+
+
+def gateway(family: str, interface: str) -> str | None:
+    """MAC address of the default route's gateway (`family` is -4 or -6); None if there is none, or it is silent."""
+    routes = read_json(("ip", "-json", family, "route", "show", "default", "dev", interface))
+    hops = [
+        route["gateway"] for route in sorted(routes, key=lambda route: route.get("metric", 0)) if "gateway" in route
+    ]
+    until = time.monotonic() + NEIGHBOUR_S
+    while hops and time.monotonic() < until:
+        entries = read_json(("ip", "-json", family, "neighbour", "show", "to", hops[0], "dev", interface))
+        for entry in entries:
+            if "lladdr" in entry and "FAILED" not in entry.get("state", ()):
+                return str(entry["lladdr"])
+        # NTF_USE: the kernel asks for it, as for any packet of its own (ip-neighbour(8)).
+        run(("ip", family, "neighbour", "replace", hops[0], "dev", interface, "use"))
+        time.sleep(0.05)
+    return None
