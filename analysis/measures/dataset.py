@@ -44,6 +44,8 @@ class Folder:
     """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
     composition: Mapping[str, Any] | None = None
     """`targets/composition.json`, the report of `upshift targets compose`, if present."""
+    windows: Mapping[str, Any] | None = None
+    """`targets/windows.json`: domain -> what `upshift survey iw` found, if the targets have it."""
 
     @property
     def published_quirks(self) -> tuple[str, ...]:
@@ -246,6 +248,7 @@ def load(paths: Sequence[Path]) -> Dataset:
             "environment": _json(path, "environment.json"),
             "lab": _json(path, "lab.json"),
             "composition": _json(path, "targets/composition.json"),
+            "windows": _json(path, "targets/windows.json"),
         }
         folders.append(Folder(path=path, **documents))
         appearances = reader.add(path, store.scan(path / DOWNLOADS, "downloads", COLUMNS), documents["environment"])

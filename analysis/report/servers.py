@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.measures.dataset import Dataset, Record
 from analysis.report import figures
@@ -41,7 +41,7 @@ def _row(key: tuple[str, str], records: Sequence[Record], path: dict[str, str]) 
         _listed((d.http_version or "").removeprefix("HTTP/") for d in downloads),
         _listed((d.tls_version or "").removeprefix("TLSv") for d in downloads),
         groups,
-        path.get("initcwnd", _NOT_KNOWN),
+        path.get("initcwnd", path.get("surveyed", _NOT_KNOWN)),
         path.get("congestion_control", _NOT_KNOWN),
         f"{min(rtts):.1f}" if rtts else _NOT_KNOWN,
         _listed(f"{d.body_bytes / 1e6:.2f}" for d in downloads if d.outcome == "ok"),
@@ -55,10 +55,27 @@ def _listed(values: Iterable[str | None]) -> str:
 
 
 def _paths(dataset: Dataset) -> dict[tuple[str, str], dict[str, str]]:
-    """(vantage, domain) -> what lab.json tells about the TCP server there."""
+    """(vantage, domain) -> what lab.json tells about the TCP server there, and a survey of initial windows."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for folder in dataset.folders:
         for path in (folder.lab or {}).get("paths", ()):
             told = {name: str(path[name]) for name in ("initcwnd", "congestion_control") if path.get(name) is not None}
             found[str(path.get("vantage")), str(path.get("domain"))] = told
+        for vantage, domain in {(record.download.vantage, record.download.domain) for record in dataset.records}:
+            if (window := _window((folder.windows or {}).get(domain))) is not None:
+                found.setdefault((vantage, domain), {})["surveyed"] = window
     return found
+
+
+def _window(found: object) -> str | None:
+    """A window that `upshift survey iw` found: `32`, `64 kB`, `100, paced`; None if the file does not say."""
+    if not isinstance(found, Mapping):
+        return None
+    segments, size = found.get("iw_segments"), found.get("iw_bytes")
+    if isinstance(segments, int):
+        text = str(segments)
+    elif isinstance(size, int):
+        text = f"{size / 1000:.4g} kB"
+    else:
+        return None
+    return f"{text}, paced" if found.get("paced") is True else text

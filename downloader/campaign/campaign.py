@@ -200,6 +200,8 @@ class Campaign:
             plain["warmups"] = [warmup.name for warmup in self.warmups]
         for entry in plain["configurations"]:
             entry["levels"] = complete_levels(entry["levels"])
+            if entry["levels"]["initrwnd"] == "default":  # older folders know none
+                del entry["levels"]["initrwnd"]
         return plain
 
     def for_analysis(self) -> Description:

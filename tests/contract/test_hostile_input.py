@@ -92,7 +92,7 @@ def test_a_plan_without_end(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["campaign.json", "lab.json", "targets/composition.json"])
+@pytest.mark.parametrize("name", ["campaign.json", "lab.json", "targets/composition.json", "targets/windows.json"])
 def test_nested_json_of_a_campaign(tmp_path: Path, name: str) -> None:
     folder = write_campaign(tmp_path / "c", [make_download()])
     (folder / name).parent.mkdir(exist_ok=True)

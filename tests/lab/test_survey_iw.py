@@ -133,7 +133,8 @@ def test_an_unfit_vantage_point_is_marked(lab: Lab, tmp_path: Path) -> None:
     control = "http://iw-10.www.nginx.example/a.bin=10"
     for vantage, is_fit in (("V", True), ("P", False)):
         out = tmp_path / f"{vantage}.parquet"
-        document = survey(lab, out, source, "--control", control, "--vantage", vantage, vantage=vantage)
+        arguments = [source, "--mss", 64, "--mss", 536, "--control", control, "--vantage", vantage]
+        document = survey(lab, out, *arguments, vantage=vantage)
         [record] = records(out)
         assert (record.vantage, record.vantage_fit) == (vantage, is_fit), record
         assert record.iw_segments == (32 if is_fit else 1), record
@@ -279,7 +280,7 @@ def test_pacing(lab: Lab, tmp_path: Path) -> None:
     urls = {f"http://www.paced.example/x?size=1000000&{query}": pace for query, pace in queries.items()}
     urls["http://www.ten.example/x?size=1000000&pace=on"] = "cannot_tell"
     out = tmp_path / "iw.parquet"
-    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--pacing", "--per-address", 1)
+    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--pacing", "--per-address", 2)
     found = {record.url: record for record in records(out)}
     assert {url: record.pace for url, record in found.items()} == urls
     paced = found["http://www.paced.example/x?size=1000000&pace=on"]

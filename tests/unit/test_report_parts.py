@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import math
 from pathlib import Path
 
@@ -163,6 +164,27 @@ def test_servers_tell_what_is_known(tmp_path: Path) -> None:
     assert left_out == 0 and known["HTTP"] == "1.1, 3" and known["TLS"] == "1.3" and known["group"] == "X25519 (QUIC)"
     assert known["initial window"] == "32" and known["handshake RTT ms"] == "20.0" and known["MB"] == "1.00"
     assert dict(zip(heading, second, strict=True))["initial window"] == "–"
+
+
+def test_surveyed_windows_fill_the_table_of_servers(tmp_path: Path) -> None:
+    downloads = [make_download(domain=name) for name in "abcd"]
+    folder = write_campaign(tmp_path / "c", downloads, lab={"schema": 1, "paths": [lab_path(domain="d", initcwnd=32)]})
+    (folder / "targets").mkdir(exist_ok=True)
+    windows = {
+        "a": {"iw_kind": "segments", "iw_segments": 100, "iw_bytes": 146_000, "paced": True},
+        "b": {"iw_kind": "bytes", "iw_segments": None, "iw_bytes": 64_000, "paced": False},
+        "c": {"iw_segments": "many"},
+        "d": {"iw_kind": "segments", "iw_segments": 10, "iw_bytes": 14_600, "paced": None},
+    }
+    (folder / "targets" / "windows.json").write_text(json.dumps(windows))
+    (heading, *rows), _ = servers.cells(dataset.load([folder]))
+    found = [dict(zip(heading, row, strict=True)) for row in rows]
+    assert [(row["domain"], row["initial window"]) for row in found] == [
+        ("a", "100, paced"),
+        ("b", "64 kB"),
+        ("c", "–"),
+        ("d", "32"),  # what the lab planted is the truth
+    ]
 
 
 def test_servers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan
 from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.compose.shared import shared_plan
+from upshift.domain import Target
 from upshift.errors import PlaceError, UpshiftError, UsageError
 from upshift.files import atomic
 from upshift.progress import Progress
@@ -120,6 +121,8 @@ def _run(
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         atomic.write_json(out / "lab.json", truth)
+    if windows := _initial_windows(plan.targets):
+        atomic.write_json(out / "targets" / "windows.json", windows)
     inspection = inspect_campaign(out, progress=progress)
     if summary.complete:
         reporter.end(State.DONE, "")
@@ -195,3 +198,13 @@ def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep:
     for note in place.notes:
         print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     return {place.name: place}
+
+
+def _initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
+    """Domain -> what `upshift survey iw` found of its server's initial window; for the report."""
+    names = ("iw_kind", "iw_segments", "iw_bytes", "paced")
+    return {
+        target.domain: {name: getattr(target, name) for name in names}
+        for target in targets
+        if target.iw_segments is not None or target.iw_bytes is not None
+    }

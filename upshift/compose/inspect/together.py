@@ -11,7 +11,7 @@ from downloader.execution.folder import open_journals
 from upshift.errors import UsageError
 from upshift.files.description import FILE_NAME
 
-_COPIED = (FILE_NAME, "lab.json", "targets/composition.json")
+_COPIED = (FILE_NAME, "lab.json", "targets/composition.json", "targets/windows.json")
 """What tables and reports read besides journals and captures; the same in all folders."""
 
 
