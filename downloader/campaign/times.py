@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from downloader import clients
-from downloader.campaign.apply import complete_levels
+from downloader import clients, factors
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.published import pauses_s
 from upshift.domain import Configuration, Target, Transport
@@ -61,7 +60,8 @@ def _download_s(configuration: Configuration, size: int, path: PathGuess) -> flo
     is_quic = clients.ALL[configuration.client].transport is Transport.QUIC
     round_trips = 2 if is_quic else 3
     rate = path.mbit * 1e6 / 8
-    if not is_quic and complete_levels(configuration.levels)["window_scaling"] == "off":
+    scaling = factors.ALL["window_scaling"]
+    if not is_quic and scaling.parse(configuration.levels.get(scaling.name, scaling.default)) == "off":
         rate = min(rate, _NO_SCALING_BYTES / path.rtt_s)
     window, sent = min(_INITIAL_BYTES, rate * path.rtt_s), 0.0
     while window < rate * path.rtt_s and sent + window < size:
@@ -71,5 +71,7 @@ def _download_s(configuration: Configuration, size: int, path: PathGuess) -> flo
 
 def _all_pauses_s(campaign: Campaign) -> float:
     """Sum of the pauses in a measurement run [s] (quirk `pauses`)."""
+    if not campaign.published_quirks:
+        return 0.0
     named = (configuration.client for configuration in (*campaign.warmups, *campaign.configurations))
     return sum(sum(pauses_s(campaign.published_quirks, clients.ALL[name].transport)) for name in named)

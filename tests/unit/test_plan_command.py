@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,11 @@ from typer.testing import CliRunner
 from downloader.campaign.campaign import from_document
 from downloader.campaign.times import USUAL, PathGuess, expected_s, worst_s
 from downloader.limits.expected import run_bytes
+from downloader.schedule.gate import State
+from downloader.schedule.schedule import Schedule
 from downloader.schedule.shared import share
+from downloader.schedule.slot_gate import SlotGate
+from downloader.schedule.turns import Turns
 from upshift.cli import app
 from upshift.compose.estimate import Estimate, estimate
 from upshift.domain import Target
@@ -78,6 +84,35 @@ def test_slots_make_it_longer_by_the_waits() -> None:
         assert 120 < found.parts[name].expected_s < 180
         assert 300 < found.parts[name].worst_s < 360
         assert found.parts[name].expected_s > 5 * alone.parts[name].expected_s
+
+
+@pytest.mark.parametrize("slot_s", [120, 300, 1800])
+def test_slots_are_near_what_the_schedule_does(slot_s: int) -> None:
+    draw = random.Random(slot_s)
+    targets = [target(number, draw.randrange(100_000, 5_000_000)) for number in range(60)]
+    plan = from_document({**FILE, "slot_s": slot_s, "iterations": 3}, Path("c.toml"))
+    shared = share(plan, targets, NAMES, NAMES[:1])
+    assert shared.slots is not None
+    clock, until = [NOW], [NOW]
+
+    def tell(state: State, reason: str, end: float | None) -> None:
+        until[0] = end or clock[0]
+
+    schedule = Schedule(
+        shared.runs("B"),
+        turns=Turns(),
+        gates=[SlotGate(plan, shared.slots, shared.index("B"))],
+        stop=threading.Event(),
+        tell=tell,
+        clock=lambda: clock[0],
+        sleep=lambda seconds: clock.__setitem__(0, max(clock[0] + seconds, until[0])),
+    )
+    while (run := schedule.next()) is not None:
+        clock[0] += expected_s(plan, run.target)
+        schedule.give_back(run, again=False)
+    found = estimate(shared, lambda *_: USUAL, NOW).parts["B"].expected_s
+    # The plan's own order may need a round of slots more, or fewer.
+    assert found == pytest.approx(clock[0] - NOW, rel=0.1, abs=len(NAMES) * min(slot_s, 120))
 
 
 @pytest.mark.parametrize(

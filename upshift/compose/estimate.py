@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -12,11 +13,8 @@ from downloader.campaign.limits import Captures
 from downloader.campaign.times import PathGuess, expected_s, worst_s
 from downloader.limits.expected import downloads_per_run, run_bytes
 from downloader.limits.spent import network_of
-from downloader.schedule.gate import Gate, State
-from downloader.schedule.schedule import Schedule
 from downloader.schedule.shared import SharedPlan
-from downloader.schedule.slot_gate import SlotGate
-from downloader.schedule.turns import Turns
+from downloader.schedule.slots import MARGIN_S, Key, Slots, key_of
 from upshift.domain import Target
 
 Paths = Callable[[str, Target], PathGuess]
@@ -133,32 +131,39 @@ def _part(plan: SharedPlan, name: str, paths: Paths, now: float, ip_bytes: int, 
 
 def _duration_s(plan: SharedPlan, name: str, time_of: Callable[[Target], float], now: float) -> float:
     """From now to the end of the last run of a vantage point."""
-    times = {(target.domain, target.url): time_of(target) for target in plan.targets}
+    times = {key_of(target): time_of(target) for target in plan.targets}
     if plan.slots is None:  # vantage points that share few targets wait for each other
         crowd = max(1.0, len(plan.vantage_points) / len({target.domain for target in plan.targets}))
         return plan.campaign.iterations * crowd * sum(times.values())
-    clock, until = [now], [now]
+    return max(_ends(plan.slots, plan, plan.index(name), times, now)) - now
 
-    def tell(state: State, reason: str, end: float | None) -> None:  # noqa: ARG001 - the schedule's signature
-        until[0] = clock[0] if end is None else end
 
-    def sleep(seconds: float) -> None:
-        clock[0] = max(clock[0] + seconds, until[0])
-
-    gates: list[Gate] = [SlotGate(plan.campaign, plan.slots, plan.index(name))]
-    schedule = Schedule(
-        plan.runs(name),
-        turns=Turns(),
-        gates=gates,
-        stop=threading.Event(),
-        tell=tell,
-        clock=lambda: clock[0],
-        sleep=sleep,
-    )
-    while (run := schedule.next()) is not None:
-        clock[0] += times[run.target.domain, run.target.url]
-        schedule.give_back(run, again=False)
-    return clock[0] - now
+def _ends(slots: Slots, plan: SharedPlan, index: int, times: Mapping[Key, float], now: float) -> Iterator[float]:
+    """When a vantage point has done all runs of each class; it works on one class at a time, so each is by itself."""
+    order = list(plan.targets)
+    random.Random(plan.campaign.seed).shuffle(order)  # a plan is shuffled, too
+    classes: dict[int, list[Target]] = {}
+    for target in order:
+        classes.setdefault(slots.classes[key_of(target)], []).append(target)
+    for members in classes.values():
+        first = members[0]
+        at = now if slots.is_turn(first, index, now) else slots.next_turn(first, index, now)
+        runs = [(worst_s(plan.campaign, target), times[key_of(target)]) for target in members]
+        left = deque(runs * plan.campaign.iterations)
+        counts = Counter(worst for worst, _ in left)
+        shortest = deque(sorted(counts))
+        while left:
+            room = slots.end(at) - at - MARGIN_S
+            if shortest[0] > room:
+                at = slots.next_turn(first, index, at)
+                continue
+            number, (worst, took) = next(found for found in enumerate(left) if found[1][0] <= room)
+            del left[number]
+            counts[worst] -= 1
+            while shortest and not counts[shortest[0]]:
+                shortest.popleft()
+            at += took
+        yield at
 
 
 def _shares(plan: SharedPlan, owner: Callable[[Target], str | None], budget: int | None) -> tuple[Share, ...]:
