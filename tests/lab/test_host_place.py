@@ -312,7 +312,7 @@ def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) ->
         print("restored")
         """).splitlines()
     assert printed[0] == "536870912"
-    assert f"the kernel refuses net.core.rmem_default = '{65_535 << 14}'" in printed[1]
+    assert f"the kernel refuses net.core.rmem_default={65_535 << 14}" in printed[1]
     # What was refused has nothing to be undone; the namespace's own settings are as before (`unchanged`).
     assert printed[2:] == ["restored"]
 

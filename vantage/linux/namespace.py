@@ -16,6 +16,7 @@ from typing import Protocol
 
 from upshift.domain import RouteAttribute, Setting, Sysctl
 from upshift.errors import PlaceError
+from upshift.scrub import last_line
 from upshift.system.process import Completed
 
 Route = tuple[str, ...]
@@ -100,7 +101,10 @@ def write_sysctls(run: Run, values: Mapping[str, str], *, present: Mapping[str, 
     """Writes those values that differ from the present ones. Raises PlaceError if the kernel refuses."""
     changes = [f"{name}={value}" for name, value in values.items() if (present or {}).get(name) != value]
     if changes:
-        run(["sysctl", "-qw", *changes]).check(doing=f"setting {' '.join(changes)}")
+        done = run(["sysctl", "-qw", *changes]).check(doing=f"setting {' '.join(changes)}")
+        # Its exit code is 0 for a setting that may not be changed, e.g. one of the whole kernel in a namespace.
+        if said := last_line(done.stderr):
+            raise PlaceError(f"the kernel refuses {' '.join(changes)} ({said.removeprefix('sysctl: ')})")
 
 
 def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], Route]:
