@@ -482,7 +482,10 @@ def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     assert asyncio.run(visits()) < 100
 
 
-def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(
+    world: World, tmp_path: Path, number: signal.Signals
+) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("\n".join(f"plain{n}.example" for n in range(100, 400)))  # more than can be done meanwhile
     child = world.start(source, out, "--rate", "40", "--workers", "2")
@@ -493,7 +496,7 @@ def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(world: World, 
     _, refusal = second.communicate(timeout=30)
     assert second.returncode == 2
     assert "another crawl is using this ledger; wait until it ends, or give another file with --led" in refusal
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     _, errors = child.communicate(timeout=30)
     assert child.returncode == 130, errors
     assert "Traceback" not in errors

@@ -92,3 +92,17 @@ def test_kill_and_wait_needs_the_right_start_time() -> None:
         child.kill()
         child.wait()
     assert process.start_time_ticks(os.getpid()) is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_program_that_is_followed(number: signal.Signals) -> None:
+    """Only Ctrl-C reaches it by itself; whoever waits for it must not wait for its own end."""
+    program = (
+        "from upshift.system import process, signals\nsignals.install()\nprint('ready', flush=True)\n"
+        "try:\n    process.follow(['sleep', '60'])\nexcept KeyboardInterrupt:\n    print('stopped', flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as popen:
+        assert popen.stdout is not None and popen.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        popen.send_signal(number)
+        assert popen.communicate(timeout=20)[0] == "stopped\n"
