@@ -20,7 +20,7 @@ from pathlib import Path
 import upshift
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
-from downloader.control.endpoint import Endpoint, serve
+from downloader.control.endpoint import Endpoint
 from downloader.control.lock import is_running
 from downloader.schedule.gate import State
 from upshift.domain import Download, Outcome
@@ -79,6 +79,8 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         if self._endpoint is not None:
+            from downloader.control.page_server import serve
+
             self._closing.enter_context(serve(self._endpoint, self._page))
         return self
 

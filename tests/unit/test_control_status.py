@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 
 from downloader.control import display, document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
-from downloader.control.endpoint import Endpoint, parse_endpoint, serve
+from downloader.control.endpoint import Endpoint, parse_endpoint
 from downloader.control.lock import folder_lock, is_running
+from downloader.control.page_server import serve
 from downloader.control.reporter import PATIENCE_S, Reporter
 from downloader.schedule.gate import State
 from tests.unit.analysis_factory import make_download as download
@@ -419,3 +420,9 @@ def test_status_on_the_command_line(tmp_path: Path) -> None:
     watched = upshift("status", tmp_path, "--watch", "--json")
     assert watched.returncode == 0 and watched.stdout.count("\n") == 1
     assert upshift("status", tmp_path / "none").returncode == 2
+
+
+def test_a_start_imports_nothing_for_metrics() -> None:
+    program = "import sys; import upshift.compose.run; print(*{'prometheus_client', 'http.server'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == ""
