@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,8 @@ def text() -> str:
         with_paths(made("paths", 'web_server = "nginx"\nplain_http = true'), PATHS),
         with_paths(made("bytes", SENDER), TAILORED),
         made("paced", 'web_server = "sender"\ninitcwnd = 32').replace(NEAR, "rtt_ms = 100, rate_mbit = 500"),
+        made("far", SENDER).replace(NEAR, "rtt_ms = 100, rate_mbit = 500"),
+        made("largest", 'web_server = "nginx"\nplain_http = true\nwindows = [4000]'),
         made("unscaled", 'web_server = "sender"\ninitcwnd = 64\nwithout = ["window_scaling"]'),
         vantages=VANTAGES,
     )
@@ -81,6 +84,11 @@ def test_each_window_is_exact_at_each_segment_size(lab: Lab, kind: str) -> None:
         # Caddy's head is a piece of its own, and so not a full segment.
         if kind != "caddy":
             assert (flight.size, flight.largest) == (window * mss, mss), (window, mss, flight)
+
+
+def test_the_largest_window(lab: Lab) -> None:
+    [flight] = probes(lab.place("V"), [of(lab, "largest", "/a.bin", window=4000, mss=64)])
+    assert (len(flight.segments), flight.size) == (4000, 256_000) and is_limited(flight), flight
 
 
 def test_over_ipv6(lab: Lab) -> None:
@@ -161,6 +169,28 @@ def test_failures_and_pages_of_the_sender(lab: Lab) -> None:
     assert "Location: /x.bin" in moved and "Set-Cookie: " in moved and moved.endswith("302")
     assert place.run([*curl, f"http://{host}/a.bin?cc=nonsense"]).stdout.endswith("400")
     assert place.run([*curl, f"http://{host}/x?answer=20"]).stdout.endswith("400")
+
+
+@pytest.mark.measures
+def test_a_window_in_bytes_is_spread_over_the_round_trips_that_the_server_believes_in(lab: Lab) -> None:
+    """105,000 bytes over 1.5 round trips, the handshake's ACK delayed: a paced sender waits longer if we do."""
+    expected_ms = {0.0: 157, 0.05: 228, 0.1: 308}
+    path = "/x?size=1000000&first=105000&pace=1.5"
+
+    def measure() -> tuple[list[Flight], list[noise.Noise]]:
+        with noise.host_noise() as noises:
+            asked = [replace(of(lab, "far", path), ack_delay_s=delay) for delay in expected_ms]
+            return probes(lab.place("V"), asked), noises
+
+    def wrong(measured: tuple[list[Flight], list[noise.Noise]]) -> list[str]:
+        said = []
+        for (delay_s, expected), flight in zip(expected_ms.items(), measured[0], strict=True):
+            assert flight.size == 105_000 and is_limited(flight), (delay_s, flight)
+            if abs(flight.span_s * 1000 - expected) > 0.06 * expected:
+                said.append(f"{delay_s} s later: {flight.span_s * 1000:.0f} ms instead of {expected}")
+        return said
+
+    noise.measured(measure, wrong, excuse=lambda measured: measured[1][0].excuse)
 
 
 @pytest.mark.measures

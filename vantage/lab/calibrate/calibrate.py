@@ -119,7 +119,8 @@ class Calibration:
         for server in self._lab.topology.server:
             for vantage, path in server.paths.items():
                 key = (path.rate_mbit, path.queue_bytes)
-                if server.fault is None and not path.loss_percent and key not in seen:
+                whole = not path.loss_percent and path.packets_per_rtt is None
+                if server.fault is None and whole and key not in seen:
                     seen.add(key)
                     yield vantage, server
 

@@ -43,7 +43,7 @@ def _in_folder(folder: Path, http: str) -> str:
 master_process off;
 pid "{folder}/nginx.pid";
 error_log stderr warn;
-events {{ worker_connections 512; }}
+events {{ worker_connections 8192; }}
 http {{
     access_log off;
     server_tokens off;
