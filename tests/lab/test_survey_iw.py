@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from survey.iw.record import IwRecord, arrivals_of, votes_of
+from tests.cells import Repeats, cells
 from tests.topologies import server, topology
 from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
@@ -32,6 +33,7 @@ CONTACT = ("--contact", "lab@example.org")
 VANTAGES = ("V", "P")
 NEAR = "rtt_ms = 10, rate_mbit = 1000"
 WINDOWS = (1, 4, 10, 32, 100)
+SWEEP = (1, 2, 3, 4, 10, 16, 20, 25, 30, 32, 48, 64, 100)
 BYTES = (14_600, 65_536, 105_000)
 HOSTS = {10: 2048, 4: 1024, 25: 512}
 
@@ -45,8 +47,8 @@ def text() -> str:
     blocks = ", ".join(f"{{ hosts = {hosts}, initcwnd = {window} }}" for window, hosts in HOSTS.items())
     return topology(
         "iwsurvey",
-        made("nginx", f'web_server = "nginx"\nplain_http = true\nwindows = {list(WINDOWS)}\npopulation = [{blocks}]'),
-        made("caddy", f"plain_http = true\nwindows = {list(WINDOWS)}"),
+        made("nginx", f'web_server = "nginx"\nplain_http = true\nwindows = {list(SWEEP)}\npopulation = [{blocks}]'),
+        made("caddy", f"plain_http = true\nwindows = {list(SWEEP)}"),
         made("sender", 'web_server = "sender"\ninitcwnd = 2000'),
         made("paced", 'web_server = "sender"\ninitcwnd = 32', "rtt_ms = 100, rate_mbit = 500"),
         made("ten", 'web_server = "sender"\ninitcwnd = 10'),
@@ -126,6 +128,17 @@ def test_tls(lab: Lab, tmp_path: Path) -> None:
         for mss, vote in votes_of(record).items():
             assert vote.verdict == "late" or (vote.verdict, vote.segments) == ("limited", window), (window, mss, vote)
         assert record.iw_segments == window, record
+
+
+@cells("window", every=SWEEP, quick=[16])
+def test_the_sweep_of_windows(lab: Lab, tmp_path: Path, repeats: Repeats, window: int) -> None:
+    hosts = [f"http://iw-{window}.www.{name}.example" for name in ("nginx", "caddy")]
+    urls = [f"{host}/a.bin" for host in (*hosts, hosts[1].replace("http:", "https:"))]
+    for number in range(repeats(quick=1, soak=3)):
+        out = tmp_path / f"{number}.parquet"
+        survey(lab, out, targets(tmp_path / "t.csv", urls))
+        for record in records(out):
+            assert (record.iw_kind, record.iw_segments) == ("segments", window), record
 
 
 def test_an_unfit_vantage_point_is_marked(lab: Lab, tmp_path: Path) -> None:
