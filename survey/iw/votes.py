@@ -15,6 +15,9 @@ from survey.iw.wire import Note, Reply, Verdict
 MOST_PROBES = 10
 """Most probes with one MSS."""
 
+LATE_PROBES = 5
+"""Probes that must all be late: a busy server may be in time the next time."""
+
 SLOW_HANDSHAKE_S = 2.5
 """A longer handshake lost SYN-ACKs. After two time-outs Linux starts with a window of 1 (tcp_init_cwnd), so such a
 probe does not vote."""
@@ -79,7 +82,7 @@ def decide(probes: Sequence[Probe], *, published: bool = False) -> Vote | None:
     """The answer of these probes with one MSS, None if another probe is needed.
 
     As soon as at least two probes, and more than half of those with a number, agree on the largest value, it is the
-    answer. Without any number, the second probe with the same verdict decides.
+    answer. Without any number, the second probe with the same verdict decides; for `late`, the fifth.
 
     Args:
         probes: in their order.
@@ -113,6 +116,6 @@ def _without_number(probes: Sequence[Probe], *, is_last: bool) -> Vote | None:
     verdict, count = str(counts.most_common(1)[0][0]), counts.most_common(1)[0][1]
     if verdict == Verdict.LIMITED or verdict in BOUNDS:  # slow handshakes only: they do not vote
         verdict, count = UNDECIDED, 0
-    if count < 2 and not is_last:
+    if count < (LATE_PROBES if verdict == Verdict.LATE else 2) and not is_last:
         return None
     return Vote(verdict=verdict, agreeing=count, probes=len(probes))

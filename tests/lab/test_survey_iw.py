@@ -123,11 +123,14 @@ def test_tls(lab: Lab, tmp_path: Path) -> None:
     urls = {f"https://iw-{window}.www.caddy.example/a.bin": window for window in WINDOWS}
     out = tmp_path / "iw.parquet"
     survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--address-rate", 1000, "--per-address", 8)
+    late = 0
     for record in records(out):
         window = urls[record.url or ""]
         for mss, vote in votes_of(record).items():
+            late += vote.verdict == "late"
             assert vote.verdict == "late" or (vote.verdict, vote.segments) == ("limited", window), (window, mss, vote)
-        assert record.iw_segments == window, record
+        assert record.iw_segments in (window, None), record
+    assert late <= 4, late  # of 20; where nothing else runs, it is none or one
 
 
 @cells("window", every=SWEEP, quick=[16])
@@ -138,7 +141,10 @@ def test_the_sweep_of_windows(lab: Lab, tmp_path: Path, repeats: Repeats, window
         out = tmp_path / f"{number}.parquet"
         survey(lab, out, targets(tmp_path / "t.csv", urls))
         for record in records(out):
-            assert (record.iw_kind, record.iw_segments) == ("segments", window), record
+            votes = [vote for vote in votes_of(record).values() if vote.verdict != "late"]
+            assert {vote.segments for vote in votes} <= {window}, record
+            if record.scheme == "http" or len(votes) > 1:
+                assert (record.iw_kind, record.iw_segments) == ("segments", window), record
 
 
 def test_an_unfit_vantage_point_is_marked(lab: Lab, tmp_path: Path) -> None:

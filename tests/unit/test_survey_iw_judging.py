@@ -76,6 +76,9 @@ def test_probes_that_do_not_vote() -> None:
     found = decide([nothing, nothing])
     assert found is not None and (found.verdict, found.segments) == (Verdict.NO_DATA, None)
     late = Probe(verdict=Verdict.LATE)
+    assert decide([late] * 4) is None
+    found = decide([late] * 5)
+    assert found is not None and (found.verdict, found.segments) == (Verdict.LATE, None)
     found = decide([late, limited(10), nothing, limited(10)])
     assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
 
