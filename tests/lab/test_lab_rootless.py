@@ -45,6 +45,9 @@ exec setpriv --reuid "$4" --regid "$4" --clear-groups -- "$3" -B "$1/body.py"
 
 BODY = r"""
 import sys
+from pathlib import Path
+from tests.lab._probe import Probe, get, probes
+from tests.topologies import server, topology
 from upshift.domain import RouteAttribute, Sysctl
 from vantage.lab.lab import open_lab
 
@@ -69,6 +72,17 @@ with open_lab("small") as lab:
     assert int(size) == target.size_bytes
     capture.stop()
     place.close()
+
+windows = Path(sys.path[0], "state", "windows.toml")
+more = 'web_server = "sender"\nwindows = [25]\npopulation = [{ hosts = 256, initcwnd = 4 }]'
+windows.write_text(topology("windows", server("s", "www.s.example", more=more)))
+with open_lab(windows) as lab:
+    truth = lab.truth()
+    address = next(path["addresses"]["ipv6"] for path in truth["paths"] if path["initcwnd"] == 25)
+    host = truth["populations"][0]["prefix"].replace(".0/24", ".77")
+    asked = [Probe(target=target, request=get("/a.bin?pace=on&cc=cubic", "x"), mss=64) for target in (address, host)]
+    flights = probes(lab.place("V"), asked)
+    assert [(len(flight.segments), flight.more) for flight in flights] == [(25, True), (4, True)], flights
 print("well")
 """
 
