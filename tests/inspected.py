@@ -168,7 +168,7 @@ def _row(
 
 def captures(folder: Path) -> list[Path]:
     """The captures of a folder in order of name."""
-    return sorted(folder.glob("vantage/*/captures/*.pcap"))
+    return sorted(folder.glob("vantage/*/captures/*.pcap*"))
 
 
 def inspect_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "upshift.compose.cli:inspect",
         "Make the tables of a folder again from journals and captures.",
     ),
+    "account": (
+        "downloader.execution.account_cli:account",
+        "What was fetched from a domain, a prefix or an AS, and when.",
+    ),
     "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
     "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
     "figures": ("analysis.cli:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),

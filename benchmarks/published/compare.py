@@ -18,6 +18,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from analysis.measures import dataset
 from analysis.measures.dataset import Record
 from upshift.domain import Outcome, Transport
@@ -70,8 +72,9 @@ def cut(record: Record, campaign: Path, folder: Path) -> None:
     download = record.download
     assert download.capture is not None
     expression = f"tcp port {download.local_port} and host {download.local_ip}"
-    command = ["tcpdump", "-n", "-r", str(campaign / download.capture), "-w", str(folder / "capture.pcap"), expression]
-    subprocess.run(command, check=True, capture_output=True)
+    command = ["tcpdump", "-n", "-r", "-", "-w", str(folder / "capture.pcap"), expression]
+    with zstandard.open(campaign / download.capture, "rb") as packed:
+        subprocess.run(command, input=packed.read(), check=True, capture_output=True)
 
 
 def differs(field: str, one: float | None, other: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
 from downloader.execution.stopping import Stopping
 from downloader.execution.tcpdump import Captured
+from downloader.limits.captures import CaptureStore
+from downloader.limits.disk import FolderDisk
+from downloader.limits.packing import packed_name
 from downloader.limits.spent import interrupted_bytes, network_of, reserved
 from downloader.limits.traffic import ip_bytes
 from downloader.schedule.gate import Cut, Gate, State
@@ -70,6 +74,8 @@ class Worker:
         out: Path,
         turns: Turns,
         gates: Sequence[Gate],
+        store: CaptureStore,
+        disk: FolderDisk,
         progress: Progress,
         report: VantageReport,
         stop: threading.Event,
@@ -78,6 +84,7 @@ class Worker:
         self.campaign, self.place, self.journal = campaign, place, journal
         self.ca_file = trusted(campaign, place)
         self._out, self._progress, self._report, self._stop = out, progress, report, stop
+        self._store, self._disk = store, disk
         self._folder = out / "vantage" / place.name / "captures"
         counts = journal.counts()
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
@@ -100,6 +107,7 @@ class Worker:
         """
         self._show("")
         remains.settle(self.campaign, self.journal, self._runs, self.capture_path)
+        self._store.tidy_all(self.journal.captures)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         if not self._schedule.left or self._stopping.reached:
             return
@@ -111,6 +119,11 @@ class Worker:
                 self._running = run
                 try:
                     recorded = self._record(run, caller)
+                except (PlaceError, OSError, sqlite3.OperationalError):
+                    if self._stop.is_set() or not self._disk.is_short:
+                        raise
+                    recorded = self.journal.is_done(run.number)
+                    self._show(f"{run.target.domain}: interrupted, again later (the disk is full)")
                 finally:
                     self._running = None
                     self._schedule.give_back(run, again=not recorded)
@@ -146,14 +159,18 @@ class Worker:
         self.place.check()
         self._schedule.ended(run, number, downloads)
         last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
-        if disturbed is not None and not last:
-            self.journal.void(run.number, disturbed, downloads, ended=attempt.ended())
+        if disturbed is not None and last:
+            downloads = mark_void(downloads, disturbed)
+        again = disturbed is not None and not last
+        downloads, capture = self._store.settle(run.number, downloads, valid=not again)
+        if disturbed is not None and again:
+            self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
+            self._store.tidy(capture)
             self._report.void_run(run.target.domain, disturbed.detail)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
-        if disturbed is not None:
-            downloads = mark_void(downloads, disturbed)
-        self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended())
+        self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
+        self._store.tidy(capture)
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
@@ -242,11 +259,12 @@ class Worker:
         """Removes the captures of attempts that were interrupted between capture and record: no row refers to them."""
         if attempt > 1:
             for earlier in set(range(1, attempt)) - self.journal.void_attempts(run.number):
-                self.capture_path(run, earlier).unlink(missing_ok=True)
+                for path in (plain := self.capture_path(run, earlier), packed_name(plain)):
+                    path.unlink(missing_ok=True)
 
     def _remove_parts(self) -> None:
         """Removes captures that an earlier process left unfinished."""
-        for part in self._folder.glob(".*.part.pcap"):
+        for part in self._folder.glob(".*.part.*"):
             part.unlink(missing_ok=True)
 
 

@@ -11,6 +11,8 @@ from downloader.control.asked import AskedGate
 from downloader.control.reporter import VantageReport
 from downloader.execution.journal import Journal
 from downloader.limits.budget import BudgetGate
+from downloader.limits.captures import CaptureStore
+from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.gate import Gate
 from downloader.schedule.shared import SharedPlan
@@ -21,12 +23,14 @@ from upshift.system.clock import read_clock
 def gates_for(
     plan: SharedPlan,
     vantage: str,
-    runs: Sequence[PlannedRun],  # noqa: ARG001
+    runs: Sequence[PlannedRun],
     journal: Journal,
     folder: Path,
     *,
     until: float | None,
     report: VantageReport,
+    store: CaptureStore,
+    disk: FolderDisk,
 ) -> list[Gate]:
     """The gates of one vantage point, in the order in which they are asked.
 
@@ -36,6 +40,8 @@ def gates_for(
         folder: the campaign's, with what is asked of it.
         until: Unix time at which the campaign ends; None: with its plan.
         report: told how much of the budgets is used.
+        store: its captures.
+        disk: the campaign's folder.
 
     Raises:
         UsageError: a block list is missing or not valid.
@@ -43,6 +49,7 @@ def gates_for(
     gates: list[Gate] = [
         AskedGate(plan.campaign, folder, until=until),
         OptOuts(block_lists(plan.campaign)),
+        DiskGate(plan.campaign, vantage, disk, runs, store, journal.captures, journal.recorded_runs),
         BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=report.spends),
     ]
     if plan.slots is not None:

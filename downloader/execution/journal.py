@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from downloader.campaign.plan import PlannedRun
-from downloader.limits import spent
+from downloader.limits import captures, spent
+from downloader.limits.captures import CaptureTable, Settled
 from downloader.limits.spent import Entry, Reserved, Spent
 from upshift.domain import Disturbance, Download, Outcome, Superseded, VoidReason
 from upshift.errors import UsageError
@@ -101,6 +102,7 @@ class Journal:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
+                self._db.execute("PRAGMA wal_autocheckpoint = 250")  # a log of 1 MB: it counts for the disk's limit
             self._version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:  # disk full, no permission: an error of the disk, not of the file
             self._db.close()
@@ -145,7 +147,7 @@ class Journal:
         elif self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent)
         with self._transaction():
-            for statement in spent.TABLE.split(";"):  # journals from before this account have none
+            for statement in (spent.TABLE + captures.TABLE).split(";"):  # journals from before these have none
                 self._db.execute(statement)
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
@@ -196,6 +198,17 @@ class Journal:
         """The account of IP bytes, for reading."""
         return Spent(self._db)
 
+    @property
+    def captures(self) -> CaptureTable:
+        """The captures that were packed or dropped."""
+        return CaptureTable(self._db)
+
+    def findings(self, capture: str) -> str | None:
+        """What was found in a capture that was dropped; None if it was not."""
+        # Journals from before captures were dropped, and those that a kill left empty, have no such table.
+        there = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'captures'").fetchone()
+        return self.captures.dropped(capture) if there else None
+
     def begin(self, number: int, reserved: Reserved | None = None) -> int:
         """Starts a run; returns the number of the attempt, from 1.
 
@@ -221,15 +234,25 @@ class Journal:
         """Enters what a killed attempt took."""
         self.spent.settle(entry.run, entry.attempt, ip_bytes)
 
-    def finished(self, number: int, attempt: int) -> list[Download]:
-        """The downloads that an interrupted attempt had finished."""
-        rows = self._db.execute(
-            "SELECT record FROM superseded WHERE attempt = ? AND plan IN (SELECT id FROM plan WHERE run = ?)",
-            (attempt, number),
-        )
-        return [conversions.build(Download, self._converted(record)) for (record,) in rows]
+    @property
+    def has_account(self) -> bool:
+        """Whether it keeps an account of IP bytes: journals of older versions have none."""
+        return self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spent'").fetchone() is not None
 
-    def _settle(self, number: int, ended: Ended | None) -> None:
+    def attempt(self, number: int, attempt: int) -> list[Download]:
+        """The downloads of an attempt that were finished: recorded, or superseded, in the order of the plan."""
+        rows = self._db.execute(
+            "SELECT id, record FROM plan JOIN downloads ON plan = id"
+            " WHERE run = ?1 AND json_extract(record, '$.attempts') = ?2"
+            " UNION ALL SELECT plan.id, record FROM plan JOIN superseded ON plan = plan.id"
+            " WHERE run = ?1 AND attempt = ?2 ORDER BY 1",
+            (number, attempt),
+        )
+        return [conversions.build(Download, self._converted(record)) for _, record in rows]
+
+    def _settle(self, number: int, ended: Ended | None, capture: Settled | None = None) -> None:
+        if capture is not None:
+            self.captures.add(capture)
         if ended is not None:
             self.spent.settle(number, self._attempt(number), ended.ip_bytes, ended=ended.at)
 
@@ -238,11 +261,19 @@ class Journal:
         plan = self._plan_id(number, download.configuration)
         self._db.execute("INSERT INTO staged VALUES (?, ?, ?)", (plan, attempt, _dump(download)))
 
-    def void(self, number: int, why: Disturbance, downloads: Sequence[Download], *, ended: Ended | None = None) -> int:
+    def void(
+        self,
+        number: int,
+        why: Disturbance,
+        downloads: Sequence[Download],
+        *,
+        ended: Ended | None = None,
+        capture: Settled | None = None,
+    ) -> int:
         """Returns a disturbed run to the plan, and how often it has been void. `downloads` replace the staged ones."""
         with self._transaction():
             attempt = self._attempt(number)
-            self._settle(number, ended)
+            self._settle(number, ended, capture)
             self._db.execute("DELETE FROM staged WHERE plan IN (SELECT id FROM plan WHERE run = ?)", (number,))
             for download in downloads:
                 self.stage(number, attempt, download)
@@ -268,8 +299,9 @@ class Journal:
         *,
         void: Disturbance | None = None,
         ended: Ended | None = None,
+        capture: Settled | None = None,
     ) -> None:
-        """Records a run: all its downloads at once, and what it took.
+        """Records a run: all its downloads at once, what it took, and what was in its capture.
 
         Args:
             void: why the run is not valid, if no attempt is left; it is recorded, and counted as void.
@@ -278,7 +310,7 @@ class Journal:
             planned = self._db.execute("SELECT COUNT(*) FROM plan WHERE run = ?", (number,)).fetchone()[0]
             if len(downloads) != planned:
                 raise AssertionError(f"run {number} has {len(downloads)} downloads of {planned}")
-            self._settle(number, ended)
+            self._settle(number, ended, capture)
             for download in downloads:
                 values = (self._plan_id(number, download.configuration), download.outcome, _dump(download))
                 self._db.execute("INSERT INTO downloads VALUES (?, ?, ?)", values)
@@ -315,6 +347,10 @@ class Journal:
         """The recorded downloads in the order of the plan, so those of a measurement run follow each other."""
         for (record,) in self._select("SELECT record FROM downloads ORDER BY plan"):
             yield conversions.build(Download, self._converted(record))
+
+    def is_done(self, number: int) -> bool:
+        """Whether a run is recorded."""
+        return bool(self._db.execute("SELECT state = 'done' FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
     def recorded_runs(self) -> int:
         """How many measurement runs are recorded."""

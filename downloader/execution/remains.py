@@ -31,5 +31,5 @@ def _taken(campaign: Campaign, journal: Journal, entry: Entry, run: PlannedRun, 
     parts = [part for part in part_names(path) if part.exists()]
     if not parts:
         return entry.ip_bytes
-    finished = journal.finished(entry.run, entry.attempt)
+    finished = journal.attempt(entry.run, entry.attempt)
     return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished)

@@ -27,6 +27,8 @@ from downloader.execution.engine import Worker
 from downloader.execution.gates import gates_for
 from downloader.execution.journal import FILE_NAME, Counts, Journal, another_plan
 from downloader.limits.budget import check_budgets
+from downloader.limits.captures import CaptureStore, Inspect
+from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan, share
@@ -108,6 +110,7 @@ def run_campaign(
     reporter: Reporter | None = None,
     client_ceilings: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.time,
+    inspect: Inspect | None = None,
 ) -> RunSummary:
     """Runs the rest of a campaign in a folder, at all places in parallel.
 
@@ -120,6 +123,7 @@ def run_campaign(
         reporter: writes its status, also before and after; None: one of its own.
         client_ceilings: this host's calibration, for `environment.json`; None if there is none.
         clock: gives Unix time, for all that depends on the day.
+        inspect: reads a capture before it is dropped; None: captures are only packed.
 
     Raises:
         UsageError: another plan is in the folder, another process works in it, or a target is broken.
@@ -134,6 +138,7 @@ def run_campaign(
     block_lists(campaign)
     plan = share(campaign, targets, vantage_points or list(places), list(places))
     check_budgets(campaign, targets, vantage_points=len(plan.vantage_points))
+    check_disk(campaign, targets)
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
@@ -146,7 +151,9 @@ def run_campaign(
             description.write(out, campaign.for_analysis())
             asked.forget_stop(out)
             _begin(reports, campaign, journals)
-            ended_by = _work(plan, journals, places, out, progress, stopping, clock, until=until, reporter=reports)
+            ended_by = _work(
+                plan, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
+            )
             asked.forget_stop(out)
             return _summary(journals, stopped=stopping.is_set(), asked_to_stop=ended_by)
         except sqlite3.OperationalError as error:
@@ -248,6 +255,7 @@ def _work(
     progress: Progress,
     stop: threading.Event,
     clock: Callable[[], float],
+    inspect: Inspect | None,
     *,
     until: float | None,
     reporter: Reporter,
@@ -255,13 +263,15 @@ def _work(
     """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
     ended_by: dict[str, str | None] = {}
+    disk = FolderDisk(out, plan.campaign.disk)
 
     def one(name: str) -> None:
         # Children are started by this thread, so they die when it does (see upshift.system.process).
         try:
             runs = plan.runs(name)
             report = reporter.vantage_point(name)
-            gates = gates_for(plan, name, runs, journals[name], out, until=until, report=report)
+            store = CaptureStore(plan.campaign, name, out, inspect=inspect)
+            gates = gates_for(plan, name, runs, journals[name], out, until=until, report=report, store=store, disk=disk)
             worker = Worker(
                 plan.campaign,
                 places[name],
@@ -270,6 +280,8 @@ def _work(
                 out=out,
                 turns=turns,
                 gates=gates,
+                store=store,
+                disk=disk,
                 progress=progress,
                 report=report,
                 stop=stop,

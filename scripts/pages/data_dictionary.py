@@ -70,7 +70,7 @@ FILES = {
     "ceilings.json": "in the state folder: what `upshift doctor --calibrate` measured on this host",
     "lab.json": "a campaign in the lab: what is programmed on every path",
     "vantage/NAME/journal.sqlite": "the journal: every download as recorded",
-    "vantage/NAME/captures/*.pcap": "the packets of one measurement run each, recorded by tcpdump",
+    "vantage/NAME/captures/*.pcap.zst": "the packets of one measurement run each, recorded by tcpdump, packed by zstd",
     "tables/*.csv": "Tables 1 and 2 and the table of configurations",
     "targets/composition.json, dropped.csv": "how `upshift targets compose` chose targets; which it dropped, and why",
     "connections, packets": "what `upshift kpis -o` writes: one row per connection, or per packet",

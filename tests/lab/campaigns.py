@@ -24,6 +24,7 @@ from pathlib import Path
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset, Record
 from tests.lab.noise import Noise, host_noise, measured
+from tests.plain_captures import plain
 from upshift.compose.run import run_file
 from upshift.domain import Download, Transport
 from upshift.system import process
@@ -255,7 +256,7 @@ _STAMPS = re.compile(r"TS val (\d+) ecr (\d+)")
 def print_capture(path: Path, download: Download) -> list[Printed]:
     """What tcpdump prints about one TCP download."""
     only = f"host {download.server_ip} and tcp port {download.local_port}"
-    lines = process.run(["tcpdump", "-nn", "-tt", "-v", "-r", str(path), only]).stdout.splitlines()
+    lines = process.run(["tcpdump", "-nn", "-tt", "-v", "-r", str(plain(path)), only]).stdout.splitlines()
     found = []
     for first, second in zip(lines[::2], lines[1::2], strict=True):
         head, body, stamps, ack = _HEAD.match(first), _BODY.match(second), _STAMPS.search(second), _ACK.search(second)

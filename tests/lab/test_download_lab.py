@@ -13,6 +13,7 @@ from downloader.campaign.campaign import from_document
 from downloader.execution.run import RunSummary, run_campaign
 from tests.cells import Repeats
 from tests.journaled import recorded
+from tests.plain_captures import plain
 from upshift.domain import Download, Failure, Outcome, Target
 from upshift.files.config import read_toml
 from upshift.system import process
@@ -40,7 +41,7 @@ def run(lab: Lab, document: dict[str, object], targets: list[Target], out: Path)
 
 def first_syn(out: Path, download: Download) -> str:
     assert download.capture is not None
-    command = ["tcpdump", "-nr", str(out / download.capture), f"src port {download.local_port}"]
+    command = ["tcpdump", "-nr", str(plain(out / download.capture)), f"src port {download.local_port}"]
     return process.run(command).stdout.splitlines()[0]
 
 

@@ -29,6 +29,7 @@ from downloader.execution.run import RunSummary, run_campaign
 from tests.cells import Repeats
 from tests.journaled import recorded, superseded
 from tests.lab import _loopback as loopback
+from tests.plain_captures import plain
 from upshift.domain import Download, Failure, Outcome
 from upshift.errors import PlaceError, UsageError
 from upshift.files import description
@@ -146,7 +147,9 @@ def run(world: World, plan: Campaign, targets: list[Any], out: Path, *places: An
 def syns(out: Path, download: Download) -> str:
     """What tcpdump says of a download's SYN."""
     assert download.capture is not None
-    shown = process.run(["tcpdump", "-nr", str(out / download.capture), f"port {download.local_port}", "-c", "1"])
+    shown = process.run(
+        ["tcpdump", "-nr", str(plain(out / download.capture)), f"port {download.local_port}", "-c", "1"]
+    )
     return shown.stdout
 
 
@@ -211,7 +214,7 @@ def test_captures_hold_whole_connections(world: World, tmp_path: Path) -> None:
     run(world, campaign(), world.targets("a.example"), tmp_path)
     for row in recorded(tmp_path):
         assert row.capture is not None
-        command = ["tcpdump", "-nr", str(tmp_path / row.capture), f"port {row.local_port}"]
+        command = ["tcpdump", "-nr", str(plain(tmp_path / row.capture)), f"port {row.local_port}"]
         lines = process.run(command).stdout.splitlines()
         if row.client == "requests":
             assert "Flags [S" in lines[0], lines[0]

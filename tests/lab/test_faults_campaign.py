@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab import _fault_world as campaigns
+from tests.plain_captures import plain
 from tests.topologies import server, topology
 from upshift.domain import Failure, Outcome
 
@@ -112,10 +113,10 @@ def test_each_record_tells_more(finished: Path) -> None:
 
 
 def test_no_capture_knows_the_refused_address(finished: Path) -> None:
-    captures = list(finished.glob("vantage/V/captures/*.pcap"))
+    captures = list(finished.glob("vantage/V/captures/*.pcap.zst"))
     assert len(captures) >= 7
     for path in captures:
-        shown = subprocess.run(["tcpdump", "-nr", str(path)], capture_output=True, text=True, check=True)
+        shown = subprocess.run(["tcpdump", "-nr", str(plain(path))], capture_output=True, text=True, check=True)
         assert "198.19." in shown.stdout and OUTSIDE not in shown.stdout
 
 

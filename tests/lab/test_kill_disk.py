@@ -28,7 +28,7 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made = faults.World(tmp_path)
     servers = [server("s1", "www.one.example"), server("s2", "www.two.example")]
     made.write("disk.toml", topology("disk", *servers, seed=3))
-    made.campaign(tmp_path / "disk.toml", more="iterations = 3")
+    made.campaign(tmp_path / "disk.toml", more="iterations = 3\ndisk = { reserve = 0 }")
     yield made
     made.clean()
 

@@ -47,7 +47,7 @@ class Hit:
         try:
             captures = self.out / "vantage" / "V" / "captures"
             # The second measurement run is under way: something is recorded, and more is to come.
-            assert faults.wait_until(lambda: len(list(captures.glob("[0-9]*.pcap"))) >= 1, 90)
+            assert faults.wait_until(lambda: len(list(captures.glob("[0-9]*.pcap.zst"))) >= 1, 90)
             strike(child)
             stdout, stderr = child.communicate(timeout=120)
         except BaseException:

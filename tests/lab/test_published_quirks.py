@@ -143,7 +143,7 @@ def test_as_published_throughput_is_what_tcpdump_counts(world: World, tmp_path: 
     for plain, record in zip(data.records, read.records, strict=True):
         d = record.download
         assert d.capture is not None
-        packets = printed(out / d.capture, d.local_port)
+        packets = printed(plain(out / d.capture), d.local_port)
         both = d.transport == "quic"
         counted = sum(size for from_server, size, _ in packets if from_server or both)
         throughput = counted * 8 / (packets[-1][2] - packets[0][2]) / 1e6

@@ -75,4 +75,4 @@ def test_a_run_that_is_cut_without_a_cause_is_repeated(
     assert summary.complete and summary.interrupted_runs == 1 and gate.attempts == [(1, 2), (2, 6)]
     assert [(row.attempts, row.outcome) for row in recorded(tmp_path)] == [(2, "ok")] * 6
     assert [(row.attempt, row.reason) for row in superseded(tmp_path)] == [(1, "interrupted")] * 2
-    assert len(list(tmp_path.glob("**/*.pcap"))) == 1
+    assert len(list(tmp_path.glob("**/*.pcap.zst"))) == 1

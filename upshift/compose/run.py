@@ -22,6 +22,7 @@ from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan
 from upshift.compose.inspect import Inspection, inspect_campaign
+from upshift.compose.inspect.stored import inspect_capture
 from upshift.compose.shared import shared_plan
 from upshift.domain import Target
 from upshift.errors import PlaceError, UpshiftError, UsageError
@@ -116,6 +117,7 @@ def _run(
             until=until,
             reporter=reporter,
             client_ceilings=_client_ceilings(),
+            inspect=inspect_capture,
         )
         reporter.does(State.STOPPING if summary.asked else State.RUNNING, "making the tables")
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.

@@ -13,8 +13,9 @@ from downloader.control.lock import folder_lock
 from downloader.execution.folder import environment, open_journals
 from downloader.execution.journal import Journal
 from upshift.compose.inspect.earlier import DOWNLOADS, KPIS, Earlier, kept
-from upshift.compose.inspect.evidence import Evidence, evidence
+from upshift.compose.inspect.evidence import Evidence, from_capture
 from upshift.compose.inspect.rows import Inspected, kpi_schema
+from upshift.compose.inspect.stored import from_findings
 from upshift.domain import Download, Superseded
 from upshift.errors import UsageError
 from upshift.files import atomic, conversions, schemas, store
@@ -49,14 +50,18 @@ class Inspection:
     """Rows of `kpis.parquet`."""
     kept: int
     """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
+    newer_kpis: tuple[str, ...]
+    """KPIs that are empty for some downloads, as their captures were dropped by an Upshift that did not know them."""
     lost: tuple[Lost, ...]
 
     def sentence(self) -> str:
         """The summary in one line."""
         stay = f"; {self.kept} of them stay as an earlier inspection made them" if self.kept else ""
+        newer = ", ".join(self.newer_kpis)
+        empty = f"; empty where captures were dropped before it was known: {newer}" if newer else ""
         return (
             f"{self.folder}: {self.downloads} downloads: treatment of {self.proven} proven, {self.refuted} not as "
-            f"asked, {self.unproven} unproven; KPIs of {self.kpis}{stay}"
+            f"asked, {self.unproven} unproven; KPIs of {self.kpis}{stay}{empty}"
         )
 
 
@@ -88,6 +93,7 @@ class _Tables:
         self._earlier = Earlier(folder, self._schema.names)
         self._total = sum(journal.recorded_runs() for journal in journals.values())
         self._lost: list[Lost] = []
+        self._newer: set[str] = set()
         self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
         self._runs = self._void = self._kpis = self._kept = 0
 
@@ -118,6 +124,7 @@ class _Tables:
             void=self._void,
             kpis=self._kpis,
             kept=self._kept,
+            newer_kpis=tuple(sorted(self._newer)),
             lost=tuple(self._lost),
         )
 
@@ -130,14 +137,18 @@ class _Tables:
         """The rows of all downloads, vantage point by vantage point in the order of the plan."""
         for name, journal in self._journals.items():
             yield from self._without_journal()
-            runs = measurement_runs(journal.downloads())
+            runs = _with_findings(journal)
             # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
             given, named = itertools.tee(runs)
-            found = in_order(lambda run: evidence(self._folder, run), given, jobs=self._jobs)
-            for run, seen in zip(named, found, strict=True):
+            found = in_order(self._evidence, given, jobs=self._jobs)
+            for (run, _), seen in zip(named, found, strict=True):
                 yield from self._run(name, run, seen)
         yield from self._without_journal()
         self._earlier.end()
+
+    def _evidence(self, run: tuple[Sequence[Download], str | None]) -> Evidence:
+        downloads, findings = run
+        return from_capture(self._folder, downloads) if findings is None else from_findings(findings, downloads)
 
     def _run(self, name: str, run: Sequence[Download], seen: Evidence) -> Iterator[Inspected]:
         if run[0].vantage != name:
@@ -148,6 +159,7 @@ class _Tables:
             )
         if seen.lost is not None:
             self._lost.append(Lost(path=run[0].capture or "", why=seen.lost))
+        self._newer |= seen.newer
         for download, new in zip(run, seen.rows, strict=True):
             old = self._earlier.of(download)
             stays = None if seen.lost is None else kept(new, old, self._earlier)
@@ -181,6 +193,12 @@ class _Tables:
         if isinstance(known, dict):
             document["vantage_points"] = {**known, **document["vantage_points"]}
         return document
+
+
+def _with_findings(journal: Journal) -> Iterator[tuple[Sequence[Download], str | None]]:
+    """The measurement runs of a journal, each with the findings of its capture if that was dropped."""
+    for run in measurement_runs(journal.downloads()):
+        yield run, None if run[0].capture is None else journal.findings(run[0].capture)
 
 
 def measurement_runs(downloads: Iterator[Download]) -> Iterator[tuple[Download, ...]]:

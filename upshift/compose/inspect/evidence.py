@@ -1,12 +1,8 @@
-"""Sources for the rows of a measurement run: each is asked in turn, and the first one with data is used.
-
-Today the captures are the only source. A journal that keeps the rows of deliberately deleted captures would be
-another one, asked first: such a capture is not lost, and its rows need not be made again.
-"""
+"""Sources for the rows of a measurement run: the journal where its capture was dropped on purpose, else the capture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,20 +20,18 @@ class Evidence:
     """One per download, in their order."""
     lost: str | None = None
     """Why data that was measured is missing; None if nothing is."""
-
-
-Source = Callable[[Path, Sequence[Download]], Evidence | None]
-"""A campaign folder and the downloads of one measurement run -> evidence, None if this source has none.
-
-It is called from several threads at once."""
+    newer: frozenset[str] = frozenset()
+    """KPIs that were not known when the capture was dropped; they are empty."""
 
 
 def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
     """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
     name = downloads[0].capture
-    if name is None:
-        return Evidence(rows=inspect_run(downloads, ()))
-    path = folder / name
+    return Evidence(rows=inspect_run(downloads, ())) if name is None else from_file(folder / name, downloads)
+
+
+def from_file(path: Path, downloads: Sequence[Download]) -> Evidence:
+    """Evidence from a capture, plain or packed."""
     if not path.exists():
         return _lost(downloads, "the capture is missing")
     ports = {download.local_port for download in downloads}
@@ -61,14 +55,3 @@ def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
 
 def _lost(downloads: Sequence[Download], why: str) -> Evidence:
     return Evidence(rows=inspect_run(downloads, (), lost=why), lost=why)
-
-
-SOURCES: tuple[Source, ...] = (from_capture,)
-
-
-def evidence(folder: Path, downloads: Sequence[Download]) -> Evidence:
-    """The evidence of a measurement run."""
-    for source in SOURCES:
-        if (found := source(folder, downloads)) is not None:
-            return found
-    raise AssertionError("the last source always answers")

@@ -1,0 +1,138 @@
+"""What was fetched from a domain, a prefix or an AS, and when: the answer to its operator, from journals alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from downloader.execution.folder import open_journals
+from downloader.execution.journal import Journal
+from downloader.limits.spent import Entry
+from upshift.domain import Download
+from upshift.errors import UsageError
+from upshift.files.target_rules import host_and_port
+from upshift.reach import is_allowed
+
+_AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
+
+Asked = Callable[[Entry], bool]
+"""Whether an attempt is part of the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One download."""
+
+    at: float
+    """Unix time of its first packet; of one that was not started, of its record."""
+    configuration: str
+    local_ip: str | None
+    """The address from which it came, behind any address translation."""
+    local_port: int | None
+    body_bytes: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """One attempt of a measurement run: downloads of one file, back to back."""
+
+    folder: str
+    vantage: str
+    user_agent: str
+    url: str
+    network: str | None
+    """AS of the target, or the /24 or /48 of the server."""
+    server_ip: str
+    began: float
+    """Unix time."""
+    ended: float
+    ip_bytes: int
+    """Both directions."""
+    exact: bool
+    """False: the attempt was killed, and `ip_bytes` is the worst case."""
+    requests: tuple[Request, ...]
+    """Those that are recorded; a kill may have hit another one."""
+
+
+def parse(text: str) -> Asked:
+    """Who asks: `www.example.org` (with all names below it), `192.0.2.0/24` or an address, `AS64500` or `64500`.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if found := _AS.fullmatch(text):
+        network = f"AS{int(found[1])}"
+        return lambda entry: entry.network == network
+    try:
+        prefix = ipaddress.ip_network(text)
+    except ValueError:
+        pass
+    else:
+        return lambda entry: entry.address is not None and is_allowed(entry.address, [prefix])
+    domain = text.lower().rstrip(".")
+    if "." not in domain or not all(re.fullmatch(r"[\w-]+", label) for label in domain.split(".")):
+        raise UsageError(
+            f"{text!r} is neither a domain nor a prefix nor an AS number",
+            remedy="write www.example.org, 192.0.2.0/24 or AS64500",
+        )
+
+    def is_below(entry: Entry) -> bool:
+        names = (entry.domain, host_and_port(entry.url)[0])
+        return any(name == domain or name.endswith(f".{domain}") for name in names)
+
+    return is_below
+
+
+def fetched(asked: Asked, folders: Iterable[Path]) -> Iterator[Fetched]:
+    """What was fetched, folder by folder, in order of time within each vantage point.
+
+    Attempts that sent nothing to a server are left out.
+
+    Raises:
+        UsageError: a folder holds no campaign, or one from before accounts were kept.
+    """
+    for folder in folders:
+        with open_journals(folder) as journals:
+            for vantage, journal in journals.items():
+                if not journal.has_account:
+                    raise UsageError(
+                        "this campaign was measured before accounts were kept",
+                        where=str(folder),
+                        remedy="downloads.parquet has its downloads",
+                    )
+                agent = json.loads(journal.meta("campaign") or "{}").get("user_agent", "")
+                for entry in journal.spent.entries():
+                    if entry.address is not None and asked(entry):
+                        yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
+
+
+def _fetched(folder: str, vantage: str, agent: str, journal: Journal, entry: Entry, address: str) -> Fetched:
+    return Fetched(
+        folder=folder,
+        vantage=vantage,
+        user_agent=agent,
+        url=entry.url,
+        network=entry.network,
+        server_ip=address,
+        began=entry.began,
+        ended=entry.ended,
+        ip_bytes=entry.ip_bytes,
+        exact=entry.settled,
+        requests=tuple(_request(download) for download in journal.attempt(entry.run, entry.attempt)),
+    )
+
+
+def _request(download: Download) -> Request:
+    return Request(
+        at=download.started_at,
+        configuration=download.configuration,
+        local_ip=download.local_ip,
+        local_port=download.local_port,
+        body_bytes=download.body_bytes,
+        outcome=download.outcome,
+    )

@@ -1,0 +1,166 @@
+"""What becomes of a capture: its KPIs and proof go into the journal, then it is packed or dropped."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import zstandard
+
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.limits import Captures
+from downloader.limits.packing import LEVEL, pack, packed_name
+from upshift.domain import Download
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS captures (
+    path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, clean INTEGER NOT NULL, dropped INTEGER NOT NULL, findings BLOB
+) STRICT;
+CREATE INDEX IF NOT EXISTS captures_to_drop ON captures (path) WHERE clean AND NOT dropped;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What an inspection found in the capture of a measurement run."""
+
+    text: str
+    """For `upshift inspect`, in its own form: proof and KPIs of each download."""
+    clean: bool
+    """Every download is ok, undisturbed and proven to have had its options."""
+    lost: bool = False
+    """The capture could not be read to its end, so it is kept."""
+
+
+Inspect = Callable[[Path, Sequence[Download]], Findings]
+"""(plain capture, downloads of its run) -> findings. Comes from `upshift.compose`: stages do not import each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A capture that was looked at, for the journal."""
+
+    path: str
+    """As in the rows of its downloads: of the packed capture, whether it is there or dropped."""
+    size_bytes: int
+    """On the disk; 0 if it is dropped."""
+    clean: bool
+    dropped: bool
+    findings: str | None
+    """None: nobody inspected it, as of a void attempt."""
+
+
+class CaptureTable:
+    """The table `captures` of a journal. `add` belongs into the transaction that records the run."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def add(self, capture: Settled) -> None:
+        """Enters a capture."""
+        found = capture.findings
+        packed = None if found is None else zstandard.ZstdCompressor(level=LEVEL).compress(found.encode())
+        values = (capture.path, capture.size_bytes, capture.clean, capture.dropped, packed)
+        self._db.execute("INSERT INTO captures VALUES (?, ?, ?, ?, ?)", values)
+
+    def knows(self, path: str) -> bool:
+        """Whether the capture is entered: its run or void attempt is recorded."""
+        return self._db.execute("SELECT 1 FROM captures WHERE path = ?", (path,)).fetchone() is not None
+
+    def dropped(self, path: str) -> str | None:
+        """The findings of a capture that was dropped; None if it was not."""
+        row = self._db.execute(
+            "SELECT findings FROM captures WHERE path = ? AND dropped AND findings NOT NULL", (path,)
+        ).fetchone()
+        return None if row is None else zstandard.ZstdDecompressor().decompress(row[0]).decode()
+
+    def is_dropped(self, path: str) -> bool:
+        """Whether the capture was dropped, with or without findings."""
+        return self._db.execute("SELECT 1 FROM captures WHERE path = ? AND dropped", (path,)).fetchone() is not None
+
+    def droppable(self) -> Iterator[tuple[str, int]]:
+        """Path and bytes of clean captures that are there, the oldest first."""
+        return iter(
+            self._db.execute("SELECT path, bytes FROM captures WHERE clean AND NOT dropped ORDER BY rowid").fetchall()
+        )
+
+    def drop(self, path: str) -> None:
+        """Marks a capture as dropped; its file is removed next."""
+        self._db.execute("UPDATE captures SET dropped = 1, bytes = 0 WHERE path = ?", (path,))
+
+
+class CaptureStore:
+    """The captures of one vantage point.
+
+    Args:
+        out: the campaign's folder.
+        inspect: None keeps all captures, as nobody can say what is in them.
+    """
+
+    def __init__(self, campaign: Campaign, vantage: str, out: Path, *, inspect: Inspect | None) -> None:
+        self._campaign, self._vantage, self._out, self._inspect = campaign, vantage, out, inspect
+
+    def settle(self, run: int, downloads: Sequence[Download], *, valid: bool) -> tuple[list[Download], Settled | None]:
+        """Packs a plain capture, which stays until `tidy`, or decides to drop it.
+
+        Args:
+            run: number of the measurement run.
+            valid: False for a void attempt, which is repeated.
+
+        Returns:
+            The downloads with the path of the packed capture; None without a capture.
+        """
+        name = downloads[0].capture
+        if name is None:
+            return list(downloads), None
+        plain = self._out / name
+        path = f"{name}{packed_name(plain).name.removeprefix(plain.name)}"
+        renamed = [replace(download, capture=path) for download in downloads]
+        found = None if self._inspect is None or not valid else self._inspect(plain, renamed)
+        clean = found is not None and found.clean
+        keeps = (found is not None and found.lost) or self._keeps(run, clean=clean)
+        size_bytes = pack(plain).stat().st_size if keeps else 0
+        return renamed, Settled(
+            path=path,
+            size_bytes=size_bytes,
+            clean=clean,
+            dropped=not size_bytes,
+            findings=None if found is None else found.text,
+        )
+
+    def _keeps(self, run: int, *, clean: bool) -> bool:
+        disk = self._campaign.disk
+        match disk.captures if self._inspect is not None else Captures.ALL:
+            case Captures.ALL:
+                return True
+            case Captures.FAILURES:
+                return not clean
+            case Captures.SAMPLE:
+                return random.Random(f"{self._campaign.seed}/{self._vantage}/{run}/capture").random() < disk.sample
+            case Captures.NONE:
+                return False
+
+    def tidy(self, capture: Settled | None) -> None:
+        """Removes the plain capture, once the journal has the run."""
+        if capture is not None:
+            self._plain(capture.path).unlink(missing_ok=True)
+
+    def tidy_all(self, table: CaptureTable) -> None:
+        """Removes what a kill left: plain captures of recorded runs, and files of dropped ones."""
+        folder = self._out / "vantage" / self._vantage / "captures"
+        for file in folder.glob("*.pcap*"):
+            path = packed_name(file) if file.suffix == ".pcap" else file
+            name = path.relative_to(self._out).as_posix()
+            if table.is_dropped(name) or (file is not path and table.knows(name)):
+                file.unlink()
+
+    def drop(self, table: CaptureTable, path: str) -> None:
+        """Drops a kept capture: first in the journal, so that a kill never makes it a lost one."""
+        table.drop(path)
+        (self._out / path).unlink(missing_ok=True)
+
+    def _plain(self, path: str) -> Path:
+        return self._out / path.removesuffix(packed_name(Path("x")).suffix)

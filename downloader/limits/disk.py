@@ -1,0 +1,157 @@
+"""The limits of a campaign's folder on this host's disk: what goes first, and when the campaign pauses."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.limits import Disk
+from downloader.campaign.plan import PlannedRun
+from downloader.limits.captures import CaptureStore, CaptureTable
+from downloader.limits.expected import capture_bytes, downloads_per_run
+from downloader.schedule.gate import Gate, State, Wait
+from upshift.domain import Target
+from upshift.errors import UsageError
+from upshift.files.sizes import size_text
+
+LOOK_S = 10.0
+"""How often a campaign that is paused for its disk looks again."""
+
+FULL_SHARE = 0.9
+"""Share of the limit at which captures of clean runs go."""
+
+JOURNAL_BYTES = 400_000
+"""What a journal may grow by in a run, its write-ahead log included."""
+
+TABLES_BYTES = 400_000
+"""Of the tables that `upshift inspect` writes, whatever their length: schemas, statistics, environment."""
+
+ROW_BYTES = 800
+"""Of the tables, for each download. `downloads` and `kpis` have 250 to 500 together, by the captures' variety."""
+
+
+def needed_bytes(campaign: Campaign, target: Target) -> int:
+    """What a measurement run may write at most: its capture plain and packed, and its rows."""
+    return 2 * capture_bytes(campaign, target) + JOURNAL_BYTES
+
+
+def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
+    """Raises UsageError if not even one measurement run fits into the limit."""
+    largest = max(targets, key=lambda target: needed_bytes(campaign, target))
+    needed = needed_bytes(campaign, largest) + TABLES_BYTES
+    if needed > campaign.disk.limit:
+        raise UsageError(
+            f"a limit of {size_text(campaign.disk.limit)} has no room for one measurement run of {largest.domain}, "
+            f"which may write {size_text(needed)}",
+            where=f"{campaign.path}: field disk.limit",
+            remedy="raise it",
+        )
+
+
+def used_bytes(folder: Path) -> int:
+    """What the files of a folder take on the disk."""
+    found, waiting = 0, [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    found += entry.stat(follow_symlinks=False).st_blocks * 512
+        except FileNotFoundError:  # another thread has just removed it
+            continue
+    return found
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on a folder's disk for others than root."""
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize
+
+
+class FolderDisk:
+    """A campaign's folder, shared by the vantage points of a process; each may be writing a capture."""
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self.folder, self.disk = folder, disk
+        self._lock = threading.Lock()
+        self._needed: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less than the reserve is free."""
+        return free_bytes(self.folder) < self.disk.reserve
+
+    def over(self, vantage: str, needed: int, rows: int, *, most: float) -> tuple[int, str | None]:
+        """How many bytes are too many for a further run, and why it must wait; else that run has its room.
+
+        Args:
+            needed: what the run may write.
+            rows: downloads that the vantage point has recorded; all of them go into tables.
+            most: bytes of the folder, at most the limit.
+        """
+        with self._lock:
+            self._rows[vantage] = rows
+            self._needed[vantage] = 0
+            promised = needed + sum(self._needed.values())
+            tables = TABLES_BYTES + sum(self._rows.values()) * ROW_BYTES
+            used, free = used_bytes(self.folder), free_bytes(self.folder)
+            too_many = used + promised + tables - self.disk.limit
+            why = None
+            if too_many > 0:
+                why = (
+                    f"the folder has {size_text(used)}, and a measurement run and the tables need up to "
+                    f"{size_text(promised + tables)} of the limit of {size_text(self.disk.limit)}"
+                )
+            elif free - promised < self.disk.reserve:
+                too_many = self.disk.reserve + promised - free
+                why = (
+                    f"{size_text(free)} are free on the disk, a measurement run needs up to {size_text(promised)}, "
+                    f"and {size_text(self.disk.reserve)} stay free"
+                )
+            else:
+                self._needed[vantage] = needed
+            return max(too_many, round(used - most)), why
+
+
+class DiskGate(Gate):
+    """Pauses a vantage point whose next run has no room, after it has dropped what may go."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        vantage: str,
+        shared: FolderDisk,
+        runs: Sequence[PlannedRun],
+        store: CaptureStore,
+        table: CaptureTable,
+        recorded_runs: Callable[[], int],
+    ) -> None:
+        self._vantage, self._shared, self._store, self._table = vantage, shared, store, table
+        self._recorded_runs = recorded_runs
+        self._needed = max((needed_bytes(campaign, run.target) for run in runs), default=0)
+        self._rows_of_run = downloads_per_run(campaign)
+        self._wait: Wait | None = None
+
+    def holds(self, now: float) -> Wait | None:
+        if self._wait is not None and self._wait.until is not None and now < self._wait.until:
+            return self._wait
+        too_many, why = self._look()
+        if too_many > 0:
+            for path, size_bytes in self._table.droppable():
+                self._store.drop(self._table, path)
+                too_many -= size_bytes
+                if too_many <= 0:
+                    break
+            _, why = self._look()
+        self._wait = None if why is None else Wait(State.PAUSED_FOR_DISK, why, now + LOOK_S)
+        return self._wait
+
+    def _look(self) -> tuple[int, str | None]:
+        rows = (self._recorded_runs() + 1) * self._rows_of_run
+        most = FULL_SHARE * self._shared.disk.limit
+        return self._shared.over(self._vantage, self._needed, rows, most=most)

@@ -1,0 +1,42 @@
+"""campaign.toml namespace ca out domain...: a campaign with its inspection; prints what it waits for, and `done`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from downloader.campaign.campaign import from_document
+from downloader.execution.run import run_campaign
+from tests.lab._loopback import LoopbackPlace, targets_of
+from upshift.compose.inspect import inspect_campaign
+from upshift.compose.inspect.stored import inspect_capture
+from upshift.files.config import read_toml
+from upshift.progress import show
+
+
+class Pauses:
+    """Progress that prints when the campaign begins to pause for its disk, and when it goes on."""
+
+    def __init__(self) -> None:
+        self._paused = False
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        paused = note.startswith("paused for disk")
+        if paused != self._paused:
+            print(note if paused else "goes on", flush=True)
+        self._paused = paused
+
+
+def main() -> None:
+    campaign, namespace, ca, folder, *domains = sys.argv[1:]
+    path, out = Path(campaign), Path(folder)
+    place = LoopbackPlace("A", namespace, Path(ca))
+    document = from_document(read_toml(path), path)
+    run_campaign(document, targets_of(4430, domains), {"A": place}, out, progress=Pauses(), inspect=inspect_capture)
+    with show() as progress:
+        inspect_campaign(out, progress=progress)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""`upshift account`: what was fetched from whom, from the journals alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from downloader.execution.account import fetched, parse
+from downloader.execution.journal import Journal
+from downloader.limits.spent import Reserved
+from tests.inspected import CONFIGURATIONS, START, make_campaign, plan
+from upshift.cli import app
+from upshift.errors import UsageError
+
+AGENT = "upshift/0.1 (Internet measurement; me@uni.edu)"
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Path:
+    """Two recorded runs, of an AS and of a network; and one attempt that was killed before it was settled."""
+    folder = make_campaign(tmp_path / "c", runs=3, recorded=2)
+    journal = Journal.open(folder / "vantage" / "MUC", plan(3), plan_hash="h")
+    journal.set_meta("campaign", json.dumps({"user_agent": AGENT}))
+    for run, address, network in ((0, "192.0.2.7", "AS64500"), (1, "198.51.100.9", "198.51.100.0/24")):
+        began = START + 60.0 * run
+        journal.spent.reserve(run, 1, Reserved(now=began, latest_end=began + 90, network=None, worst_bytes=9**9))
+        journal.spent.resolved(run, 1, address, network)
+        journal.spent.settle(run, 1, 250_000 + run, ended=began + 30)
+    journal.begin(2, Reserved(now=START + 120.0, latest_end=START + 200.0, network="AS64500", worst_bytes=5_000_000))
+    journal.resolved(2, 1, "192.0.2.8", "AS64500")
+    journal.close()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("who", "runs"),
+    [
+        ("d0.example", [0]),
+        ("D1.Example.", [1]),
+        ("example", None),
+        ("0.example", []),
+        ("192.0.2.0/24", [0, 2]),
+        ("192.0.2.8", [2]),
+        ("2001:db8::/32", []),
+        ("AS64500", [0, 2]),
+        ("as64500", [0, 2]),
+        ("64500", [0, 2]),
+        ("64501", []),
+        ("not a name", None),
+    ],
+)
+def test_who_asks(campaign: Path, who: str, runs: list[int] | None) -> None:
+    if runs is None:
+        with pytest.raises(UsageError, match="is neither a domain nor a prefix nor an AS number; write www"):
+            parse(who)
+        return
+    assert [one.url for one in fetched(parse(who), [campaign])] == [f"https://d{n}.example/f" for n in runs]
+
+
+def test_what_was_fetched(campaign: Path) -> None:
+    (first, killed) = fetched(parse("AS64500"), [campaign])
+    assert (first.user_agent, first.vantage, first.server_ip) == (AGENT, "MUC", "192.0.2.7")
+    assert (first.began, first.ended, first.ip_bytes, first.exact) == (START, START + 30, 250_000, True)
+    assert [request.configuration for request in first.requests] == list(CONFIGURATIONS)
+    assert {request.local_ip for request in first.requests} == {"198.18.0.1"}
+    assert all(request.at >= START and request.body_bytes > 30_000 for request in first.requests)
+    assert (killed.ip_bytes, killed.exact, killed.requests) == (5_000_000, False, ())
+
+
+def call(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["account", *map(str, words)])
+
+
+def test_the_command(campaign: Path) -> None:
+    said = call("AS64500", campaign)
+    assert said.exit_code == 0, said.output
+    lines = said.output.splitlines()
+    assert lines[1].split() == [
+        *("2023-11-14", "22:13:20", "22:13:50", "MUC", "5", "250000", "198.18.0.1", "192.0.2.7", "https://d0.example/f")
+    ]
+    assert "at most 5000000" in lines[2]
+    assert lines[3:] == [f"user agent: {AGENT}", "AS64500: 2 measurement runs, 5 requests recorded, 5.25 MB"]
+    document = json.loads(call("198.51.100.9", campaign, "--json").output)
+    assert (document["ip_bytes"], document["requests"]) == (250_001, 5)
+    assert document["fetched"][0]["requests"][0]["outcome"] == "ok"
+    nothing = call("AS1", campaign)
+    assert (nothing.exit_code, nothing.output) == (0, "AS1: 0 measurement runs, 0 requests recorded, 0 B\n")
+
+
+def test_a_folder_without_an_account_is_one_sentence(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "c", runs=1)
+    with sqlite3.connect(folder / "vantage" / "MUC" / "journal.sqlite") as journal:
+        journal.execute("DROP TABLE spent")
+    with pytest.raises(UsageError, match="was measured before accounts were kept"):
+        list(fetched(parse("AS1"), [folder]))
+    with pytest.raises(UsageError, match="this folder holds no campaign"):
+        list(fetched(parse("AS1"), [tmp_path]))
