@@ -73,13 +73,18 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
     return tuple(found)
 
 
+def needed_buffer(configurations: Sequence[Configuration]) -> int:
+    """The initial buffer that the largest `initrwnd` among them needs [bytes]; 0 if the default one is enough."""
+    needed = [buffer_bytes(c.levels["initrwnd"]) or 0 for c in configurations if "initrwnd" in c.levels]
+    return max(needed, default=0)
+
+
 def with_room(configurations: Sequence[Configuration]) -> list[Configuration]:
     """The configurations, all with the initial buffer that the largest `initrwnd` among them needs.
 
     The buffer is not what that factor changes, so it is the same everywhere. An explicit level of `rmem` is kept.
     """
-    needed = [buffer_bytes(c.levels["initrwnd"]) or 0 for c in configurations if "initrwnd" in c.levels]
-    initial = max(needed, default=0)
+    initial = needed_buffer(configurations)
     if not initial:
         return list(configurations)
     return [

@@ -24,10 +24,11 @@ def bench(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield bench
 
 
-def test_the_window_at_the_request_is_the_one_asked_for(bench: Bench) -> None:
+def test_the_window_at_the_request_is_the_one_asked_for(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     levels = {**OFF, "window_scaling": "7"}
     asked = {f"IRW{n}": {**levels, "initrwnd": str(n)} for n in SEGMENTS}
     found = bench.measure("all", {"BL": levels, **asked})
+    assert "all configurations start with tcp_rmem[1] = 905200 bytes" in capsys.readouterr().err
     for name in ("BL", *asked):
         [record] = found.of(name)
         download = record.download

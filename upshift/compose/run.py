@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from downloader import clients
 from downloader.campaign.campaign import Campaign, load
+from downloader.campaign.configurations import needed_buffer
 from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.trust import check_trust
 from downloader.control.asked import parse_time
@@ -96,6 +97,9 @@ def _run(
     reporter: Reporter,
 ) -> tuple[RunSummary, Inspection]:
     campaign = plan.campaign
+    if buffer := needed_buffer(campaign.configurations):
+        said = f"a level of initrwnd needs a larger buffer: all configurations start with tcp_rmem[1] = {buffer} bytes"
+        print(f"upshift: {said}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     with ExitStack() as stack:
         truth: Mapping[str, Any] | None = None
         names = plan.vantage_points if here is None else (here,)
