@@ -115,6 +115,18 @@ impl<'a> Request<'a> {
         Ok(Some((request, at)))
     }
 
+    /// `Host`: an IPv6 address in brackets, and the port unless it is the scheme's (RFC 9110, section 7.2).
+    fn write_host(&self, out: &mut Vec<u8>) {
+        let is_ipv6 = self.host.contains(':') && !self.host.starts_with('[');
+        let (open, close): (&[u8], &[u8]) = if is_ipv6 { (b"[", b"]") } else { (b"", b"") };
+        for part in [open, self.host.as_bytes(), close] {
+            out.extend_from_slice(part);
+        }
+        if self.port != if self.tls { 443 } else { 80 } {
+            out.extend_from_slice(format!(":{}", self.port).as_bytes());
+        }
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         let plan = &self.plan;
         let limits = match plan.mode {
@@ -136,9 +148,10 @@ impl<'a> Request<'a> {
     /// (`tcp_cwnd_test` in `net/ipv4/tcp_output.c`).
     pub fn write_http(&self, out: &mut Vec<u8>) {
         for _ in 0..self.pipeline {
-            for part in ["GET ", self.path, " HTTP/1.1\r\nHost: ", self.host] {
+            for part in ["GET ", self.path, " HTTP/1.1\r\nHost: "] {
                 out.extend_from_slice(part.as_bytes());
             }
+            self.write_host(out);
             if !self.agent.is_empty() {
                 out.extend_from_slice(b"\r\nUser-Agent: ");
                 out.extend_from_slice(self.agent.as_bytes());
@@ -288,6 +301,22 @@ mod tests {
         let one = "GET /x?y HTTP/1.1\r\nHost: a.test\r\nUser-Agent: upshift (+me)\r\nAccept: */*\r\n\
             Accept-Encoding: identity\r\nCookie: c=1\r\n\r\n";
         assert_eq!(String::from_utf8(http).unwrap(), one.repeat(2));
+    }
+
+    #[test]
+    fn a_host_as_rfc_9110_writes_it() {
+        let host = |name, port: u16| {
+            let mut data = message([name, "/", "", ""]);
+            data[24..26].copy_from_slice(&port.to_le_bytes());
+            let mut http = Vec::new();
+            let (request, _) = Request::read(&data).unwrap().unwrap();
+            request.write_http(&mut http);
+            let text = String::from_utf8(http).unwrap();
+            text.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(host("a.test", 443), "Host: a.test");
+        assert_eq!(host("a.test", 80), "Host: a.test:80", "by TLS");
+        assert_eq!(host("fd00::1", 8443), "Host: [fd00::1]:8443");
     }
 
     #[test]
