@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import trustme
 
-from survey.iw.program import Attachment
+from survey.iw.program import Attachment, prober
+from survey.iw.wire import Reply, Request
+from survey.programs import Programs
 from upshift.system import process
 from upshift.system.process import PARENT_DEATH, Child
 
@@ -160,3 +163,13 @@ class IwWorld:
                 return
             time.sleep(0.02)
         raise AssertionError("caddy does not listen")
+
+
+def asked(world: IwWorld, requests: Sequence[Request], *, arrivals: int = 0) -> list[Reply]:
+    """The prober's replies to requests, side by side."""
+
+    async def work() -> list[Reply]:
+        async with Programs(prober(world.attachment, arrivals=arrivals), world.client.start) as probers:
+            return list(await asyncio.gather(*map(probers.ask, requests)))
+
+    return asyncio.run(work())

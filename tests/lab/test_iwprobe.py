@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from survey.iw.program import Attachment, prober
 from survey.iw.wire import Mode, Note, Reply, Request, Scheme, Verdict
 from survey.programs import Programs
-from tests.lab._iw_world import IwWorld, server_address, server_address6
+from tests.lab._iw_world import IwWorld, asked, server_address, server_address6
 from upshift.errors import PlaceError
 
 WINDOWS = (1, 4, 10, 32, 100)
@@ -37,22 +37,14 @@ def request(window: int, mss: int, *, scheme: Scheme = Scheme.HTTP, path: str = 
     )
 
 
-def ask(world: IwWorld, requests: Sequence[Request], *, arrivals: int = 0) -> list[Reply]:
-    async def work() -> list[Reply]:
-        async with Programs(prober(world.attachment, arrivals=arrivals), world.client.start) as probers:
-            return list(await asyncio.gather(*map(probers.ask, requests)))
-
-    return asyncio.run(work())
-
-
 def one(world: IwWorld, request: Request, *, arrivals: int = 0) -> Reply:
-    return ask(world, [request], arrivals=arrivals)[0]
+    return asked(world, [request], arrivals=arrivals)[0]
 
 
 @pytest.mark.parametrize("scheme", Scheme)
 def test_every_window_is_exact_at_every_mss(world: IwWorld, scheme: Scheme) -> None:
     cells = [(window, mss) for window in WINDOWS for mss in SIZES]
-    replies = ask(world, [request(window, mss, scheme=scheme) for window, mss in cells])
+    replies = asked(world, [request(window, mss, scheme=scheme) for window, mss in cells])
     late = 0
     for (window, mss), reply in zip(cells, replies, strict=True):
         if reply.verdict == Verdict.LATE:  # the server's own handshake filled the window to its end
@@ -69,14 +61,14 @@ def test_every_window_is_exact_at_every_mss(world: IwWorld, scheme: Scheme) -> N
 
 def test_the_same_over_ipv6(world: IwWorld) -> None:
     cells = [(window, mss) for window in WINDOWS for mss in SIZES]
-    replies = ask(world, [request(window, mss, address=server_address6(window)) for window, mss in cells])
+    replies = asked(world, [request(window, mss, address=server_address6(window)) for window, mss in cells])
     for (window, mss), reply in zip(cells, replies, strict=True):
         assert (reply.verdict, reply.flight_segments) == (Verdict.LIMITED, window), (window, mss, reply)
 
 
 def test_too_little_data_and_where_it_leads(world: IwWorld) -> None:
     requests = [request(10, 536, scheme=scheme, path=path) for scheme in Scheme for path in ("/small", "/away")]
-    small, away, small_tls, away_tls = ask(world, requests)
+    small, away, small_tls, away_tls = asked(world, requests)
     for reply in (small, small_tls):
         assert (reply.verdict, reply.http_status, reply.content_length) == (Verdict.LOWER_BOUND, 200, 100)
     for reply in (away, away_tls):
@@ -97,7 +89,7 @@ def test_one_request_four_times_has_more_data(world: IwWorld) -> None:
 
 @pytest.mark.parametrize("scheme", Scheme)
 def test_a_download_with_an_ack_every_k_segments(world: IwWorld, scheme: Scheme) -> None:
-    few, many = ask(
+    few, many = asked(
         world,
         [request(10, 1200, scheme=scheme, mode=Mode.FETCH, ack_every=every, most_bytes=2_000_000) for every in (2, 10)],
     )
@@ -111,7 +103,7 @@ def test_a_download_with_an_ack_every_k_segments(world: IwWorld, scheme: Scheme)
 @pytest.mark.parametrize("scheme", Scheme)
 def test_a_second_request_after_an_idle_time(world: IwWorld, scheme: Scheme) -> None:
     """After an idle time of many timeouts it has its initial window again (RFC 9293; tcp_slow_start_after_idle)."""
-    at_once, later = ask(
+    at_once, later = asked(
         world,
         [request(10, 1200, scheme=scheme, mode=Mode.AGAIN, idle_ms=idle, most_bytes=4_000_000) for idle in (0, 2_000)],
     )
@@ -122,7 +114,7 @@ def test_a_second_request_after_an_idle_time(world: IwWorld, scheme: Scheme) -> 
 
 
 def test_a_delayed_ack_makes_the_server_believe_in_a_longer_round_trip(world: IwWorld) -> None:
-    plain, delayed = ask(world, [request(10, 1200, ack_delay_ms=delay) for delay in (0, 100)], arrivals=12)
+    plain, delayed = asked(world, [request(10, 1200, ack_delay_ms=delay) for delay in (0, 100)], arrivals=12)
     for reply in (plain, delayed):
         assert (reply.verdict, reply.flight_segments, len(reply.arrivals)) == (Verdict.LIMITED, 10, 10)
         assert [arrival.at_us for arrival in reply.arrivals] == sorted(arrival.at_us for arrival in reply.arrivals)
@@ -139,7 +131,7 @@ def test_who_does_not_answer_and_who_may_not_be_asked(world: IwWorld) -> None:
         Request(address=server_address(10), port=81, mss=64, host="iw.test", user_agent=""),
         request(10, 64, scheme=Scheme.HTTP, path="/x" * 900),  # does not fit one segment of 1460 bytes
     ]
-    silent, outside, closed, long = ask(world, requests)
+    silent, outside, closed, long = asked(world, requests)
     assert (silent.verdict, silent.rtt_us, silent.packets_in) == (Verdict.CONNECT_TIMEOUT, None, 0)
     assert (outside.verdict, outside.packets_out) == (Verdict.ADDRESS_REFUSED, 0)
     assert closed.verdict == Verdict.CONNECTION_REFUSED
@@ -185,7 +177,7 @@ def test_a_host_that_cannot_is_told_so(world: IwWorld) -> None:
     world.client.run("ethtool", "-K", "veth0", "gro", "on")
     try:
         with pytest.raises(PlaceError, match="merges packets"):
-            ask(world, [])
+            asked(world, [])
     finally:
         world.client.run("ethtool", "-K", "veth0", "gro", "off")
 

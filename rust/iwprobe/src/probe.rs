@@ -148,6 +148,8 @@ pub struct Probe {
     fin: Option<u32>,
     repeats: u8,
     confirmed_at: u64,
+    /// Extent of the flight when we last said something.
+    spoke_at: u32,
 }
 
 impl Probe {
@@ -161,6 +163,7 @@ impl Probe {
         (self.began, self.isn, self.una) = (now, isn, isn.wrapping_add(1));
         self.out.clear();
         (self.acked, self.unacked_segments, self.fin, self.repeats) = (0, 0, None, 0);
+        self.spoke_at = 0;
         self.stream.reset(match (self.talk.is_tls(), plan.mode) {
             (false, _) => PLAIN_ROOM,
             (true, Mode::Window) => TLS_ROOM,

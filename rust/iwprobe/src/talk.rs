@@ -12,8 +12,9 @@ pub struct Talk {
     /// The answer to the last request.
     pub answer: Answer,
     requested: bool,
-    /// Bytes received since the request was sent.
-    since_request: usize,
+    /// Whether we have said something in answer to the server, and the bytes received since.
+    spoken: bool,
+    since_spoken: usize,
 }
 
 impl Talk {
@@ -22,7 +23,7 @@ impl Talk {
         self.tls = tls;
         self.request.clear();
         self.answer.reset();
-        (self.requested, self.since_request) = (false, 0);
+        (self.requested, self.spoken, self.since_spoken) = (false, false, 0);
     }
 
     /// Appends the first bytes to send: the request, or a `ClientHello`.
@@ -40,20 +41,23 @@ impl Talk {
             None => out.extend_from_slice(&self.request),
         }
         self.answer.reset();
-        (self.requested, self.since_request) = (true, 0);
+        (self.requested, self.spoken, self.since_spoken) = (true, true, 0);
     }
 
     /// Reads the server's next bytes; appends what is to be sent now.
     pub fn input(&mut self, data: &[u8], out: &mut Vec<u8>) {
-        if self.requested {
-            self.since_request += data.len();
-        }
+        self.since_spoken += data.len();
+        let before = out.len();
         let Some(tls) = &mut self.tls else {
             self.answer.push(data);
             return;
         };
         tls.input(data, |plain| self.answer.push(plain));
         tls.output(out);
+        // By TLS 1.3 we have nothing to say before Finished but a ChangeCipherSpec, which the server does not wait for.
+        if out.len() > before && tls.version() == 12 {
+            (self.spoken, self.since_spoken) = (true, 0);
+        }
         if tls.is_open() && !self.requested {
             self.ask(out);
         }
@@ -65,12 +69,18 @@ impl Talk {
         self.requested
     }
 
-    /// Whether the answer has begun. By TLS, whole records that hold no answer (tickets) have not begun it; a record of
-    /// which only the start is there has.
+    /// Whether the server has had its turn: the request was sent, or our part of the handshake.
+    #[must_use]
+    pub fn has_spoken(&self) -> bool {
+        self.spoken
+    }
+
+    /// Whether the server's answer to what we said last has begun. By TLS, whole records that hold no answer (tickets) have
+    /// not begun it; a record of which only the start is there has.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        let within = |tls: &Tls| self.since_request > 0 && tls.is_within_record();
-        self.answer.has_begun() || self.requested && self.tls.as_deref().is_some_and(within)
+        let within = |tls: &Tls| self.since_spoken > 0 && tls.is_within_record();
+        self.answer.has_begun() || self.spoken && self.tls.as_deref().is_some_and(within)
     }
 
     /// Whether it is by TLS, which works so far.

@@ -72,7 +72,7 @@ impl Probe {
         self.flight
             .reset(self.plan.arrivals, u32::from(self.plan.mss));
         self.stream.reset(WINDOW_SCALED as usize);
-        self.numbers.requests = 0;
+        (self.numbers.requests, self.spoke_at) = (0, 0);
         self.phase = Phase::Flight;
         let unsent = self.out.len();
         self.talk.ask(&mut self.out);

@@ -80,20 +80,21 @@ impl Probe {
             self.numbers.handshake_bytes = self.flight.extent();
         }
         if self.out.len() > unsent {
+            self.spoke_at = self.flight.extent();
             self.send_from(unsent, now, sink);
         }
     }
 
     /// Whether an answer by TLS has begun. Behind a hole nothing can be read: then any data after the request has.
     pub(super) fn has_begun(&self) -> bool {
-        let beyond = self.flight.has_hole() && self.flight.extent() > self.numbers.handshake_bytes;
-        !self.talk.is_tls() || self.talk.has_begun() || self.talk.is_requested() && beyond
+        let beyond = self.flight.has_hole() && self.flight.extent() > self.spoke_at;
+        !self.talk.is_tls() || self.talk.has_begun() || self.talk.has_spoken() && beyond
     }
 
     /// The flight is complete. Unless its verdict is certain, one ACK of the highest byte seen.
     pub(super) fn end_flight(&mut self, now: u64, sink: &mut impl Sink) {
         let largest = self.flight.largest();
-        if self.talk.is_requested() && !self.has_begun() {
+        if self.talk.has_spoken() && !self.has_begun() {
             self.finish(Verdict::Late, now, sink);
         } else if self.fin.is_some()
             || self.is_window_full()
