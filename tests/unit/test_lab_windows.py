@@ -72,7 +72,7 @@ def test_a_path_may_have_a_window_and_drops_of_its_own(tmp_path: Path) -> None:
     pairs = {(pair["from"], pair["to"]): pair for pair in pathem.configuration(found, plan, ipv6=True)["pairs"]}
     assert pairs["a", "V"]["loss"] == {"pattern": [0, 39], "count": "payload"}
     assert pairs["a", "V"]["policer"] == {"packets": 2, "every_us": 6000}
-    assert pairs["a", "W"]["loss"] is None and pairs["a", "W"]["policer"] is None
+    assert pairs["a", "W"]["loss"] is None and "policer" not in pairs["a", "W"]
     assert "loss" not in pairs["V", "a"] and "policer" not in pairs["V", "a"]
     document = truth.document(found, plan, timing={})["paths"]
     assert [(path["initcwnd"], path["drop"], path["clean"]) for path in document] == [
@@ -96,7 +96,7 @@ def test_a_population_is_prefixes_that_the_node_answers_for(tmp_path: Path) -> N
         assert f"route add local {part.prefix} dev lo" in node.ip_batch
         assert f"rule add from {part.prefix} lookup {10_000 + part.initcwnd}" in node.ip_batch
     made = {node["name"]: node for node in pathem.configuration(found, plan, ipv6=True)["nodes"]}
-    assert made["a"]["prefixes"] == [part.prefix for part in parts] and made["b"]["prefixes"] == []
+    assert made["a"]["prefixes"] == [part.prefix for part in parts] and "prefixes" not in made["b"]
     document = truth.document(found, plan, timing={})
     assert document["populations"][0] == {"server": "a", "prefix": "198.19.0.0/20", "hosts": 4096, "initcwnd": 10}
 
@@ -104,8 +104,8 @@ def test_a_population_is_prefixes_that_the_node_answers_for(tmp_path: Path) -> N
 def test_a_full_population_leaves_room_for_everything_else(tmp_path: Path) -> None:
     blocks = ", ".join(f"{{ hosts = 4096, initcwnd = {window} }}" for window in range(1, 17))
     found = load(tmp_path, server("a", "www.a.example", more=f"population = [{blocks}]"))
-    held = [ipaddress.ip_network(part.prefix) for part in populations(found)]
-    assert list(ipaddress.collapse_addresses(held)) == [ipaddress.ip_network("198.19.0.0/16")]
+    held = [ipaddress.IPv4Network(part.prefix) for part in populations(found)]
+    assert list(ipaddress.collapse_addresses(held)) == [ipaddress.IPv4Network("198.19.0.0/16")]
     others = [own.ipv4 for own in (*address_plan(found).values(), *prober_addresses(found).values())]
     assert not any(ipaddress.ip_address(address) in ipaddress.ip_network("198.19.0.0/16") for address in others)
 

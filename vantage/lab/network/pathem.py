@@ -62,7 +62,7 @@ def configuration(topology: Topology, addresses: Mapping[str, Addresses], *, ipv
             "netns": f"/run/netns/{name}",
             "device": DEVICE,
             "addresses": [address for each in held[name] for address in (each.ipv4, each.ipv6)[: 1 + ipv6]],
-            "prefixes": [part.prefix for part in prefixes if part.server == name],
+            **({"prefixes": own} if (own := [part.prefix for part in prefixes if part.server == name]) else {}),
         }
         for name in addresses
     ]
@@ -107,13 +107,15 @@ def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
         loss = {"probability": path.loss_percent / 100, "seed": seed}
     elif path.drop:
         loss = {"pattern": path.drop, "count": "payload"}
-    policer = {"packets": path.packets_per_rtt, "every_us": round(path.rtt_ms * 1000)} if path.packets_per_rtt else None
+    policer: dict[str, Any] = {}
+    if path.packets_per_rtt:
+        policer = {"policer": {"packets": path.packets_per_rtt, "every_us": round(path.rtt_ms * 1000)}}
     return {
         "delay_us": round(path.rtt_ms * 1000) - round(path.rtt_ms * 500),
         "rate_bps": round(path.rate_mbit * 1e6),
         "queue_bytes": path.queue_bytes,
         "loss": loss,
-        "policer": policer,
+        **policer,
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
         **_rules(path, 1),
     }
