@@ -263,7 +263,7 @@ def _work(
     """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
     ended_by: dict[str, str | None] = {}
-    disk = FolderDisk(out, plan.campaign.disk)
+    disk = FolderDisk(out, plan.campaign.disk, tell=reporter.takes)
 
     def one(name: str) -> None:
         # Children are started by this thread, so they die when it does (see upshift.system.process).

@@ -73,10 +73,14 @@ def free_bytes(folder: Path) -> int:
 
 
 class FolderDisk:
-    """A campaign's folder, shared by the vantage points of a process; each may be writing a capture."""
+    """A campaign's folder, shared by the vantage points of a process; each may be writing a capture.
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
-        self.folder, self.disk = folder, disk
+    Args:
+        tell: told how many bytes it takes, whenever that is looked at.
+    """
+
+    def __init__(self, folder: Path, disk: Disk, *, tell: Callable[[int], object] = lambda _: None) -> None:
+        self.folder, self.disk, self._tell = folder, disk, tell
         self._lock = threading.Lock()
         self._needed: dict[str, int] = {}
         self._rows: dict[str, int] = {}
@@ -100,6 +104,7 @@ class FolderDisk:
             promised = needed + sum(self._needed.values())
             tables = TABLES_BYTES + sum(self._rows.values()) * ROW_BYTES
             used, free = used_bytes(self.folder), free_bytes(self.folder)
+            self._tell(used)
             too_many = used + promised + tables - self.disk.limit
             why = None
             if too_many > 0:

@@ -228,6 +228,8 @@ def test_pause_resume_stop_and_until(host: Host, manager: tuple[socket.socket, d
         assert wait_until(lambda: host.status()["written_at"] != stamp, 10), "it tells that it lives"
         assert wait_until(lambda: "WATCHDOG=1" in heard(server), 5), "waiting is no fault"
         assert host.journal()[0] == recorded
+        disk = host.status()["disk"]
+        assert isinstance(disk, dict) and 10_000 < disk["used_bytes"] < disk["limit_bytes"]
         found = scrape(socket_file)
         assert found["upshift_state", "MUC", "paused"] == 1 and found["upshift_state", "MUC", "running"] == 0
         assert found["upshift_downloads_total", "MUC", "ok"] == recorded
