@@ -167,7 +167,7 @@ def cut_out(source: Path, folder: Path, count: int) -> None:
 def small(source: Path, count: int, rounds: int) -> None:
     """Many small captures through Python: engine, KPIs and Parquet; start-up of Python aside."""
     sys.path.insert(0, str(REPOSITORY))
-    from analysis.captures.scan import find_captures, row, scan_many, table_writer
+    from analysis.captures.scan import CaptureReader, find_captures, read_many, row, table_writer
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -177,9 +177,10 @@ def small(source: Path, count: int, rounds: int) -> None:
         def once(out: Path) -> tuple[float, float, int]:
             before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             with table_writer(out) as writer:
-                for capture in scan_many(paths, jobs=2):
-                    assert not isinstance(capture, Exception)
-                    writer.add([row(capture.path, connection) for connection in capture.connections])
+                for capture in read_many(paths, jobs=2):
+                    assert isinstance(capture, CaptureReader)
+                    for connection in capture:
+                        writer.add(row(capture.path, connection))
             elapsed = time.perf_counter() - started
             after = resource.getrusage(resource.RUSAGE_SELF)
             return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, writer.rows

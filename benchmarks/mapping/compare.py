@@ -21,10 +21,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from make_rib import read_prefixes, write_rib
-
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from benchmarks.mapping.make_rib import read_prefixes, write_rib  # noqa: E402
 
 OURS = """
 import sys
