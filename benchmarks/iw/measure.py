@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from survey.iw.program import Attachment, prober
-from survey.iw.wire import Request, decode, encode
+from survey.iw.wire import Reply, Request, decode, encode
 from survey.programs import Program
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, Node
 
@@ -49,7 +49,7 @@ def requests(count: int, mss: int) -> Iterator[bytes]:
         yield encode(number, Request(address=address, port=80, mss=mss, host=address, path="/file", user_agent="bench"))
 
 
-def measure(program: Program[Request, object], client: Node, count: int, mss: int, together: int) -> dict[str, object]:
+def measure(program: Program[Request, Reply], client: Node, count: int, mss: int, together: int) -> dict[str, object]:
     """Asks for `count` estimates, `together` at a time."""
     command = [*client.enter, *program.argv]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
