@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import resource
 import subprocess
@@ -54,6 +55,7 @@ def measure(program: Program[Request, Reply], client: Node, count: int, mss: int
     command = [*client.enter, *program.argv]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert child.stdin is not None and child.stdout is not None
+    fcntl.fcntl(child.stdin, fcntl.F_SETPIPE_SZ, 1 << 20)  # or both could wait to write
     child.stdout.readline()
     data = list(requests(count, mss))
     begun, rest, seen = 0, b"", Counter[tuple[str, int]]()
