@@ -263,7 +263,8 @@ def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
     assert hosts[3] not in {target for _, target in sent}
     assert max(at for at, _ in sent) < opted_at + 2 + 1  # the list is read again within 2 s
     times = [at for at, _ in sent]
-    # Turns that fall due while a busy host stalls us come together afterwards: here, up to 0.25 s of them.
+    # Turns are granted at the rate, also after a stall (test_survey_parts); but while the prober has no CPU on a busy
+    # host, granted turns collect in its pipe: here, up to 0.25 s of them.
     late = 0.25 * 50
     assert len(times) <= 50 * (max(times) - min(times)) + 2 + late
     assert max(sum(at <= other < at + 1 for other in times) for at in times) <= 50 + 2 + late

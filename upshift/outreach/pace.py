@@ -20,10 +20,11 @@ LANES_KEPT = 4_096
 
 
 class TokenBucket:
-    """Limits to `rate_per_s` turns per second in the long run, and to `burst` at once.
+    """Limits to `rate_per_s` turns per second plus `burst`, in every stretch of time.
 
     It is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A): one number, the time at
-    which the next turn would be due at the steady rate.
+    which the next turn would be due at the steady rate. It is read when a turn is granted, so turns that fell due while
+    the process could not run do not come together afterwards.
 
     Args:
         rate_per_s: turns per second, above 0.
@@ -43,20 +44,14 @@ class TokenBucket:
         self._clock = clock
         self._sleep = sleep
         self._due = clock()
-
-    def reserve(self) -> float:
-        """Reserves a turn; returns how long to wait for it [s]."""
-        now = self._clock()
-        self._due = max(self._due, now - self._slack_s + self._interval_s)
-        wait = self._due - now
-        self._due += self._interval_s
-        return max(0.0, wait)
+        self._first_in_line = asyncio.Lock()
 
     async def turn(self) -> None:
         """Waits for the next turn; turns are granted in the order of the calls."""
-        wait = self.reserve()
-        if wait > 0:
-            await self._sleep(wait)
+        async with self._first_in_line:
+            while (wait := self._due - self._clock()) > 0:
+                await self._sleep(wait)
+            self._due = max(self._due, self._clock() - self._slack_s + self._interval_s) + self._interval_s
 
 
 @dataclass(slots=True)
