@@ -112,7 +112,7 @@ class FolderDisk:
                     f"the folder has {size_text(used)}, and a measurement run and the tables need up to "
                     f"{size_text(promised + tables)} of the limit of {size_text(self.disk.limit)}"
                 )
-            elif free - promised < self.disk.reserve:
+            elif self.disk.reserve and free - promised < self.disk.reserve:
                 too_many = self.disk.reserve + promised - free
                 why = (
                     f"{size_text(free)} are free on the disk, a measurement run needs up to {size_text(promised)}, "
