@@ -83,6 +83,7 @@ def test_a_ceiling_out_of_the_environment(found: Any, mbit_s: float | None, faul
     assert (known.mbit_s, known.fault) == (mbit_s, fault)
 
 
+@pytest.mark.thorough
 def test_flagged_downloads_are_counted_and_left_out_on_demand(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", downloads(), environment=environment(requests=900, quiche=20))
     data = dataset.load([folder])
@@ -141,6 +142,7 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
     assert "quiche, requests: stale: kernel 6.1 -&gt; 6.2" in report.build(data, report.Options())
 
 
+@pytest.mark.thorough
 def test_curves_are_hatched_where_the_client_may_be_measured(tmp_path: Path) -> None:
     data = {
         rate: dataset.load(

@@ -366,6 +366,7 @@ def command(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+@pytest.mark.thorough
 def test_output_without_quirks_is_that_of_the_command_without_the_option(tmp_path: Path) -> None:
     """Bytes on standard output and in files, in every format, before and after other readings of the same folder."""
     downloads, lab = realistic(domains=12)

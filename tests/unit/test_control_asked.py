@@ -95,6 +95,7 @@ def upshift(*arguments: str | Path) -> tuple[int, str]:
     return done.returncode, (done.stdout or done.stderr).strip()
 
 
+@pytest.mark.thorough
 def test_the_commands(tmp_path: Path) -> None:
     for command in ("stop", "pause", "resume", "status"):
         code, said = upshift(command, tmp_path)

@@ -410,6 +410,7 @@ def upshift(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.thorough
 def test_status_on_the_command_line(tmp_path: Path) -> None:
     write(tmp_path, status(written_at=time.time() - 70))
     done = upshift("status", tmp_path)

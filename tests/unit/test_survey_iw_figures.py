@@ -153,6 +153,7 @@ def arrived(count: int) -> str:
     return arrivals_text([Arrival(at_us=n * 100, end=(n + 1) * 1200) for n in range(count)])
 
 
+@pytest.mark.thorough
 def test_every_figure_can_be_drawn_twice_the_same(tmp_path: Path) -> None:
     facts = {"cdn": "Akamai", "vantage": "campus", "mime_type": "image/png", "pace": "burst"}
     scan = [record(n, 10 if n % 3 else 16, arrivals=arrived(10), **facts) for n in range(9)]

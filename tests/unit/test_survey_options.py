@@ -186,6 +186,7 @@ def results(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_figures_are_printed_and_drawn(tmp_path: Path) -> None:
     path = results(tmp_path)
     runner = CliRunner()
