@@ -15,6 +15,9 @@ os.environ["UPSHIFT_ALLOWED_PREFIXES"] = "198.18.0.0/15,fd00:198:18::/48,127.0.0
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell starts background jobs (nohup, CI) with Ctrl-C ignored, and programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    # Likewise after nohup. The tests themselves go on when the terminal closes: a handler is not inherited.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
