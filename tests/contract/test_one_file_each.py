@@ -203,7 +203,7 @@ def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
             CAMPAIGN.replace("quiche-narrow", "quiche-wide"),
             "use one of: aioquic, plain, quiche, quiche-narrow, requests",
         ),
-        (CAMPAIGN.replace('["rack"]', '["rick"]'), "use one of: ecn, rack, rmem, "),
+        (CAMPAIGN.replace('["rack"]', '["rick"]'), "use one of: ecn, initrwnd, rack, rmem, "),
     ):
         (copy / "wrong.toml").write_text(text)
         done = upshift(copy, "run", "wrong.toml", "--out", str(tmp_path / "out"))
