@@ -225,7 +225,7 @@ def test_quic_clients_get_full_packets(demo: Demo) -> None:
     found: dict[str, list[float]] = defaultdict(list)
     for record in demo.data.records:
         download = record.download
-        if download.transport is not Transport.QUIC or download.outcome != Outcome.OK or not demo.path(download).clean:
+        if download.transport != Transport.QUIC or download.outcome != Outcome.OK or not demo.path(download).clean:
             continue
         full = demo.path(download).quic_packet_bytes - QUIC_OVERHEAD
         packets = record.number("packets_from_server")

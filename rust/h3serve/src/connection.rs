@@ -21,6 +21,8 @@ const TURN: usize = 2;
 /// A paced packet may leave so much before its time: waking up late then does not add up over a transfer.
 const EARLY: Duration = Duration::from_micros(500);
 const MOST_PACKET_NUMBER_BYTES: usize = 4;
+/// Smaller datagrams have an acknowledgement alone.
+const LEAST_DATA_BYTES: usize = 60;
 /// How long what does not fill a packet waits for more of the window (RFC 1122, section 4.2.3.4: 0.1 to 1 s).
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
@@ -59,6 +61,10 @@ pub struct Connection {
     /// What flow and congestion control let it send [bytes], as of the last datagram from the client.
     window: usize,
     held_since: Option<Instant>,
+    /// A hold lasted longer than the round trip: it is the client's window that is small.
+    never_holds: bool,
+    /// Of datagrams with an acknowledgement alone, which the client does not acknowledge [bytes].
+    acknowledgements: u64,
 }
 
 impl Connection {
@@ -70,6 +76,8 @@ impl Connection {
             body_pace,
             window: usize::MAX,
             held_since: None,
+            never_holds: false,
+            acknowledgements: 0,
         }
     }
 
@@ -91,13 +99,32 @@ impl Connection {
     ///
     /// Silly window avoidance (RFC 1122, section 4.2.3.4), as in TCP: otherwise each acknowledgement is answered by a
     /// full packet and a fragment, so that clients that acknowledge often get more packets.
+    /// Not where flow control is the limit: a client may announce more only after it has got what it allowed.
     fn holds(&mut self) -> bool {
+        let silly = !self.never_holds && !self.exchanges.is_empty() && self.window < DATAGRAM_BYTES;
+        if !silly || !self.congestion_limits() {
+            self.held_since = None;
+            return false;
+        }
         let now = Instant::now();
-        let holds = !self.exchanges.is_empty()
-            && self.window < DATAGRAM_BYTES
-            && self.hold_due().is_none_or(|due| now < due);
-        self.held_since = holds.then(|| self.held_since.unwrap_or(now));
-        holds
+        let since = *self.held_since.get_or_insert(now);
+        if now < since + LONGEST_HOLD {
+            return true;
+        }
+        self.held_since = None;
+        let rtt = self.quic.path_stats().next().map(|path| path.rtt);
+        self.never_holds = rtt.is_some_and(|rtt| rtt < LONGEST_HOLD);
+        false
+    }
+
+    /// Whether less than two packets are left of the congestion window; it may be a little more, as quiche does not tell
+    /// what is in flight.
+    fn congestion_limits(&self) -> bool {
+        let stats = self.quic.stats();
+        let settled = stats.acked_bytes + stats.lost_bytes + self.acknowledgements;
+        let in_flight = usize::try_from(stats.sent_bytes.saturating_sub(settled));
+        let window = self.quic.path_stats().next().map_or(0, |path| path.cwnd);
+        in_flight.is_ok_and(|bytes| bytes + 2 * DATAGRAM_BYTES > window)
     }
 
     /// Whether something is being fetched for it.
@@ -198,6 +225,9 @@ impl Connection {
                 burst.send()?;
                 return Ok(Sent::All);
             };
+            if size < LEAST_DATA_BYTES {
+                self.acknowledgements += size as u64;
+            }
             self.window = self.window.saturating_sub(size);
             burst.add(size, to.to)?;
         }
