@@ -49,7 +49,7 @@ def gates_for(
     gates: list[Gate] = [
         AskedGate(plan.campaign, folder, until=until),
         OptOuts(block_lists(plan.campaign)),
-        DiskGate(plan.campaign, vantage, disk, runs, store, journal.captures, journal.recorded_runs),
+        DiskGate(plan.campaign, vantage, disk, runs, store, journal.captures, journal.recorded_runs()),
         BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=report.spends),
     ]
     if plan.slots is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,9 +15,12 @@ from downloader.campaign.plan import PlannedRun
 from downloader.limits.captures import CaptureStore, CaptureTable
 from downloader.limits.expected import capture_bytes, downloads_per_run
 from downloader.schedule.gate import Gate, State, Wait
-from upshift.domain import Target
+from upshift.domain import Download, Target
 from upshift.errors import UsageError
 from upshift.files.sizes import size_text
+
+WALK_S = 60.0
+"""Age at which the size of the folder is taken anew, even where there is room for certain."""
 
 LOOK_S = 10.0
 """How often a campaign that is paused for its disk looks again."""
@@ -75,15 +80,29 @@ def free_bytes(folder: Path) -> int:
 class FolderDisk:
     """A campaign's folder, shared by the vantage points of a process; each may be writing a capture.
 
+    A folder may hold a million captures. Its files are looked through only where what was promised since the last time
+    could matter, so that a run's cost does not grow with the campaign.
+
     Args:
         tell: told how many bytes it takes, whenever that is looked at.
+        monotonic: a clock that nobody sets.
     """
 
-    def __init__(self, folder: Path, disk: Disk, *, tell: Callable[[int], object] = lambda _: None) -> None:
-        self.folder, self.disk, self._tell = folder, disk, tell
+    def __init__(
+        self,
+        folder: Path,
+        disk: Disk,
+        *,
+        tell: Callable[[int], object] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder, self.disk, self._tell, self._monotonic = folder, disk, tell, monotonic
         self._lock = threading.Lock()
         self._needed: dict[str, int] = {}
         self._rows: dict[str, int] = {}
+        self._at_most = 0
+        """The size at the last look, and what was promised to runs that have ended since [bytes]."""
+        self._look_by = -math.inf
 
     @property
     def is_short(self) -> bool:
@@ -100,11 +119,13 @@ class FolderDisk:
         """
         with self._lock:
             self._rows[vantage] = rows
+            self._at_most += self._needed.get(vantage, 0)
             self._needed[vantage] = 0
             promised = needed + sum(self._needed.values())
             tables = TABLES_BYTES + sum(self._rows.values()) * ROW_BYTES
-            used, free = used_bytes(self.folder), free_bytes(self.folder)
-            self._tell(used)
+            if self._at_most > min(most, self.disk.limit - promised - tables) or self._monotonic() >= self._look_by:
+                self._look()
+            used, free = self._at_most, free_bytes(self.folder)
             too_many = used + promised + tables - self.disk.limit
             why = None
             if too_many > 0:
@@ -122,6 +143,11 @@ class FolderDisk:
                 self._needed[vantage] = needed
             return max(too_many, round(used - most)), why
 
+    def _look(self) -> None:
+        self._at_most = used_bytes(self.folder)
+        self._look_by = self._monotonic() + WALK_S
+        self._tell(self._at_most)
+
 
 class DiskGate(Gate):
     """Pauses a vantage point whose next run has no room, after it has dropped what may go."""
@@ -134,10 +160,10 @@ class DiskGate(Gate):
         runs: Sequence[PlannedRun],
         store: CaptureStore,
         table: CaptureTable,
-        recorded_runs: Callable[[], int],
+        recorded_runs: int,
     ) -> None:
         self._vantage, self._shared, self._store, self._table = vantage, shared, store, table
-        self._recorded_runs = recorded_runs
+        self._attempts = recorded_runs
         self._needed = max((needed_bytes(campaign, run.target) for run in runs), default=0)
         self._rows_of_run = downloads_per_run(campaign)
         self._wait: Wait | None = None
@@ -156,7 +182,10 @@ class DiskGate(Gate):
         self._wait = None if why is None else Wait(State.PAUSED_FOR_DISK, why, now + LOOK_S)
         return self._wait
 
+    def ended(self, run: PlannedRun, attempt: int, downloads: Sequence[Download], now: float) -> None:  # noqa: ARG002
+        self._attempts += 1  # a void or interrupted one has its rows, too, in `superseded`
+
     def _look(self) -> tuple[int, str | None]:
-        rows = (self._recorded_runs() + 1) * self._rows_of_run
+        rows = (self._attempts + 1) * self._rows_of_run
         most = FULL_SHARE * self._shared.disk.limit
         return self._shared.over(self._vantage, self._needed, rows, most=most)

@@ -20,13 +20,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import socket
-import socketserver
 import ssl
 import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from vantage.lab.dual_stack import DualStackServer
 
 STALL_S = 3600.0
 HANDSHAKE_TIMEOUT_S = 30.0
@@ -146,12 +147,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-class FaultServer(socketserver.ThreadingTCPServer):
-    """Listens on all addresses: IPv4, and IPv6 if the host has it."""
+class FaultServer(DualStackServer):
+    """Answers with one kind of fault."""
 
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
     request_queue_size = 64
 
     def __init__(
@@ -164,8 +162,7 @@ class FaultServer(socketserver.ThreadingTCPServer):
         self.context = context
         self._lock = threading.Lock()
         self._visits: dict[str, tuple[int, float]] = {}
-        self.address_family = socket.AF_INET6 if Path("/proc/net/if_inet6").exists() else socket.AF_INET
-        super().__init__(("::" if self.address_family == socket.AF_INET6 else "0.0.0.0", port), Handler)  # noqa: S104
+        super().__init__(port, Handler)
 
     def visit(self, path: str) -> tuple[int, int]:
         """How many answers with this path came before, and how long ago the first of them was [s]."""
@@ -174,18 +171,6 @@ class FaultServer(socketserver.ThreadingTCPServer):
             number, stored = self._visits.get(path, (0, now))
             self._visits[path] = (number + 1, stored)
         return number, int(now - stored)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that disconnect early."""
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        with contextlib.suppress(OSError):
-            super().shutdown_request(request)
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ import fcntl
 import ipaddress
 import math
 import socket
-import socketserver
 import struct
 import termios
 import time
@@ -35,6 +34,8 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from vantage.lab.dual_stack import DualStackServer
 
 SO_MAX_PACING_RATE = 47
 """asm-generic/socket.h"""
@@ -190,20 +191,16 @@ def _filling(size: int) -> bytes:
     return b"x" * size
 
 
-class Sender(socketserver.ThreadingTCPServer):
-    """Listens on all addresses: IPv4, and IPv6 if the host has it."""
+class Sender(DualStackServer):
+    """Serves the files of a folder."""
 
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
     request_queue_size = 1024
 
     def __init__(self, root: Path, port: int, *, first: Sequence[str] = ()) -> None:
         self.root = root.resolve()
         pairs = (text.partition("=") for text in first)
         self._first = [(ipaddress.ip_network(prefix), size) for prefix, _, size in pairs]
-        self.address_family = socket.AF_INET6 if Path("/proc/net/if_inet6").exists() else socket.AF_INET
-        super().__init__(("::" if self.address_family == socket.AF_INET6 else "0.0.0.0", port), Handler)  # noqa: S104
+        super().__init__(port, Handler)
 
     def first_for(self, client: str) -> str | None:
         """`--first` of a client."""
@@ -218,18 +215,6 @@ class Sender(socketserver.ThreadingTCPServer):
             if file.is_relative_to(self.root) and file.is_file():
                 return file.read_bytes()
         return None
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that disconnect early."""
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        with contextlib.suppress(OSError):
-            super().shutdown_request(request)
 
 
 def main() -> None:
