@@ -54,7 +54,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "analysis.compare.cli:compare",
         "Two campaigns: what moved, what differs; exit code 1 if it got worse.",
     ),
-    "fleet": ("upshift.compose.fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
+    "fleet": (
+        "upshift.compose.fleet:app",
+        "Vantage points on many hosts, by Ansible: provision, run, status, collect.",
+    ),
     "lab": ("vantage.lab.cli:app", "The emulated Internet: up, down, exec, calibrate."),
 }
 """Command -> (module:attribute of a Typer app or a function, one line of help)."""
