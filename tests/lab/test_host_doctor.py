@@ -41,6 +41,17 @@ def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
     assert (tmp_path / "host").exists() is False  # looking leaves nothing
 
 
+def test_a_campaign_has_a_verdict_of_its_own(tmp_path: Path) -> None:
+    done = run_doctor(tmp_path, "--quick", "--json", "--for", "campaign", "--uplink", "none0")
+    document = json.loads(done.stdout)
+    against = {f["name"] for f in document["findings"] if f["campaign"] and f["status"] != "ok"}
+    assert {"client ceilings", "uplink"} <= against  # nothing is calibrated, and there is no such interface
+    assert done.returncode == 1 and document["campaign_can_run"] is False
+    assert document["uplink"] == {"fault": document["uplink"]["fault"], "name": None, "addresses": []}
+    people = run_doctor(tmp_path, "--quick", "--for", "campaign", "--uplink", "lo")
+    assert people.returncode == 1 and "No campaign should run here: fix client ceilings" in people.stdout
+
+
 def test_a_table_for_people(tmp_path: Path) -> None:
     done = run_doctor(tmp_path, "--quick")
     assert "Python" in done.stdout and "lab can" in done.stdout

@@ -13,6 +13,8 @@ from vantage.doctor.checks import (
     Facts,
     ServerFound,
     Status,
+    UplinkFound,
+    campaign_can_run,
     examine,
     lab_can_run,
     smallest_window_scale,
@@ -51,6 +53,8 @@ GOOD = Facts(
     cpus_awake=CpusAwake(method=Method.CPU_DMA_LATENCY),
     out="/tmp",
     free_bytes=10**10,
+    time_of_day=None,
+    uplink=UplinkFound(fault=None, name="eth0", addresses=("192.0.2.1",)),
 )
 
 
@@ -95,6 +99,13 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         ({"cpus": 1}, "quiet", Status.WARN, True),
         ({"clock": "acpi_pm"}, "clock", Status.WARN, True),
         ({"free_bytes": 10**6}, "disk", Status.WARN, True),
+        ({"time_of_day": "this host's clock is not synchronised"}, "time of day", Status.WARN, True),
+        (
+            {"uplink": UplinkFound(fault="this host has no default route; name the uplink", name=None, addresses=())},
+            "uplink",
+            Status.WARN,
+            True,
+        ),
         ({"host_leftovers": ("MUC: sysctl x",)}, "leftovers", Status.WARN, True),
         ({"dead_labs": ("small",)}, "leftovers", Status.WARN, True),
     ],
@@ -106,6 +117,31 @@ def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, s
     if name not in {"window scale"}:
         assert found[0].remedy
     assert lab_can_run(findings) is lab_runs
+
+
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        # What only the lab needs
+        ({"servers": {"caddy": ServerFound(fault="caddy is missing; install it", version=None)}}, True),
+        ({"programs": {**GOOD.programs, "knotd": None, "pathem": None}}, True),
+        ({"tun": "no such device", "prober": "no right", "trustme": "no module"}, True),
+        # What makes it worse, not wrong
+        ({"busy_share": 0.6, "cpus": 1, "clock": "acpi_pm"}, True),
+        ({"clients": {**GOOD.clients, "curl": "missing"}, "ceilings": {**GOOD.ceilings, "curl": "missing"}}, True),
+        # What a campaign needs
+        ({"ceilings": {"requests": None, "quiche": "not calibrated"}}, False),
+        ({"programs": {**GOOD.programs, "tcpdump": None}}, False),
+        ({"nat": "Could not process rule"}, False),
+        ({"native": "No module named 'upshift_native'"}, False),
+        ({"free_bytes": 10**6}, False),
+        ({"time_of_day": "this host's clock is not synchronised"}, False),
+        ({"uplink": UplinkFound(fault="no default route; name it", name=None, addresses=())}, False),
+    ],
+)
+def test_the_verdict_for_campaigns_asks_for_what_they_need(change: dict[str, Any], runs: bool) -> None:
+    assert campaign_can_run(examine(GOOD))
+    assert campaign_can_run(examine(replace(GOOD, **change))) is runs
 
 
 def test_clients_of_one_reason_are_told_together() -> None:

@@ -39,10 +39,14 @@ def test_an_uplink_counts_global_addresses_only() -> None:
     data = {
         "ifname": "ens4",
         "mtu": 1460,
-        "addr_info": [{"family": "inet", "scope": "global"}, {"family": "inet6", "scope": "link"}],
+        "addr_info": [
+            {"family": "inet", "local": "198.18.4.1", "scope": "global"},
+            {"family": "inet6", "local": "fe80::1", "scope": "link"},
+        ],
     }
     uplink = parse_uplink(data)
     assert (uplink.name, uplink.mtu, uplink.ipv4, uplink.ipv6) == ("ens4", 1460, True, False)
+    assert uplink.addresses == ("198.18.4.1",)
 
 
 def test_the_link_takes_no_prefix_that_the_host_uses() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +16,21 @@ import typer
 from downloader import clients
 from upshift.domain import Transport
 from upshift.progress import show
-from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, examine, lab_can_run
+from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, campaign_can_run, examine, lab_can_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 CALIBRATION_S = 1.0
 """How long each transfer of a calibration takes at most [s]."""
+
+
+class Purpose(StrEnum):
+    """What a host is judged for."""
+
+    LAB = "lab"
+    CAMPAIGN = "campaign"
+
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
 
@@ -47,11 +56,21 @@ def doctor(
     restore: Annotated[
         bool, typer.Option("--restore", help="First undo what killed campaigns changed on this host.")
     ] = False,
+    purpose: Annotated[
+        Purpose,
+        typer.Option(
+            "--for",
+            help="What the verdict is for: the lab, or a campaign on this host's own network, as one of several.",
+        ),
+    ] = Purpose.LAB,
+    uplink: Annotated[
+        str | None, typer.Option(metavar="INTERFACE", help="Interface to measure by. Default: of the default route.")
+    ] = None,
 ) -> None:
     """Show what this host can and cannot measure, and how to fix it.
 
-    Exit code 0 if the lab can run here, and with --calibrate every client has a ceiling, else 1. No packet leaves this
-    host: probes and calibration run in private network namespaces.
+    Exit code 0 if the lab (with --for campaign: a campaign) can run here, and with --calibrate every client has a
+    ceiling, else 1. No packet leaves this host: probes and calibration run in private network namespaces.
     """
     from vantage.doctor import facts as host_facts
     from vantage.doctor.ceilings import record
@@ -69,22 +88,25 @@ def doctor(
         ceilings=unknown,
         busy_share=(ceilings or {}).get("busy_share", 0.0),
         sample_s=0.3 if quick else 1.0,
+        uplink=uplink,
     )
     findings = examine(facts)
-    able = lab_can_run(findings)
+    verdicts = {Purpose.LAB: lab_can_run(findings), Purpose.CAMPAIGN: campaign_can_run(findings)}
     if as_json:
         document = {
             "schema": 2,
-            "lab_can_run": able,
+            "lab_can_run": verdicts[Purpose.LAB],
+            "campaign_can_run": verdicts[Purpose.CAMPAIGN],
             "restored": undone,
             "findings": [asdict(finding) for finding in findings],
             "ceilings": ceilings,
+            "uplink": asdict(facts.uplink),
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        _print(findings, ceilings if calibrate else None, undone, able=able)
+        _print(findings, ceilings if calibrate else None, undone, purpose=purpose, able=verdicts[purpose])
     measured = not calibrate or all(entry["fault"] is None for entry in (ceilings or {}).get("clients", {}).values())
-    raise typer.Exit(0 if able and measured else 1)
+    raise typer.Exit(0 if verdicts[purpose] and measured else 1)
 
 
 def _calibrate(seconds: float, *, as_json: bool) -> None:
@@ -111,7 +133,12 @@ def _calibrate(seconds: float, *, as_json: bool) -> None:
 
 
 def _print(
-    findings: Sequence[Finding], ceilings: Mapping[str, Any] | None, undone: Sequence[str], *, able: bool
+    findings: Sequence[Finding],
+    ceilings: Mapping[str, Any] | None,
+    undone: Sequence[str],
+    *,
+    purpose: Purpose,
+    able: bool,
 ) -> None:
     """Prints tables; without colours if the output is not a terminal."""
     from rich.console import Console
@@ -133,7 +160,11 @@ def _print(
     if ceilings is not None:
         _print_ceilings(console, ceilings)
     console.print()
-    verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
+    if purpose is Purpose.LAB:
+        verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
+    else:
+        lacks = [f.name for f in findings if f.campaign and f.status is not Status.OK]
+        verdict = "A campaign can run here." if able else f"No campaign should run here: fix {', '.join(lacks)}."
     console.print(Text(verdict, style="green" if able else "bold red"))
 
 

@@ -42,6 +42,9 @@ PACKAGES: Mapping[str, str] = {
 }
 """Programs that the lab needs besides its servers -> their Debian package."""
 
+_LAB_PROGRAMS = frozenset({"knotd"})
+"""Those of them that campaigns do not need."""
+
 OUR_BINARIES = ("pathem",)
 
 
@@ -62,6 +65,8 @@ class Finding:
     remedy: str | None = None
     lab: bool = True
     """Whether the lab needs it; the others matter for campaigns on real hosts only."""
+    campaign: bool = False
+    """Whether no campaign should be run on this host before it is ok."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,18 @@ class ServerFound:
     fault: str | None
     """Why it cannot be started, `what; remedy`; None if it can."""
     version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkFound:
+    """How this host reaches the Internet."""
+
+    fault: str | None
+    """Why it is not known, `what; remedy`; None if it is."""
+    name: str | None
+    """Interface."""
+    addresses: tuple[str, ...]
+    """Its global addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +135,9 @@ class Facts:
     cpus_awake: CpusAwake
     out: str
     free_bytes: int
+    time_of_day: str | None
+    """Why slots cannot be told by this host's clock, or None if they can."""
+    uplink: UplinkFound
     host_leftovers: tuple[str, ...] = field(default=())
     """Changes of dead campaigns, as text."""
     dead_labs: tuple[str, ...] = field(default=())
@@ -133,13 +153,24 @@ def lab_can_run(findings: list[Finding]) -> bool:
     return not any(finding.lab and finding.status is Status.CANNOT for finding in findings)
 
 
+def campaign_can_run(findings: list[Finding]) -> bool:
+    """Whether nothing speaks against a campaign on this host's own network."""
+    return not any(finding.campaign and finding.status is not Status.OK for finding in findings)
+
+
 def check_python(facts: Facts) -> list[Finding]:
     said = "Python " + ".".join(map(str, facts.python))
     if facts.python[:2] >= OLDEST_PYTHON:
         return [Finding(name="Python", status=Status.OK, says=said)]
     oldest = ".".join(map(str, OLDEST_PYTHON))
     return [
-        Finding(name="Python", status=Status.CANNOT, says=f"{said} is older than {oldest}", remedy="run: make setup")
+        Finding(
+            name="Python",
+            status=Status.CANNOT,
+            says=f"{said} is older than {oldest}",
+            remedy="run: make setup",
+            campaign=True,
+        )
     ]
 
 
@@ -169,6 +200,7 @@ def check_probes(facts: Facts) -> list[Finding]:
             "network namespaces can be created",
             "run as root, or allow user namespaces: sysctl -w user.max_user_namespaces=15000 "
             "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
+            campaign=True,
         ),
         _probe(
             "TUN devices",
@@ -176,7 +208,7 @@ def check_probes(facts: Facts) -> list[Finding]:
             "/dev/net/tun can be used",
             "load the driver (modprobe tun), and for ordinary users: chmod 0666 /dev/net/tun",
         ),
-        _probe("captures", facts.capture, "tcpdump captures in a namespace", "apt-get install tcpdump"),
+        _probe("captures", facts.capture, "tcpdump captures in a namespace", "apt-get install tcpdump", campaign=True),
         _probe(
             "CUBIC by route",
             facts.cubic_by_route,
@@ -190,6 +222,7 @@ def check_probes(facts: Facts) -> list[Finding]:
         'nftables can masquerade: isolation = "netns" works',
         'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
         lab=False,
+        campaign=True,
     )
     prober = _probe(
         "raw sockets",
@@ -201,10 +234,12 @@ def check_probes(facts: Facts) -> list[Finding]:
     return [*probes, nat, prober]
 
 
-def _probe(name: str, fault: str | None, well: str, remedy: str, *, lab: bool = True) -> Finding:
+def _probe(
+    name: str, fault: str | None, well: str, remedy: str, *, lab: bool = True, campaign: bool = False
+) -> Finding:
     if fault is None:
-        return Finding(name=name, status=Status.OK, says=well, lab=lab)
-    return Finding(name=name, status=Status.CANNOT, says=fault, remedy=remedy, lab=lab)
+        return Finding(name=name, status=Status.OK, says=well, lab=lab, campaign=campaign)
+    return Finding(name=name, status=Status.CANNOT, says=fault, remedy=remedy, lab=lab, campaign=campaign)
 
 
 def check_programs(facts: Facts) -> list[Finding]:
@@ -213,7 +248,13 @@ def check_programs(facts: Facts) -> list[Finding]:
         version = facts.programs.get(name)
         if version is None:
             findings.append(
-                Finding(name=name, status=Status.CANNOT, says="missing", remedy=f"apt-get install {package}")
+                Finding(
+                    name=name,
+                    status=Status.CANNOT,
+                    says="missing",
+                    remedy=f"apt-get install {package}",
+                    campaign=name not in _LAB_PROGRAMS,
+                )
             )
         else:
             findings.append(Finding(name=name, status=Status.OK, says=version))
@@ -253,7 +294,8 @@ def check_ceilings(facts: Facts) -> list[Finding]:
         reasons.setdefault(fault, []).append(client)
     said = "; ".join(f"{', '.join(names)} ({fault})" for fault, names in reasons.items())
     says = f"not known whether a client limits a download: {said}"
-    return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False)]
+    able = any(facts.clients.get(client) is None for client in faults)  # campaigns that name the others are refused
+    return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False, campaign=able)]
 
 
 def check_clients(facts: Facts) -> list[Finding]:
@@ -269,7 +311,7 @@ def check_clients(facts: Facts) -> list[Finding]:
 
 def check_modules(facts: Facts) -> list[Finding]:
     return [
-        _probe("capture engine", facts.native, "upshift_native can be imported", "run: make setup"),
+        _probe("capture engine", facts.native, "upshift_native can be imported", "run: make setup", campaign=True),
         _probe("certificates", facts.trustme, "trustme can be imported", "run: make setup"),
     ]
 
@@ -361,7 +403,27 @@ def check_space(facts: Facts) -> list[Finding]:
     said = f"{facts.free_bytes / 1e9:.1f} GB free for {facts.out}"
     if facts.free_bytes >= NEEDED_FREE_BYTES:
         return [Finding(name="disk", status=Status.OK, says=said)]
-    return [Finding(name="disk", status=Status.WARN, says=said, remedy="captures need space: use another --out")]
+    remedy = "captures need space: use another --out"
+    return [Finding(name="disk", status=Status.WARN, says=said, remedy=remedy, campaign=True)]
+
+
+def check_time_of_day(facts: Facts) -> list[Finding]:
+    """Vantage points on several hosts take turns by the clock."""
+    if facts.time_of_day is None:
+        said = "this host's clock is synchronised"
+        return [Finding(name="time of day", status=Status.OK, says=said, lab=False, campaign=True)]
+    said = f"{facts.time_of_day}: vantage points on several hosts cannot take turns by it"
+    remedy = "run a time daemon: apt-get install chrony"
+    return [Finding(name="time of day", status=Status.WARN, says=said, remedy=remedy, lab=False, campaign=True)]
+
+
+def check_uplink(facts: Facts) -> list[Finding]:
+    found = facts.uplink
+    if found.fault is None:
+        said = f"{found.name} with {', '.join(found.addresses)}"
+        return [Finding(name="uplink", status=Status.OK, says=said, lab=False, campaign=True)]
+    says, _, remedy = found.fault.partition("; ")
+    return [Finding(name="uplink", status=Status.WARN, says=says, remedy=remedy, lab=False, campaign=True)]
 
 
 def check_leftovers(facts: Facts) -> list[Finding]:
@@ -404,5 +466,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     check_clock,
     check_wakeups,
     check_space,
+    check_time_of_day,
+    check_uplink,
     check_leftovers,
 )

@@ -16,10 +16,11 @@ from pathlib import Path
 from upshift.errors import PlaceError
 from upshift.reach import ANYWHERE
 from upshift.system import process
+from upshift.system.clock import read_clock
 from upshift.system.place import Program
-from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, ServerFound
+from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
 from vantage.host import guardian, rules
-from vantage.host.network import choose_link
+from vantage.host.network import choose_link, find_uplink
 from vantage.lab.network.pathem import find_pathem
 from vantage.lab.server_kind import ServerKind
 from vantage.lab.servers import ALL as KINDS
@@ -48,6 +49,7 @@ def gather(
     ceilings: Mapping[str, str | None],
     busy_share: float = 0.0,
     sample_s: float = 1.0,
+    uplink: str | None = None,
 ) -> Facts:
     """All facts.
 
@@ -58,6 +60,7 @@ def gather(
         clients: the download programs to look for.
         ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
         busy_share: of the CPU time, by other programs, when the ceilings were measured.
+        uplink: interface to measure by; None: that of the default route.
     """
     before = host_environment.cpu_times()
     names = (*PACKAGES, *OUR_BINARIES)
@@ -114,6 +117,8 @@ def gather(
         cpus_awake=cpus_awake,
         out=str(out),
         free_bytes=shutil.disk_usage(folder).free,
+        time_of_day=_time_of_day(),
+        uplink=_uplink(uplink),
         host_leftovers=host_leftovers(),
         dead_labs=tuple(lab.name for lab in all_labs() if not lab.alive()),
     )
@@ -207,6 +212,21 @@ def _import(name: str) -> str | None:
     except ImportError as error:
         return str(error)
     return None
+
+
+def _time_of_day() -> str | None:
+    try:
+        return read_clock().fault()
+    except PlaceError as error:
+        return error.what
+
+
+def _uplink(wanted: str | None) -> UplinkFound:
+    try:
+        found = find_uplink(wanted)
+    except PlaceError as error:
+        return UplinkFound(fault=f"{error.what}; {error.remedy or 'see: ip route'}", name=None, addresses=())
+    return UplinkFound(fault=None, name=found.name, addresses=found.addresses)
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -38,6 +38,8 @@ class Uplink:
     """It has a global IPv4 address."""
     ipv6: bool
     """It has a global IPv6 address."""
+    addresses: tuple[str, ...]
+    """Its global addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +86,15 @@ def default_interface(routes: Sequence[dict[str, Any]]) -> str | None:
 
 def parse_uplink(data: dict[str, Any]) -> Uplink:
     """One entry of `ip -json address`."""
-    families = {entry["family"] for entry in data["addr_info"] if entry.get("scope") == "global"}
-    return Uplink(name=data["ifname"], mtu=data["mtu"], ipv4="inet" in families, ipv6="inet6" in families)
+    found = [entry for entry in data["addr_info"] if entry.get("scope") == "global"]
+    families = {entry["family"] for entry in found}
+    return Uplink(
+        name=data["ifname"],
+        mtu=data["mtu"],
+        ipv4="inet" in families,
+        ipv6="inet6" in families,
+        addresses=tuple(entry["local"] for entry in found),
+    )
 
 
 def used_prefixes() -> list[IPNetwork]:
