@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable
 
 RESETS, SILENT, CLOSES, BYTE_BY_BYTE, THINKS, TLS_1_2, NAGLE, NOT_TLS, SIZED = range(9001, 9010)
+SYN_ACK_LOST, SYN_ACK_LOST_TWICE = range(9010, 9012)
+"""As SIZED; the test loses SYN-ACKs of these."""
+
 BIG = b"x" * 500_000
 
 
@@ -92,6 +95,8 @@ MANNERS: dict[int, Callable[[socket.socket], None]] = {
     NAGLE: nagle,
     NOT_TLS: not_tls,
     SIZED: sized,
+    SYN_ACK_LOST: sized,
+    SYN_ACK_LOST_TWICE: sized,
 }
 
 

@@ -95,6 +95,10 @@ class IwWorld:
     def attachment(self) -> Attachment:
         return Attachment(device=DEVICE, addresses=PROBER_ADDRESSES, next_hop=self._macs[1])
 
+    @property
+    def client_mac(self) -> str:
+        return self._macs[0]
+
     def _connect(self) -> None:
         client, server = self.client, self.server
         client.run("ip", "link", "add", DEVICE, "type", "veth", "peer", DEVICE, "netns", str(server.holder.pid))

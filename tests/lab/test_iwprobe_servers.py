@@ -1,36 +1,50 @@
-"""`iwprobe` and servers that reset, are silent, slow, late, do not speak TLS, or have too little to say."""
+"""`iwprobe` and servers that reset, are silent, slow or late, do not speak TLS, say too little, or break rules."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from survey.iw.votes import Probe
 from survey.iw.wire import Note, Reply, Request, Scheme, Verdict
+from tests.lab import _iw_rogues as rogues
 from tests.lab import _iw_servers as servers
-from tests.lab._iw_world import IwWorld, asked, server_address
+from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, IwWorld, asked, server_address
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 
-PROGRAM = Path(servers.__file__)
+PROGRAM, ROGUES = Path(servers.__file__), Path(rogues.__file__)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IwWorld]:
     world = IwWorld(tmp_path_factory.mktemp("iw") / "world", (10, 100))
     pem, key = world.folder / "cert.pem", world.folder / "key.pem"
-    with subprocess.Popen(
-        [*world.server.enter, sys.executable, str(PROGRAM), str(pem), str(key)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as program:
-        assert program.stdout is not None and program.stdout.readline() == b"ready\n"
-        yield world
-        program.kill()
-    world.close()
+    try:
+        with (
+            running(world, PROGRAM, str(pem), str(key)),
+            running(world, ROGUES, DEVICE, world.client_mac, PROBER_ADDRESSES[0]),
+        ):
+            yield world
+    finally:
+        world.close()
+
+
+@contextmanager
+def running(world: IwWorld, script: Path, *arguments: str) -> Iterator[None]:
+    """A program in the servers' namespace."""
+    argv = [*world.server.enter, sys.executable, str(script), *arguments]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None and program.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            program.kill()
 
 
 def request(port: int, *, window: int = 10, mss: int = 536, limit_ms: int = 15_000, path: str = "/") -> Request:
@@ -86,3 +100,66 @@ def test_a_server_without_window_scaling(world: IwWorld) -> None:
     assert (bound.verdict, bound.server_scale) == (Verdict.WINDOW_BOUND, None)
     assert 65_535 - 1200 < bound.flight_bytes <= 65_535
     assert (limited.verdict, limited.flight_segments) == (Verdict.LIMITED, 100)
+
+
+def test_servers_that_break_the_rules(world: IwWorld) -> None:
+    """Each ends in time, with a cause; what is not of the flight changes nothing of it."""
+    expected: dict[rogues.Manner, tuple[Verdict, int]] = {
+        rogues.garbage_after_the_flight: (Verdict.LOWER_BOUND, 10),
+        rogues.garbage_before_the_next_segment: (Verdict.LIMITED, 10),
+        rogues.never_stops: (Verdict.LOWER_BOUND, 10),
+        rogues.never_answers_but_acknowledges: (Verdict.NO_DATA, 0),
+        rogues.outside_the_window: (Verdict.NO_DATA, 0),
+        rogues.partly_outside_the_window: (Verdict.LIMITED, 10),
+        rogues.no_window: (Verdict.WINDOW_BOUND, 978),
+        rogues.resets_elsewhere: (Verdict.LIMITED, 10),
+        rogues.deaf: (Verdict.NO_DATA, 0),
+        rogues.ignores_the_mss: (Verdict.LIMITED, 10),
+    }
+    assert set(expected) == set(rogues.MANNERS)
+    limit_ms = 6_000
+    replies = asked(world, [rogue_request(manner, limit_ms) for manner in expected])
+    seen = dict(zip(expected, replies, strict=True))
+    for manner, reply in seen.items():
+        assert (reply.verdict, reply.flight_segments) == expected[manner], (manner.__name__, reply)
+        assert reply.total_us < limit_ms * 1000 + 500_000, (manner.__name__, reply)
+        assert reply.received_bytes < 600_000 + 1_500, (manner.__name__, reply)
+    assert seen[rogues.deaf].requests == 3 and seen[rogues.deaf].notes & Note.HELD_UP
+    assert seen[rogues.never_answers_but_acknowledges].requests == 1
+    assert seen[rogues.ignores_the_mss].notes & Note.MSS_IGNORED
+    assert seen[rogues.ignores_the_mss].flight_bytes == 10_000
+
+
+def rogue_request(manner: rogues.Manner, limit_ms: int) -> Request:
+    address = rogues.address_of(manner)
+    return Request(address=address, port=80, mss=rogues.MSS, host="iw.test", user_agent="", limit_ms=limit_ms)
+
+
+def test_lost_syn_acks_make_the_first_window_one_and_such_a_probe_does_not_vote(world: IwWorld) -> None:
+    """Windows of 10, 10 and 1 where none, one and two SYN-ACKs are lost: Linux, tcp_init_cwnd."""
+    ports = (servers.SIZED, servers.SYN_ACK_LOST, servers.SYN_ACK_LOST_TWICE)
+    server = world.server
+    # They go to a device that leads nowhere: the kernel gives up where a packet filter tells it of a drop.
+    server.run("ip", "link", "add", "nowhere", "type", "veth", "peer", "dead-end")
+    server.run("ip", "link", "set", "dead-end", "up")
+    server.run("ip", "link", "set", "nowhere", "up")
+    hook = f"type filter hook egress device {DEVICE} priority 0;"
+    server.run("nft", f"add table netdev lost; add chain netdev lost out {{ {hook} }}")
+    for lost, port in list(enumerate(ports))[1:]:
+        what = f"tcp sport {port} tcp flags & (syn | ack) == syn | ack limit rate 1/day burst {lost} packets"
+        server.run("nft", f"add rule netdev lost out {what} fwd to nowhere")
+    try:
+        replies = asked(world, [request(port, path="/100000") for port in ports])
+    finally:
+        server.run("nft", "delete table netdev lost")
+        server.run("ip", "link", "delete", "nowhere")
+    assert [(reply.verdict, reply.flight_segments) for reply in replies] == [
+        (Verdict.LIMITED, 10),
+        (Verdict.LIMITED, 10),
+        (Verdict.LIMITED, 1),
+    ], replies
+    assert [Probe.of(reply).is_vote for reply in replies] == [True, True, False]
+    late = replies[2]
+    # SYN-ACKs after 1 s and 2 s more; then the first segment's timer starts at 3 s (RFC 6298, section 5.7).
+    assert late.handshake_us is not None and 2_900_000 < late.handshake_us < 4_000_000
+    assert late.retransmission_us is not None and late.retransmission_us > 2_500_000

@@ -21,8 +21,8 @@ const MS: u64 = 1_000_000;
 const WINDOW: u16 = 65_535;
 const SCALE: u8 = 3;
 const WINDOW_SCALED: u32 = (WINDOW as u32) << SCALE;
-/// An earlier second SYN would hide that the server lost a SYN-ACK.
-const SYN_AGAIN: [u64; 2] = [3_000 * MS, 9_000 * MS];
+/// An earlier second SYN would hide that the server lost two SYN-ACKs: its third one comes after 3 s (RFC 6298).
+const SYN_AGAIN: [u64; 2] = [3_500 * MS, 9_000 * MS];
 /// A lost request is sent again after this time, at most so often.
 const REQUEST_AGAIN: u64 = 1_000 * MS;
 const MOST_REPEATS: u8 = 2;
@@ -202,7 +202,7 @@ impl Probe {
             return;
         }
         if now >= self.began.saturating_add(self.plan.limit) {
-            self.out_of_time(now, sink);
+            self.out_of_bounds(now, sink);
             return;
         }
         if now < self.wake {
@@ -232,6 +232,9 @@ impl Probe {
             _ => {
                 self.on_ack(segment);
                 self.on_data(segment, now, arrival, sink);
+                if self.numbers.received >= self.plan.most_bytes {
+                    self.out_of_bounds(now, sink);
+                }
             }
         }
     }
@@ -375,8 +378,10 @@ impl Probe {
 
     // The end
 
-    fn out_of_time(&mut self, now: u64, sink: &mut impl Sink) {
+    /// The time is over, or the server has sent as much as it may.
+    fn out_of_bounds(&mut self, now: u64, sink: &mut impl Sink) {
         let verdict = match self.phase {
+            Phase::Done => return,
             Phase::Syn => Verdict::ConnectTimeout,
             Phase::Confirm => self.without_confirmation(),
             Phase::Flight | Phase::Fetch if !self.flight.is_empty() => self.without_confirmation(),

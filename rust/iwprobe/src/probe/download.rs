@@ -37,8 +37,6 @@ impl Probe {
             }
         } else if closed || self.talk.answer.is_complete() {
             self.downloaded(closed, now, sink);
-        } else if self.numbers.received >= self.plan.most_bytes {
-            self.finish(Verdict::LowerBound, now, sink);
         }
     }
 

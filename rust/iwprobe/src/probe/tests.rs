@@ -257,6 +257,23 @@ fn too_little_data() {
 }
 
 #[test]
+fn more_than_the_most_bytes_ends_it_wherever_they_lie() {
+    // Beyond our window; before the flight; the same ones again.
+    for start in [600_000, 0_u32.wrapping_sub(100_000), 64] {
+        let mut world = World::asked(1, 64, Some(7), Mode::Window);
+        world.now += RTT;
+        world.data(0, 64, 0);
+        for _ in 0..600_000 / 1_000 - 1 {
+            world.data(start, 1_000, 0);
+            assert_eq!(world.probe.verdict(), None, "{start}");
+        }
+        world.data(start, 1_000, 0);
+        assert_eq!(world.probe.verdict(), Some(Verdict::LowerBound), "{start}");
+        assert_eq!(world.count(RST), 1);
+    }
+}
+
+#[test]
 fn a_server_without_window_scaling_is_limited_by_our_window() {
     let mut world = World::asked(1, 1200, None, Mode::Window);
     assert_eq!(
@@ -271,9 +288,9 @@ fn a_server_without_window_scaling_is_limited_by_our_window() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again_the_syn_after_3_s_the_request_after_1_s() {
+fn what_is_lost_is_sent_again_the_syn_after_3_s_and_a_half_the_request_after_1_s() {
     let mut world = World::begun(1, 64, Mode::Window);
-    world.wait(2_999 * MS);
+    world.wait(3_499 * MS);
     assert_eq!(world.count(SYN), 1);
     world.wait(2 * MS);
     assert_eq!(world.count(SYN), 2);

@@ -35,8 +35,6 @@ impl Probe {
                 Verdict::LowerBound
             };
             self.finish(verdict, now, sink);
-        } else if self.numbers.received >= self.plan.most_bytes {
-            self.finish(self.without_confirmation(), now, sink);
         }
     }
 
@@ -111,7 +109,7 @@ impl Probe {
     }
 
     pub(super) fn is_window_full(&self) -> bool {
-        self.flight.extent() + self.flight.largest() > self.window()
+        self.flight.extent() + self.flight.largest() > self.acked.saturating_add(self.window())
     }
 
     /// The verdict of a flight with data whose end was not confirmed.
