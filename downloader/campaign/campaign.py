@@ -276,9 +276,29 @@ class _File:
     __pydantic_config__ = STRICT
 
 
-def load(path: Path) -> Campaign:
-    """The campaign of a TOML file. Raises UsageError: one sentence with file, field and remedy."""
-    return from_document(read_toml(path), path)
+OF_THE_HOST = ("targets", "ca_file", "block_lists", "opt_out", "disk", "uplink", "vantage_clock")
+"""Fields that a host may have of its own. All but the name of the targets' file are left out of the plan's hash."""
+
+
+def load(path: Path, host_file: Path | None = None) -> Campaign:
+    """The campaign of a TOML file. Raises UsageError: one sentence with file, field and remedy.
+
+    Args:
+        host_file: a TOML file with fields of `OF_THE_HOST`, which replace the campaign's; of `disk`, entry by entry.
+            Paths in it start at the campaign file's folder, too.
+    """
+    document = read_toml(path)
+    if host_file is not None:
+        own = read_toml(host_file)
+        for name in own:
+            if name not in OF_THE_HOST:
+                remedy = f"write it in {path}; a host's own are {', '.join(OF_THE_HOST)}"
+                raise fault("it is the same for all hosts", str(host_file), name, remedy)
+        disk = document.get("disk", {}), own.get("disk", {})
+        if all(isinstance(value, dict) for value in disk) and "disk" in own:
+            own["disk"] = {**disk[0], **disk[1]}
+        document |= own
+    return from_document(document, path)
 
 
 def from_document(document: Mapping[str, Any], path: Path) -> Campaign:

@@ -53,6 +53,14 @@ def run(
             "it by the clock (slots).",
         ),
     ] = None,
+    host_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="HOST.toml",
+            help="Fields of the campaign that are this host's own, instead of the campaign's: targets, ca_file, "
+            "block_lists, opt_out, disk, uplink, vantage_clock.",
+        ),
+    ] = None,
     isolation: Annotated[
         str | None,
         typer.Option(help="netns or host: where kernel settings are changed outside a lab. Default: the campaign's."),
@@ -102,6 +110,7 @@ def run(
             order=order,
             vantage_points=vantage or (),
             here=here,
+            host_file=host_file,
             isolation=isolation,
             stop_when=stop_when or (),
             let_cpus_sleep=let_cpus_sleep,

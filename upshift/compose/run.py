@@ -48,6 +48,7 @@ def run_file(
     order: str | None = None,
     vantage_points: Sequence[str] = (),
     here: str | None = None,
+    host_file: Path | None = None,
     isolation: str | None = None,
     stop_when: Sequence[str] = (),
     let_cpus_sleep: bool = False,
@@ -59,6 +60,7 @@ def run_file(
     Args:
         order, vantage_points, isolation, stop_when: replace the campaign's values if given.
         here: the only vantage point of the campaign that runs on this host; the others run elsewhere.
+        host_file: fields of the campaign that are this host's own (see `downloader.campaign.campaign.load`).
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
         until: when it ends, e.g. 2027-01-05T06:00Z; None: with its plan.
         metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
@@ -68,7 +70,7 @@ def run_file(
     """
     endpoint = None if metrics is None else parse_endpoint(metrics)
     end = None if until is None else parse_time(until, where="--until")
-    campaign = load(path)
+    campaign = load(path, host_file)
     if order is not None:
         campaign = replace(campaign, order=order)
     if vantage_points:
