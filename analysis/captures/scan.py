@@ -178,12 +178,15 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], *, jobs:
     workers = jobs or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers) as pool:
         waiting: deque[Future[Result]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > workers * _FILES_AHEAD:
-                yield waiting.popleft().result()
-        for future in waiting:
-            yield future.result()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > workers * _FILES_AHEAD:
+                    yield waiting.popleft().result()
+            for future in waiting:
+                yield future.result()
+        finally:  # where somebody stops us, what has not begun need not
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def kpi_values(connection: Connection) -> dict[str, Value]:

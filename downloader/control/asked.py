@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,16 @@ from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.times import worst_s
 from downloader.schedule.gate import Gate, State, Wait
-from upshift.errors import UsageError
+from upshift.errors import AskedToStopError, UsageError
 from upshift.files import atomic
+from upshift.progress import Progress
 
 _STOP, _PAUSE = "asked/stop.json", "asked/pause.json"
+
+STOP = "upshift stop"
+"""The reason of a stop that was asked for."""
+
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class AskedGate(Gate):
 
     def holds(self, now: float) -> Wait | None:
         if asked_to_stop(self._folder):
-            return Wait(State.STOPPING, "upshift stop")
+            return Wait(State.STOPPING, STOP)
         if self._until is not None and now >= self._until:
             return Wait(State.STOPPING, f"--until {utc(self._until)}")
         if (pause := asked_to_pause(self._folder, now)) is not None:
@@ -112,6 +119,26 @@ class AskedGate(Gate):
         if self._until is not None and now + worst_s(self._campaign, run.target) > self._until:
             return Wait(State.STOPPING, f"--until {utc(self._until)}; no run that is left fits before", self._until)
         return None
+
+
+class Heedful:
+    """Progress of work in a campaign's folder that ends when the campaign is asked to stop.
+
+    `update` raises AskedToStopError then; the request is followed, so it is removed.
+    """
+
+    def __init__(self, progress: Progress, folder: Path) -> None:
+        self._progress, self._folder = progress, folder
+        self._look_at = 0.0
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            if asked_to_stop(self._folder):
+                forget_stop(self._folder)
+                raise AskedToStopError(f"stopped ({STOP})", where=str(self._folder))
+        self._progress.update(task, done=done, total=total, failed=failed, note=note)
 
 
 def utc(at: float) -> str:

@@ -55,6 +55,7 @@ def stop(
 ) -> None:
     """End a campaign after its present measurement run; the same command resumes it later.
 
+    No tables are made, as this may take minutes: `upshift inspect DIR` does it.
     To end it at once, send SIGTERM to its process: the measurement run is then interrupted and repeated later.
     """
     _require_campaign(folder)

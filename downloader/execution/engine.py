@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,15 +88,22 @@ class Worker:
         self._folder = out / "vantage" / place.name / "captures"
         counts = journal.counts()
         self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
-        self._stopping = Stopping(campaign, journal.downloads())
         self._runs = {run.number: run for run in runs}
         waiting = [self._runs[number] for number in journal.open_runs()]
         self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell, clock=clock)
         self.clock = clock
         self._running: PlannedRun | None = None
         self._asked = 0.0
+        self._stopping = Stopping(campaign, self._earlier())
         self.asked_to_stop: str | None = None
         """What ended the work before the plan; None: nothing."""
+
+    def _earlier(self) -> Iterator[Download]:
+        """The downloads of earlier processes; may take a while. Raises StoppedError when stopped meanwhile."""
+        for download in self.journal.downloads():
+            self._report.alive()
+            self._poll()
+            yield download
 
     def work(self) -> None:
         """Makes all remaining runs. Returns early when stopped, and as soon as the campaign's `stop_when` is met.
@@ -107,7 +114,7 @@ class Worker:
         """
         self._show("")
         remains.settle(self.campaign, self.journal, self._runs, self.capture_path)
-        self._store.tidy_all(self.journal.captures)
+        self._store.tidy_all(self.journal.captures, self._poll)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         if not self._schedule.left or self._stopping.reached:
             return

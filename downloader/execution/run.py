@@ -71,7 +71,7 @@ class RunSummary:
     complete: bool
     """Whether every planned download is recorded, save those of the vantage points in `enough`."""
     asked: str | None = None
-    """What asked it to end before that, e.g. `upshift stop`; None: nothing."""
+    """What asked it to end, e.g. `upshift stop`; None: nothing."""
 
     def sentence(self, out: Path) -> str:
         """The summary in one line."""
@@ -154,7 +154,9 @@ def run_campaign(
             ended_by = _work(
                 plan, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
             )
-            asked.forget_stop(out)
+            if asked.asked_to_stop(out):  # perhaps in the last run of the plan
+                ended_by = ended_by or asked.STOP
+                asked.forget_stop(out)
             return _summary(journals, stopped=stopping.is_set(), asked_to_stop=ended_by)
         except sqlite3.OperationalError as error:
             raise PlaceError(

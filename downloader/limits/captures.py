@@ -148,10 +148,15 @@ class CaptureStore:
         if capture is not None:
             self._plain(capture.path).unlink(missing_ok=True)
 
-    def tidy_all(self, table: CaptureTable) -> None:
-        """Removes what a kill left: plain captures of recorded runs, and files of dropped ones."""
+    def tidy_all(self, table: CaptureTable, poll: Callable[[], object]) -> None:
+        """Removes what a kill left: plain captures of recorded runs, and files of dropped ones.
+
+        Args:
+            poll: called before each file; may raise to end it.
+        """
         folder = self._out / "vantage" / self._vantage / "captures"
         for file in folder.glob("*.pcap*"):
+            poll()
             path = packed_name(file) if file.suffix == ".pcap" else file
             name = path.relative_to(self._out).as_posix()
             if table.is_dropped(name) or (file is not path and table.knows(name)):

@@ -23,6 +23,10 @@ MARGIN_S = 5.0
 """Time between the worst case of a run and the end of its slot: more than two clocks that are wrong by a second each
 can differ."""
 
+START_S = 5.0
+"""Time that a vantage point has for the start of a slot: in a slot that the longest run fills entirely it could never
+begin, as nothing begins exactly with its slot."""
+
 LEAST_AUTO_S = 1800.0
 """Shortest slot of `slot_s = "auto"`."""
 
@@ -110,16 +114,17 @@ def slots_for(campaign: Campaign, targets: Sequence[Target], count: int) -> Slot
         UsageError: the longest run does not fit.
     """
     longest = max(targets, key=lambda target: worst_s(campaign, target))
-    need = worst_s(campaign, longest) + MARGIN_S
+    worst = worst_s(campaign, longest)
+    need = START_S + worst + MARGIN_S
     length = campaign.slot_s
     if length == 0 or count == 1:
         return None
     if not isinstance(length, float):
-        length = max(LEAST_AUTO_S, 2 * worst_s(campaign, longest))
+        length = max(LEAST_AUTO_S, 2 * worst)
     if length < need:
         raise UsageError(
-            f"the longest measurement run ({longest.domain}) takes up to {need - MARGIN_S:g} s, and has to end "
-            f"{MARGIN_S:g} s before its slot of {length:g} s does",
+            f"the longest measurement run ({longest.domain}) takes up to {worst:g} s; it may start {START_S:g} s after "
+            f"its slot of {length:g} s does, and has to end {MARGIN_S:g} s before it",
             where=f"{campaign.path}: field slot_s",
             remedy=f'write at least {math.ceil(need)}, or "auto"',
         )

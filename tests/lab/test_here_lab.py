@@ -30,7 +30,7 @@ def world(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     names = ("a.one.com", "b.one.com", "two.com", "three.com", "four.com")
     servers = [server(f"s{n}", name, vantages=VANTAGES, size="10 kB") for n, name in enumerate(names)]
     lab = made.write("three.toml", topology("three", *servers, vantages=VANTAGES, seed=3))
-    made.campaign(lab, more=f"budget = 1\nslot_s = {WORST_S + 6}", configurations=CONFIGURATIONS)
+    made.campaign(lab, more=f"budget = 1\nslot_s = {WORST_S + 10}", configurations=CONFIGURATIONS)
     yield made
     made.clean()
 
@@ -72,8 +72,9 @@ def test_three_processes_make_one_campaign(world: Any) -> None:
         (
             "short.toml",
             ("--here", "U"),
-            f"short.toml: field slot_s: the longest measurement run (a.one.com) takes up to {WORST_S} s, and has to "
-            f'end 5 s before its slot of {WORST_S + 4} s does; write at least {WORST_S + 5}, or "auto"',
+            f"short.toml: field slot_s: the longest measurement run (a.one.com) takes up to {WORST_S} s; it may "
+            f"start 5 s after its slot of {WORST_S + 9} s does, and has to end 5 s before it; write at least "
+            f'{WORST_S + 10}, or "auto"',
         ),
     ],
 )
@@ -81,7 +82,7 @@ def test_wrong_input_is_one_sentence_before_anything_is_changed(
     world: Any, file: str, arguments: tuple[str, ...], said: str
 ) -> None:
     text = (world.folder / "c.toml").read_text()
-    world.write("short.toml", text.replace(f"slot_s = {WORST_S + 6}", f"slot_s = {WORST_S + 4}"))
+    world.write("short.toml", text.replace(f"slot_s = {WORST_S + 10}", f"slot_s = {WORST_S + 9}"))
     done = world.upshift("run", file, "--out", "wrong", *arguments)
     assert (done.returncode, done.stderr.strip()) == (2, f"upshift: {said}")
     assert not (world.folder / "wrong").exists()

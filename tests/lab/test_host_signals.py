@@ -141,6 +141,7 @@ def test_the_host_is_as_before_within_10_s(host: Host, isolation: str, hit: str,
     recorded, interrupted, states = host.journal()
     if child.returncode == 130:
         assert said.splitlines()[-1].startswith("upshift: to resume: ")
+        assert f"stopped ({hit.split()[0]}); for tables of what is recorded: upshift inspect {host.out}" in said
         assert (interrupted, "running" in states) == (1, False), "the run is journaled as interrupted"
         name = hit.split()[0]
         assert host.activity() == ("stopped", name)
@@ -252,12 +253,15 @@ def test_pause_resume_stop_and_until(host: Host, manager: tuple[socket.socket, d
         assert (stopped.returncode, stopped.stdout) == (0, f"{host.out}: stopped\n")
         _, said = child.communicate(timeout=30)
         assert child.returncode == 130 and "stopped (upshift stop); " in said and "to resume: " in said
+        assert f"for tables of what is recorded: upshift inspect {host.out}" in said
     finally:
         child.kill()
         child.communicate()
     recorded, interrupted, states = host.journal()
     assert (recorded % 3, interrupted, "running" in states) == (0, 0, False)
     assert host.activity() == ("stopped", "upshift stop")
+    assert not (host.out / "downloads.parquet").exists(), "tables may take minutes"
+    assert host.ask("inspect", host.out).returncode == 0
     assert (host.out / "downloads.parquet").exists()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 
 from upshift import progress as progress_display
 from upshift.errors import AskedToStopError, IncompleteError, UsageError
+from upshift.system import signals
 
 if TYPE_CHECKING:
     from downloader.client import ClientOption
@@ -98,11 +100,12 @@ def run(
 
     Exit code 0 if every planned download is recorded, ok or not, or if the rule to stop early is met; 1 if the plan is
     incomplete or earlier captures are missing; 75 for a fault of this host, after which the same command may succeed;
-    130 if it was stopped before its end, by Ctrl-C, SIGTERM, SIGHUP, `upshift stop` or --until.
+    130 if it was stopped before its end, by Ctrl-C, SIGTERM, SIGHUP, `upshift stop` or --until. The tables are made at
+    the end; of a campaign that was stopped `upshift inspect` makes them.
     """
     from upshift.compose.run import run_file
 
-    with progress_display.show(as_json=json) as progress:
+    with _stopped_in(out), progress_display.show(as_json=json) as progress:
         summary, inspection = run_file(
             campaign,
             out,
@@ -118,12 +121,12 @@ def run(
             metrics=metrics,
         )
     if json:
-        typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))
+        typer.echo(dumps({**summary.document(), "inspection": inspection and asdict(inspection)}))
     else:
         typer.echo(summary.sentence(out))
-        typer.echo(inspection.sentence())
-    _require_whole(summary, out)
-    _require_evidence([inspection])
+        if inspection is not None:
+            typer.echo(inspection.sentence())
+    _require_evidence([_whole(summary, inspection, out)])
     if not json:
         typer.echo(f"next: {shlex.join(['upshift', 'report', str(out)])}")
 
@@ -186,13 +189,31 @@ def _option(option: ClientOption) -> str:
     return f"Option {option.name}: {option.help.rstrip('.')} [default: {option.default}]."
 
 
-def _require_whole(summary: RunSummary, out: Path) -> None:
-    if summary.complete:
-        return
+def _whole(summary: RunSummary, inspection: Inspection | None, out: Path) -> Inspection:
+    """The inspection of a campaign that is complete."""
     left = f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded"
-    if summary.asked is not None:
-        raise AskedToStopError(f"stopped ({summary.asked}); {left}", where=str(out))
-    raise IncompleteError(left, where=str(out), remedy="run the same command again")
+    if inspection is None:
+        raise AskedToStopError(f"stopped ({summary.asked}); {left}", where=str(out), remedy=_tables(out))
+    if not summary.complete:
+        raise IncompleteError(left, where=str(out), remedy="run the same command again")
+    return inspection
+
+
+@contextlib.contextmanager
+def _stopped_in(out: Path) -> Iterator[None]:
+    """Says how to make the tables of a campaign that is stopped in the block, by a signal or while it makes them."""
+    try:
+        yield
+    except (KeyboardInterrupt, AskedToStopError) as stop:
+        if not any(out.glob("vantage/*/journal.sqlite")):
+            raise
+        what = stop.what if isinstance(stop, AskedToStopError) else f"stopped ({signals.reason()})"
+        raise AskedToStopError(what, where=str(out), remedy=_tables(out)) from None
+
+
+def _tables(out: Path) -> str:
+    """What makes the tables of a campaign that was stopped."""
+    return f"for tables of what is recorded: {shlex.join(['upshift', 'inspect', str(out)])}"
 
 
 def _require_evidence(inspections: Sequence[Inspection]) -> None:
@@ -236,7 +257,7 @@ def demo(
         typer.echo(line, err=json)
 
     summary, inspection = run_demo(out, topology=topology, say=say, as_json=json, let_cpus_sleep=let_cpus_sleep)
-    _require_whole(summary, out)
+    inspection = _whole(summary, inspection, out)
     made = present(out)
     if json:
         typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))

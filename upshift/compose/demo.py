@@ -37,7 +37,7 @@ PER_PROVIDER, OTHER = 2, 6
 
 def run_demo(
     out: Path, *, topology: str, say: Callable[[str], None], as_json: bool = False, let_cpus_sleep: bool = False
-) -> tuple[RunSummary, Inspection]:
+) -> tuple[RunSummary, Inspection | None]:
     """Finds the targets and runs the demo's campaign into a folder, or resumes it.
 
     Args:

@@ -14,7 +14,7 @@ from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import needed_buffer
 from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.trust import check_trust
-from downloader.control.asked import parse_time
+from downloader.control.asked import STOP, Heedful, parse_time
 from downloader.control.endpoint import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
 from downloader.execution.gates import trusts_clock
@@ -26,7 +26,7 @@ from upshift.compose.inspect import Inspection, inspect_campaign
 from upshift.compose.inspect.stored import inspect_capture
 from upshift.compose.shared import shared_plan
 from upshift.domain import Target
-from upshift.errors import PlaceError, UpshiftError, UsageError
+from upshift.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from upshift.files import atomic
 from upshift.progress import Progress
 from upshift.system import signals
@@ -54,8 +54,10 @@ def run_file(
     let_cpus_sleep: bool = False,
     until: str | None = None,
     metrics: str | None = None,
-) -> tuple[RunSummary, Inspection]:
-    """Runs the campaign of a file into a folder, or resumes the one in that folder.
+) -> tuple[RunSummary, Inspection | None]:
+    """Runs the campaign of a file into a folder, or resumes the one in that folder; then makes its tables.
+
+    Where it was asked to end, no tables are made, as those of a long campaign take minutes: None.
 
     Args:
         order, vantage_points, isolation, stop_when: replace the campaign's values if given.
@@ -66,6 +68,7 @@ def run_file(
         metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
 
     Raises:
+        AskedToStopError: asked to end while it made the tables.
         UpshiftError: wrong input, a place that cannot be opened, or a folder that holds another plan.
     """
     endpoint = None if metrics is None else parse_endpoint(metrics)
@@ -97,7 +100,7 @@ def _run(
     until: float | None,
     progress: Progress,
     reporter: Reporter,
-) -> tuple[RunSummary, Inspection]:
+) -> tuple[RunSummary, Inspection | None]:
     campaign = plan.campaign
     if buffer := needed_buffer(campaign.configurations):
         said = f"a level of initrwnd needs a larger buffer: all configurations start with tcp_rmem[1] = {buffer} bytes"
@@ -125,18 +128,21 @@ def _run(
             client_ceilings=_client_ceilings(),
             inspect=inspect_capture,
         )
-        reporter.does(State.STOPPING if summary.asked else State.RUNNING, "making the tables")
+        reporter.does(*(State.STOPPING, summary.asked) if summary.asked else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         atomic.write_json(out / "lab.json", truth)
     if windows := _initial_windows(plan.targets):
         atomic.write_json(out / "targets" / "windows.json", windows)
-    inspection = inspect_campaign(out, progress=progress)
+    if summary.asked is not None:
+        reporter.end(State.STOPPED, summary.asked)
+        return summary, None
+    inspection = inspect_campaign(out, progress=Heedful(progress, out))
     if summary.complete:
         reporter.end(State.DONE, "")
     else:
         left = f"{summary.planned - summary.recorded} of {summary.planned} downloads are not recorded"
-        reporter.end(State.STOPPED if summary.asked else State.FAILED, summary.asked or left)
+        reporter.end(State.FAILED, left)
     return summary, inspection
 
 
@@ -148,6 +154,9 @@ def reported(out: Path, campaign: str, endpoint: Endpoint | None) -> Iterator[Re
             yield reporter
         except KeyboardInterrupt:
             reporter.end(State.STOPPED, signals.reason())
+            raise
+        except AskedToStopError:
+            reporter.end(State.STOPPED, STOP)
             raise
         except Exception as error:
             reporter.end(State.FAILED, error.sentence() if isinstance(error, UpshiftError) else repr(error))

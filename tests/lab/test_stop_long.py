@@ -1,0 +1,108 @@
+"""A campaign of 100,000 recorded downloads is stopped as quickly as a short one: without tables, which take minutes."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cells import Repeats
+from tests.lab._host_campaign import Host, open_host, wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
+
+WITHIN_S = 10.0
+RUN_S = 5.0
+"""A measurement run, which a request lets end first."""
+
+LEFT = 8
+"""Measurement runs that are not recorded."""
+
+TABLES = "for tables of what is recorded: upshift inspect "
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    with open_host(tmp_path) as host:
+        yield host
+
+
+def fill(host: Host, *, left: int) -> int:
+    """Records all runs of the journal but the last ones, as copies of its first one; how many downloads it has."""
+    with closing(sqlite3.connect(host.out / "vantage" / "MUC" / "journal.sqlite")) as journal, journal:
+        journal.execute(
+            "INSERT INTO downloads SELECT plan.id, first.outcome, json_set(record, '$.iteration', iteration)"
+            " FROM plan JOIN runs ON plan.run = number JOIN plan AS known USING (configuration)"
+            " JOIN downloads AS first ON first.plan = known.id AND known.run = 0"
+            " WHERE state != 'done' AND number < (SELECT COUNT(*) FROM runs) - ?",
+            (left,),
+        )
+        journal.execute(
+            "UPDATE runs SET state = 'done', attempts = 1 WHERE state != 'done'"
+            " AND number < (SELECT COUNT(*) FROM runs) - ?",
+            (left,),
+        )
+        return int(journal.execute("SELECT COUNT(*) FROM downloads").fetchone()[0])
+
+
+def ends(host: Host, child: subprocess.Popen[str], *, by: signal.Signals | None) -> tuple[float, str]:
+    """Stops a campaign by a signal or by a request; how long that took [s], and what it said."""
+    began = time.monotonic()
+    if by is None:
+        asked = host.ask("stop", host.out, "--wait", "60")
+        assert (asked.returncode, asked.stdout) == (0, f"{host.out}: stopped\n"), asked
+    else:
+        child.send_signal(by)
+    _, said = child.communicate(timeout=60)
+    took = time.monotonic() - began
+    print(f"{by and by.name}: {took:.1f} s")
+    assert child.returncode == 130, said
+    assert f"{TABLES}{host.out}\n" in said and said.splitlines()[-1].startswith("upshift: to resume: "), said
+    assert host.activity() == ("stopped", "upshift stop" if by is None else by.name)
+    assert not list(host.out.glob("*.parquet")) and not list(host.out.glob(".*.part"))
+    return took, said
+
+
+def making_tables(host: Host) -> bool:
+    return host.activity() == ("running", "making the tables")
+
+
+def test_a_stop_makes_no_tables(host: Host, repeats: Repeats) -> None:
+    planned = host.campaign("netns", iterations=repeats(quick=1_000, soak=33_400))
+    before = host.world.fingerprint()
+    children = []
+
+    def start() -> subprocess.Popen[str]:
+        children.append(host.run())
+        return children[-1]
+
+    try:
+        first = start()
+        assert wait_until(lambda: host.activity()[0] == "running" and host.journal()[0] >= 3, 60)
+        ends(host, first, by=signal.SIGTERM)
+        recorded = fill(host, left=LEFT)
+        assert recorded == planned - 3 * LEFT
+        print(f"{recorded} downloads")
+        for by in (signal.SIGTERM, None):
+            child = start()
+            assert wait_until(host.downloading, 120), child.communicate()
+            took, _ = ends(host, child, by=by)
+            assert took <= WITHIN_S + (0 if by else RUN_S)
+            assert host.world.changes(before) == {}
+        fill(host, left=0)
+        for by in (signal.SIGINT, None):
+            child = start()
+            assert wait_until(lambda: making_tables(host), 120), child.communicate()
+            time.sleep(1.0)
+            took, said = ends(host, child, by=by)
+            assert took <= WITHIN_S and "stopped (" in said
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
