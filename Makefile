@@ -13,13 +13,16 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/uv/bin:$(HOME)/.cargo/bin:$(PATH):/u
 
 OUT ?= demo
 
-.PHONY: help setup demo check test soak bench clean
+.PHONY: help setup debug-client demo check test soak bench clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Install missing dependencies: system packages, Python, Rust programs (idempotent)
 	@scripts/setup
+
+debug-client: setup ## Build the slow client of the quirk debug-client (published code)
+	@scripts/debug-client
 
 demo: setup ## Run a whole campaign in the lab and print the speed-up table (OUT=demo)
 	@upshift demo --out "$(OUT)"

@@ -20,7 +20,7 @@ from downloader.pages import page_of_edge
 from upshift.domain import Failure, Outcome, Transport
 from upshift.errors import PlaceError, UsageError, use_one_of
 from upshift.scrub import last_line, scrub
-from upshift.system.builds import refuse_debug_build
+from upshift.system.builds import is_debug_build, refuse_debug_build
 from upshift.system.process import find_program
 
 SCHEMA = 1
@@ -256,6 +256,10 @@ class Client:
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
     packages: tuple[str, ...] = ()
     """Distributions (PyPI names) that the program uses; their versions are stored with the data."""
+    installed_by: str = "make setup"
+    """What builds the program."""
+    debug_build: bool = False
+    """The program has to be a debug build (a quirk of the published code); else one is refused."""
     system_programs: Mapping[str, str] = field(default_factory=dict)
     """Programs of the operating system that it calls -> what installs them."""
     options: tuple[ClientOption, ...] = ()
@@ -281,8 +285,13 @@ class Client:
             return None
         path = find_program(self.program)
         if path is None:
-            return f"the client {self.name} needs the program {self.program}, which is missing; run: make setup"
-        return refuse_debug_build(f"the program {self.program} of the client {self.name}", path)
+            return (
+                f"the client {self.name} needs the program {self.program}, which is missing; run: {self.installed_by}"
+            )
+        name = f"the program {self.program} of the client {self.name}"
+        if not self.debug_build:
+            return refuse_debug_build(name, path)
+        return None if is_debug_build(path) else f"{name} is no debug build ({path}); run: {self.installed_by}"
 
     def command(self) -> tuple[str, ...]:
         """The command line of the program without arguments. Raises PlaceError if it is missing."""

@@ -78,6 +78,32 @@ def test_aioquic_writes_its_logs(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
+    process.find_program("h3get-debug") is None,
+    reason="the quirk debug-client needs the program h3get-debug (make debug-client)",
+)
+def test_quiche_is_a_debug_build_that_dumps_what_it_gets(world: World, tmp_path: Path) -> None:
+    both = [{"name": name, "client": name} for name in ("quiche", "aioquic")]
+    rows = measured(world, tmp_path / "quirk", "debug-client", configurations=both)
+    (folder,) = (tmp_path / "quirk" / "vantage" / "A" / "logs").iterdir()
+    (entry,) = json.loads((folder / "quiche" / "dump.json").read_text(encoding="utf-8"))["entries"]
+    assert entry["response"]["headers"][0] == {"name": ":status", "value": "200"}
+    assert {"name": ":method", "value": "GET"} in entry["request"]["headers"]
+    whole = (world.folder / "www" / "file").read_bytes()
+    assert bytes(entry["response"]["body"]) == whole[:10_000]
+    (slow,) = [row for row in rows if row.configuration == "quiche"]
+    assert slow.body_sha256 == hashlib.sha256(whole).hexdigest()
+    local = json.loads(slow.transport_detail or "")["transport_parameters"]["local"]
+    assert local["max_idle_timeout"] == 10_000
+    # The same download by the release build: less CPU time, no dump.
+    plain_rows = measured(world, tmp_path / "plain", configurations=both)
+    (quick,) = [row for row in plain_rows if row.configuration == "quiche"]
+    assert not (tmp_path / "plain" / "vantage" / "A" / "logs").exists()
+    assert slow.client_cpu_s is not None
+    assert quick.client_cpu_s is not None
+    assert slow.client_cpu_s > 2 * quick.client_cpu_s
+
+
+@pytest.mark.skipif(
     shutil.which("wget2") is None, reason="the quirk wget2 needs the program wget2 (apt-get install wget2)"
 )
 def test_wget2_looks_names_up_and_follows_redirects(world: World, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -66,22 +67,52 @@ def test_pauses_differ_by_transport() -> None:
     assert published.pauses_s(["pauses", "initial-buffer"], Transport.QUIC) == (5.0, 5.0)
 
 
-def test_only_aioquic_writes_logs() -> None:
-    request = DownloadRequest(
-        url="https://a.example/",
-        address="198.18.1.1",
-        port=443,
-        ca_file=Path("ca.pem"),
-        budget_s=1.0,
-        max_bytes=None,
-        user_agent="",
-        allowed=(),
-        logs=Path("logs/x"),
+REQUEST = DownloadRequest(
+    url="https://a.example/",
+    address="198.18.1.1",
+    port=443,
+    ca_file=Path("ca.pem"),
+    budget_s=1.0,
+    max_bytes=None,
+    user_agent="",
+    allowed=(),
+    logs=Path("logs/x"),
+)
+
+
+def test_only_quiche_is_the_debug_client_with_a_dump() -> None:
+    client = published.client_with(["debug-client"], "quiche")
+    assert client.arguments(REQUEST)[-4:] == ["--idle-timeout-s", "10", "--dump", "logs/x/dump.json"]
+    assert (client.name, client.program) == ("quiche", "h3get-debug")
+    for name in ("aioquic", "requests"):
+        assert published.client_with(["debug-client"], name) == published.client_with([], name)
+
+
+def test_the_debug_client_has_to_be_built_and_to_be_a_debug_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upshift.system.process.sys.executable", str(tmp_path / "python"))
+    client = dataclasses.replace(published.client_with(["debug-client"], "quiche"), packages=())
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert client.missing() == (
+        "the client quiche needs the program h3get-debug, which is missing; run: make debug-client"
     )
+    built = tmp_path / "h3get-debug"
+    for version, fault in [
+        ("h3get 0.1.0 (quiche 0.30.0)", "the program h3get-debug of the client quiche is no debug build"),
+        ("h3get 0.1.0 (quiche 0.30.0), debug build", ""),
+    ]:
+        built.write_text(f"#!/bin/sh\necho '{version}'\n")
+        built.chmod(0o755)
+        assert (client.missing() or "").startswith(fault)
+        assert bool(client.missing()) == bool(fault)
+
+
+def test_only_aioquic_writes_logs() -> None:
     for name in ("aioquic", "quiche", "requests"):
-        arguments = published.client_with(["aioquic-logs"], name).arguments(request)
+        arguments = published.client_with(["aioquic-logs"], name).arguments(REQUEST)
         assert (arguments[-2:] == ["--logs", "logs/x"]) == (name == "aioquic")
-        assert "--logs" not in published.client_with([], name).arguments(request)
+        assert "--logs" not in published.client_with([], name).arguments(REQUEST)
 
 
 def test_wget2_replaces_requests_and_is_missed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

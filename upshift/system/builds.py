@@ -14,11 +14,16 @@ DEBUG_MARK = "debug build"
 
 def refuse_debug_build(name: str, path: str) -> str | None:
     """Why the program cannot be used, as `what; remedy`; None for a release build, or another program."""
+    found = is_debug_build(path)
+    return f"{name} is a debug build, too slow to measure with ({path}); run: make setup" if found else None
+
+
+def is_debug_build(path: str) -> bool:
+    """Whether the program is a debug build of ours; False if it is missing."""
     try:
-        is_debug = _is_debug_build(path, Path(path).stat().st_mtime_ns)
+        return _is_debug_build(path, Path(path).stat().st_mtime_ns)
     except OSError:
-        return None  # the caller reports that it is missing
-    return f"{name} is a debug build, too slow to measure with ({path}); run: make setup" if is_debug else None
+        return False
 
 
 @lru_cache(maxsize=32)

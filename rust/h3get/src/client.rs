@@ -29,6 +29,8 @@ pub struct Quiche {
     /// Receive buffer of the socket to request, bytes.
     pub receive_buffer: usize,
     pub keylog: Option<PathBuf>,
+    /// Where to write a copy of request and response.
+    pub dump: Option<PathBuf>,
 }
 
 impl Default for Quiche {
@@ -43,6 +45,7 @@ impl Default for Quiche {
             gro: true,
             receive_buffer: 16 << 20,
             keylog: None,
+            dump: None,
         }
     }
 }
@@ -72,6 +75,7 @@ impl Client for Quiche {
   --receive-buffer BYTES  of the socket, as requested from the kernel (default 16777216)
   --no-gro                do not ask the kernel to merge datagrams (UDP_GRO)
   --keylog FILE           append TLS secrets, for reading a capture
+  --dump FILE             write request, response headers and the first 10000 body bytes as JSON
 ";
     type Facts = QuicFacts;
     type Error = SetupError;
@@ -90,6 +94,7 @@ impl Client for Quiche {
             }
             "no-gro" => self.gro = false,
             "keylog" => self.keylog = Some(values.path()?),
+            "dump" => self.dump = Some(values.path()?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -119,6 +124,7 @@ mod tests {
             "receive-buffer",
             "no-gro",
             "keylog",
+            "dump",
         ] {
             assert!(
                 Quiche::OWN_OPTIONS.contains(&format!("--{name} ")),

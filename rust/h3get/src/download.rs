@@ -1,5 +1,7 @@
 //! One download: the loop that moves datagrams between the socket and quiche, and the response out of it.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use clientkit::{
@@ -10,6 +12,7 @@ use quiche::h3::{self, NameValue};
 
 use crate::acks::Acks;
 use crate::client::Quiche;
+use crate::dump::Dump;
 use crate::ending;
 use crate::order::Order;
 use crate::quic::{self, QuicFacts, SetupError};
@@ -30,6 +33,10 @@ const H3_REQUEST_CANCELLED: u64 = 0x10c;
 /// Downloads once. An error is wrong use that shows only now (a CA file that cannot be read): nothing was sent.
 pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>, SetupError> {
     let mut config = quic::config(client, request)?;
+    let dump = match &client.dump {
+        Some(path) => Some(Dump::create(path).map_err(|error| unwritable(path, error))?),
+        None => None,
+    };
     let socket = match Socket::open(
         (request.address, request.port).into(),
         client.gro,
@@ -42,11 +49,21 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
         }
     };
     let connection = quic::connect(client, request, &mut config, &socket)?;
-    let mut download = Download::new(client, request, socket, connection);
+    let mut download = Download::new(client, request, socket, connection, dump);
     let verdict = download.run();
     let transfer = download.clock.usage();
     download.close(&verdict);
+    if let (Some(dump), Some(path)) = (download.dump.take(), &client.dump) {
+        if let Err(error) = dump.write() {
+            eprintln!("h3get: {}", unwritable(path, error)); // the download counts all the same
+        }
+    }
     Ok(download.report(&transfer).conclude(verdict))
+}
+
+fn unwritable(path: &Path, error: io::Error) -> SetupError {
+    let path = path.to_owned();
+    SetupError::Unwritable { path, error }
 }
 
 /// The state of a running download.
@@ -73,6 +90,7 @@ struct Download<'a> {
     complete: bool,
     datagrams: Vec<u8>,
     body: Vec<u8>,
+    dump: Option<Dump>,
 }
 
 impl<'a> Download<'a> {
@@ -81,6 +99,7 @@ impl<'a> Download<'a> {
         request: &'a Request,
         socket: Socket,
         connection: quiche::Connection,
+        dump: Option<Dump>,
     ) -> Self {
         Self {
             client,
@@ -100,6 +119,7 @@ impl<'a> Download<'a> {
             complete: false,
             datagrams: vec![0; RECEIVE_SIZE],
             body: vec![0; RECEIVE_SIZE],
+            dump,
         }
     }
 
@@ -233,6 +253,9 @@ impl<'a> Download<'a> {
             let event = self.http.as_mut()?.poll(&mut self.connection);
             let verdict = match event {
                 Ok((_, h3::Event::Headers { list, .. })) => {
+                    if let Some(dump) = &mut self.dump {
+                        dump.on_headers(&list);
+                    }
                     let fields: Vec<Field<'_>> = list
                         .iter()
                         .map(|field| (field.name(), field.value()))
@@ -301,6 +324,9 @@ impl<'a> Download<'a> {
             h3::Header::new(b"accept", b"*/*"),
             h3::Header::new(b"accept-encoding", b"identity"),
         ];
+        if let Some(dump) = &mut self.dump {
+            dump.on_request(&fields);
+        }
         if let Some(http) = &mut self.http {
             http.send_request(&mut self.connection, &fields, true)?;
         }
@@ -313,7 +339,12 @@ impl<'a> Download<'a> {
             let room = self.response.room(self.body.len());
             let verdict = match http.recv_body(&mut self.connection, stream, &mut self.body[..room])
             {
-                Ok(size) => self.response.on_body(&self.body[..size], now),
+                Ok(size) => {
+                    if let Some(dump) = &mut self.dump {
+                        dump.on_body(&self.body[..size]);
+                    }
+                    self.response.on_body(&self.body[..size], now)
+                }
                 Err(h3::Error::Done) => return None,
                 Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
                     Some(ending::of_reset(code))

@@ -5,6 +5,7 @@
 mod acks;
 mod client;
 mod download;
+mod dump;
 mod ending;
 mod order;
 mod quic;

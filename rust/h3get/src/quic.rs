@@ -91,7 +91,7 @@ pub enum SetupError {
     #[error("{} is not a readable PEM file with CA certificates", one_line(&.0.display().to_string()))]
     Ca(PathBuf),
     #[error("cannot write {}: {error}", one_line(&.path.display().to_string()))]
-    KeyLog { path: PathBuf, error: io::Error },
+    Unwritable { path: PathBuf, error: io::Error },
     #[error("TLS refused its configuration: {0}")]
     Tls(#[from] ErrorStack),
     #[error("quiche refused its configuration: {0}")]
@@ -160,7 +160,7 @@ pub fn connect(
     }
     if let Some(path) = &client.keylog {
         let opened = OpenOptions::new().create(true).append(true).open(path);
-        let file = opened.map_err(|error| SetupError::KeyLog {
+        let file = opened.map_err(|error| SetupError::Unwritable {
             path: path.clone(),
             error,
         })?;

@@ -140,6 +140,25 @@ fn settings_are_heeded() {
 }
 
 #[test]
+fn the_dump_has_headers_and_the_start_of_the_body() {
+    let server = Server::start();
+    let path = server.directory.path().join("logs/dump.json");
+    let record = fetch(&server, "/random.bin", &["--dump", path.to_str().unwrap()]);
+    assert_whole(&record, &server);
+    let dump: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let entry = &dump["entries"][0];
+    let field = |side: &str, index: usize| {
+        let field = &entry[side]["headers"][index];
+        (field["name"].clone(), field["value"].clone())
+    };
+    assert_eq!(field("request", 0), (":method".into(), "GET".into()));
+    assert_eq!(field("response", 0), (":status".into(), "200".into()));
+    let body: Vec<u8> = serde_json::from_value(entry["response"]["body"].clone()).unwrap();
+    let file = std::fs::read(server.directory.path().join("files/random.bin")).unwrap();
+    assert_eq!(body, file[..10_000]);
+}
+
+#[test]
 fn other_status_codes() {
     let server = Server::start();
     for (path, status) in [("/absent", 404), ("/moved", 302)] {
