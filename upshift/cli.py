@@ -174,6 +174,11 @@ _RESUMED = (
     ("survey", "quic"),
     ("survey", "iw"),
     ("map", "fetch"),
+    ("fleet", "provision"),
+    ("fleet", "run"),
+    ("fleet", "optout"),
+    ("fleet", "collect"),
+    ("fleet", "teardown"),
 )
 """Commands that resume where they stopped."""
 

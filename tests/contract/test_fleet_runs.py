@@ -1,0 +1,168 @@
+"""Ansible for real, on this machine by a local connection: what `upshift fleet` makes of its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from upshift.errors import PlaceError, UsageError
+from upshift.system import signals
+from vantage.fleet import runs
+from vantage.fleet.inventory import open_fleet
+
+pytestmark = pytest.mark.thorough
+
+CONFIGURATION = "[defaults]\ninterpreter_python = auto_silent\n[ssh_connection]\nssh_args = -o ConnectTimeout=5\n"
+
+PLAYBOOK = """
+- hosts: vantage
+  gather_facts: false
+  serial: 1
+  tasks:
+    - name: Fail where it was asked for
+      ansible.builtin.fail:
+        msg: "{{ inventory_hostname }}: no space left"
+      when: bad | default(false)
+    - name: Change something
+      ansible.builtin.command: "true"
+    - name: Tell
+      ansible.builtin.set_fact:
+        fleet_result: {word: "{{ word }}", host: "{{ inventory_hostname }}"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of playbooks, and a state folder, instead of Upshift's own."""
+    folder = tmp_path / "ansible"
+    (folder / "playbooks").mkdir(parents=True)
+    (folder / "ansible.cfg").write_text(CONFIGURATION)
+    (folder / "playbooks" / "tell.yml").write_text(PLAYBOOK)
+    monkeypatch.setattr(runs, "files", lambda: folder)
+    monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
+    return folder
+
+
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+
+
+def inventory(folder: Path, hosts: dict[str, object], **variables: object) -> Path:
+    path = folder / "hosts.yml"
+    path.write_text(json.dumps({"vantage": {"hosts": hosts, "vars": variables}}))
+    return path
+
+
+def test_each_host_has_its_verdict_and_the_others_go_on(tmp_path: Path) -> None:
+    """With `serial`, Ansible itself stops where all hosts of a batch have failed: here after the first one."""
+    local = LOCAL
+    hosts = {"a": {**local, "bad": True}, "b": {"ansible_host": "127.0.0.1", "ansible_port": 1}, "c": local}
+    path = inventory(tmp_path, hosts)
+    found = runs.on_hosts(runs.Task(playbook="tell", variables={"word": "x y"}), path, list(hosts), progress=None)
+    assert found["a"].fault == "a: no space left"
+    assert found["b"].unreachable and "Connection refused" in (found["b"].fault or "")
+    assert found["c"].fault is None and found["c"].changed == 1
+    assert found["c"].result == {"word": "x y", "host": "c"}
+
+
+def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path) -> None:
+    path = inventory(tmp_path, {"a": LOCAL})
+    secret = "kept-nowhere-7"
+    for _ in range(runs.KEPT + 1):
+        runs.look(runs.templated({"x": "1"}), path)
+    runs.on_hosts(runs.Task(playbook="tell", variables={"word": secret}), path, ["a"], progress=None)
+    folder = tmp_path / "state" / "fleet"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(list((folder / "artifacts").iterdir())) == runs.KEPT
+    assert not (folder / "env").exists()
+
+
+def test_signals_are_handled_as_before(tmp_path: Path) -> None:
+    path = inventory(tmp_path, {"a": LOCAL})
+    before = {number: signal.getsignal(number) for number in signals.STOPPING}
+    runs.look(runs.templated({"x": "1"}), path)
+    assert {number: signal.getsignal(number) for number in signals.STOPPING} == before
+
+
+def test_ctrl_c_ends_ansible_within_seconds(tmp_path: Path, ours: Path) -> None:
+    (ours / "playbooks" / "tell.yml").write_text(
+        "- hosts: vantage\n  gather_facts: false\n  tasks:\n"
+        f"    - ansible.builtin.shell: echo $$ > {tmp_path}/pid; exec sleep 300\n"
+    )
+    path = inventory(tmp_path, {"a": LOCAL})
+
+    def interrupt() -> None:
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    with pytest.raises(KeyboardInterrupt):
+        runs.on_hosts(runs.Task(playbook="tell"), path, ["a"], progress=None)
+    waiting.join()
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)  # a task on a host outlives Ansible, here and by SSH: the same command repeats it
+
+
+def test_a_playbook_that_cannot_start_says_why(tmp_path: Path, ours: Path) -> None:
+    (ours / "playbooks" / "tell.yml").write_text("- hosts: vantage\n  roles: [not-there]\n")
+    path = inventory(tmp_path, {"a": LOCAL})
+    with pytest.raises(PlaceError, match="not-there"):
+        runs.on_hosts(runs.Task(playbook="tell"), path, ["a"], progress=None)
+
+
+def test_an_inventory_is_read_with_its_templates_and_limits(tmp_path: Path) -> None:
+    hosts = {f"v{number}": {"ansible_host": f"198.18.7.{number}"} for number in (1, 2, 3)}
+    path = inventory(
+        tmp_path, {**hosts, "here": {"ansible_connection": "local"}}, campaign_file="{{ inventory_dir }}/c.toml"
+    )
+    found = open_fleet(path, None)
+    assert list(found.hosts) == ["here", "v1", "v2", "v3"] and found.selected == tuple(found.hosts)
+    assert (found.hosts["v1"].address, found.hosts["here"].address) == ("198.18.7.1", "local")
+    assert found.shared("campaign_file") == str(tmp_path / "c.toml") and found.campaign() == "c"
+    assert open_fleet(path, "v2,v3").selected == ("v2", "v3")
+    assert open_fleet(path, "!v2").selected == ("here", "v1", "v3")
+    with pytest.raises(UsageError, match="'v9' leaves no host"):
+        open_fleet(path, "v9")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("vantage: {hosts: {}}", "no hosts in the group vantage"),
+        ("others: {hosts: {a: {}}}", "no hosts in the group vantage"),
+        ("vantage: {hosts: [", "hosts.yml"),
+        (
+            "vantage: {hosts: {a: {ansible_host: 198.18.7.1}, b: {ansible_host: 198.18.7.1, ansible_port: 24}}}",
+            "the hosts a and b both have the address 198.18.7.1",
+        ),
+        (
+            "vantage: {hosts: {a: {ansible_connection: local}, b: {ansible_connection: local}}}",
+            "the hosts a and b both are this machine",
+        ),
+    ],
+)
+def test_a_wrong_inventory_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "hosts.yml"
+    path.write_text(text)
+    argv = [sys.executable, "-m", "upshift", "fleet", "provision", "-i", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    if "playbooks are missing" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 2 and done.stdout == ""
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_without_the_extra_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ansible_runner", None)
+    with pytest.raises(UsageError, match=r"pip install 'upshift\[fleet\]'"):
+        open_fleet(inventory(tmp_path, {"a": {}}), None)

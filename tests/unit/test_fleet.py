@@ -1,0 +1,295 @@
+"""A fleet's logic apart from Ansible: verdicts from events, the gate before a run, opt-outs, the table of states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from upshift.compose import fleet as commands
+from upshift.compose import fleet_status
+from upshift.errors import IncompleteError, UsageError
+from vantage.fleet import optout, report
+from vantage.fleet.examined import lacks
+from vantage.fleet.inventory import SHARED, Fleet, Host
+from vantage.fleet.start import write_inventory
+from vantage.fleet.verdicts import Verdict, verdicts
+
+
+def event(kind: str, host: str, answer: dict[str, Any] | None = None, **data: object) -> dict[str, Any]:
+    return {"event": kind, "event_data": {"host": host, "res": answer or {}, **data}}
+
+
+def stats(**counts: dict[str, int]) -> dict[str, Any]:
+    return {"event": "playbook_on_stats", "event_data": counts}
+
+
+def host(name: str, address: str | None = None, *, trusted_clock: bool = False, **variables: object) -> Host:
+    return Host(
+        name=name,
+        address=address or name,
+        trusted_clock=trusted_clock,
+        variables={**dict.fromkeys(SHARED, ""), **variables},
+    )
+
+
+def fleet(path: Path, *names: str, **variables: object) -> Fleet:
+    return Fleet(path=path, hosts={name: host(name, **variables) for name in names}, selected=names)
+
+
+def test_one_hosts_failure_is_its_own() -> None:
+    found = verdicts(
+        ["good", "bad", "away", "late"],
+        [
+            event("runner_on_ok", "good", {"ansible_facts": {"fleet_result": {"pid": 1}}}),
+            event("runner_on_failed", "bad", {"msg": "no sudo.\n"}),
+            event(
+                "runner_on_unreachable", "away", {"msg": "Task failed: Failed to connect to the host via ssh: refused"}
+            ),
+            stats(
+                processed={"good": 1, "bad": 1, "away": 1}, changed={"good": 2}, failures={"bad": 1}, dark={"away": 1}
+            ),
+        ],
+    )
+    assert found["good"] == Verdict(fault=None, changed=2, result={"pid": 1})
+    assert found["bad"].fault == "no sudo" and not found["bad"].unreachable
+    assert found["away"].fault == "unreachable: refused" and found["away"].unreachable
+    assert found["late"].untouched and not found["bad"].untouched
+
+
+def test_what_was_ignored_or_rescued_is_no_failure() -> None:
+    found = verdicts(
+        ["a"],
+        [
+            event("runner_on_failed", "a", {"msg": "looked"}, ignore_errors=True),
+            event("runner_on_failed", "a", {"msg": "mended by rescue"}),
+            stats(processed={"a": 1}, failures={}, rescued={"a": 1}),
+        ],
+    )
+    assert found["a"].fault is None
+
+
+def test_ansible_that_was_killed_leaves_no_host_well() -> None:
+    assert verdicts(["a"], [event("runner_on_ok", "a")])["a"].fault is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            {"msg": "non-zero return code", "cmd": ["upshift"], "stderr": "upshift: x: no such plan\n"},
+            "x: no such plan",
+        ),
+        (
+            {"msg": "MODULE FAILURE", "module_stderr": "Traceback\nsudo: a password is required\n"},
+            "sudo: a password is required",
+        ),
+        ({"msg": "two\n lines.", "stderr": ""}, "two lines"),
+        ({}, "it failed without a message"),
+    ],
+)
+def test_a_fault_is_one_sentence(answer: dict[str, Any], said: str) -> None:
+    found = verdicts(["a"], [event("runner_on_failed", "a", answer), stats(processed={"a": 1}, failures={"a": 1})])
+    assert found["a"].fault == said
+
+
+def test_a_loops_fault_is_that_of_its_item() -> None:
+    events = [
+        event("runner_item_on_failed", "a", {"msg": "cannot copy targets.csv"}),
+        event("runner_on_failed", "a", {"msg": "One or more items failed"}),
+        stats(processed={"a": 1}, failures={"a": 1}),
+    ]
+    assert verdicts(["a"], events)["a"].fault == "cannot copy targets.csv"
+
+
+def answer(*findings: tuple[str, str], addresses: tuple[str, ...] = ()) -> dict[str, Any]:
+    listed = [{"name": name, "status": status, "says": "so", "campaign": True} for name, status in findings]
+    return {"findings": listed, "uplink": {"addresses": addresses}}
+
+
+def test_the_gate_before_a_run() -> None:
+    hosts = {name: host(name) for name in "ab"} | {"c": host("c", trusted_clock=True)}
+    documents = {
+        "a": answer(("NAT", "cannot"), ("disk", "ok"), addresses=("198.18.0.1", "fd00:198:18::1")),
+        "b": answer(("time of day", "warn"), addresses=("198.18.0.2",)),
+        "c": answer(("time of day", "warn"), addresses=("198.18.0.3",)),
+    }
+    assert lacks(documents, hosts, "netns") == {"a": ["NAT: so"], "b": ["time of day: so"], "c": []}
+    assert lacks(documents, hosts, "host")["a"] == []
+
+
+def test_hosts_that_share_an_uplink_address_are_named() -> None:
+    hosts = {name: host(name) for name in "abc"}
+    same = answer(addresses=("198.18.0.1",))
+    found = lacks({"a": same, "b": same, "c": answer(addresses=("198.18.0.2",))}, hosts, "netns")
+    assert found == {
+        "a": ["uplink: b has the same address, 198.18.0.1"],
+        "b": ["uplink: a has the same address, 198.18.0.1"],
+        "c": [],
+    }
+
+
+def test_what_force_overrides_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    doubtful = Verdict(fault="NAT: it cannot translate", result={})
+    away = Verdict(fault="unreachable: refused", unreachable=True)
+    assert commands._overridden("a", doubtful).fault is None
+    assert commands._overridden("b", away).fault is not None  # nothing to override: it did not answer
+    assert capsys.readouterr().err == "upshift: --force: a runs although NAT: it cannot translate\n"
+
+
+def test_exit_codes_tell_failures_from_wrong_input() -> None:
+    good, bad = Verdict(fault=None), Verdict(fault="it is on fire")
+    report.require_all({"a": good})
+    with pytest.raises(IncompleteError, match="1 of 2 hosts failed: b;"):
+        report.require_all({"a": good, "b": bad})
+    with pytest.raises(IncompleteError, match="a, b"):
+        report.require_all({"a": Verdict(fault="a has no campaign x"), "b": bad}, campaign="x")
+    with pytest.raises(UsageError, match="no host has a campaign x"):
+        report.require_all({"a": Verdict(fault="a has no campaign x")}, campaign="x")
+
+
+def test_opt_outs_are_kept_once(tmp_path: Path) -> None:
+    kept = tmp_path / "opt-out.txt"
+    entries = optout.checked([" www.a.example", "www.a.example", "198.18.5.0/24"])
+    assert entries == ["www.a.example", "198.18.5.0/24"]
+    assert optout.append(kept, entries[:1]) == ["www.a.example"]
+    kept.write_text(kept.read_text() + "b.example  # asked by mail")
+    assert optout.append(kept, [*entries, "b.example"]) == ["198.18.5.0/24"]
+    assert kept.read_text().splitlines() == ["www.a.example", "b.example  # asked by mail", "198.18.5.0/24"]
+
+
+@pytest.mark.parametrize("entry", ["not a domain!", "", "a.example # x", "a.example\nb.example"])
+def test_an_opt_out_that_says_nothing_is_refused(entry: str) -> None:
+    with pytest.raises(UsageError, match="neither a domain nor a prefix"):
+        optout.checked(["good.example", entry])
+
+
+def state(**changes: object) -> dict[str, Any]:
+    activity = {"state": "running", "reason": "www.a.example", "since": 900.0, "until": None}
+    progress = {
+        "planned": 1800, "ok": 40, "failed": 8, "censored": 2, "recorded": 50, "causes": {},
+        "void_runs": 0, "interrupted_runs": 0,
+    }  # fmt: skip
+    found = {
+        "schema": 1, "written_at": 1000.0, "activity": activity, "progress": progress, "rate_per_s": 0.5,
+        "eta_s": 3600.0, "campaign": "x", "plan_sha256": "ab" * 32, "started_at": 1.0, "pid": 7, "versions": {},
+        "vantage_points": {"a": {"activity": activity, "progress": progress}}, "budgets": [],
+        "disk": {"free_bytes": 5_000_000_000, "used_bytes": None, "limit_bytes": None, "reserve_bytes": None},
+        "last_error": {"at": 940.0, "what": "timeout"}, "silent": False, "process_runs": True,
+    }  # fmt: skip
+    return {**found, **changes}
+
+
+def test_the_table_of_states() -> None:
+    found = {
+        "a": Verdict(fault=None, result=state()),
+        "b": Verdict(fault="unreachable: refused", unreachable=True),
+        "c": Verdict(fault=None, result=state(silent=True, process_runs=False)),
+        "d": Verdict(fault=None, result={"schema": 2}),
+    }
+    head, a, b, c, d = fleet_status.cells(found, now=1030.0)
+    assert list(a) == [
+        "a", "running (www.a.example)", "50", "1,800", "1,800", "1 h", "5 GB", "1 min 30 s ago: timeout",
+    ]  # fmt: skip
+    assert b[:2] == ["b", "unreachable: refused"]
+    assert c[1].startswith("silent for 1 min") and "its process is gone" in c[1]
+    assert "cannot be read" in d[1]
+    assert {len(row) for row in (head, a, b, c, d)} == {8}
+    assert not fleet_status.ended(found)
+
+
+def test_a_hosts_clock_decides_whether_it_is_silent() -> None:
+    """Ours may be wrong by more than the 60 s after which a status is old."""
+    [_, row] = fleet_status.cells({"a": Verdict(fault=None, result=state())}, now=10_000.0)
+    assert row[1] == "running (www.a.example)"
+
+
+def test_a_watch_ends_with_the_campaign() -> None:
+    done = Verdict(fault=None, result=state(activity={**state()["activity"], "state": "done"}))
+    away = Verdict(fault="unreachable: refused", unreachable=True)
+    assert fleet_status.ended({"a": done, "b": away})  # nothing more is to be learnt from b
+    assert not fleet_status.ended({"b": away})
+
+
+CAMPAIGN = """
+name = "f"
+targets = "targets.csv"
+vantage_points = ["a", "b"]
+contact = "me@net.test"
+budget = 2
+slot_s = {slot}
+[[configurations]]
+name = "BL"
+client = "requests"
+[[configurations]]
+name = "BL2"
+client = "requests"
+"""
+
+
+def campaign(folder: Path, *, slot: str = "60") -> Path:
+    (folder / "targets.csv").write_text("domain,url,provider\na.test,https://a.test/1,x\nb.test,https://b.test/1,x\n")
+    path = folder / "f.toml"
+    path.write_text(CAMPAIGN.format(slot=slot))
+    return path
+
+
+def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
+    campaign(tmp_path)
+    elsewhere = tmp_path / "far"
+    elsewhere.mkdir()
+    (tmp_path / "targets.csv").rename(elsewhere / "t.csv")
+    found = commands.planned(
+        fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml", campaign_targets="far/t.csv")
+    )
+    (elsewhere / "t.csv").rename(tmp_path / "targets.csv")
+    assert found.slots is not None and found.vantage_points == ("a", "b")
+    assert found.digest == commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")).digest
+
+
+@pytest.mark.parametrize(
+    ("hosts", "slot", "said"),
+    [
+        ("a", "60", "no host of .* is named b"),
+        ("abc", "60", "c of .* is not among them"),
+        ("ab", "12", "the longest measurement run .* takes up to"),
+    ],
+)
+def test_a_campaign_that_does_not_fit_the_fleet(tmp_path: Path, hosts: str, slot: str, said: str) -> None:
+    path = campaign(tmp_path, slot=slot)
+    with pytest.raises(UsageError, match=said):
+        commands.planned(fleet(tmp_path / "hosts.yml", *hosts, campaign_file=str(path)))
+
+
+def test_another_plan_on_a_host_is_refused(tmp_path: Path) -> None:
+    campaign(tmp_path)
+    plan = commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml"))
+    same, other = Verdict(fault=None, result={"plan_sha256": plan.digest}), Verdict(fault=None, result=state())
+    none = Verdict(fault="b has no campaign f")
+    commands._check_plans({"a": same, "b": none}, plan, "f")
+    with pytest.raises(UsageError, match=r"b has results of another plan \(abababababab, not "):
+        commands._check_plans({"a": same, "b": other}, plan, "f")
+
+
+def test_a_variable_of_the_fleet_is_the_same_everywhere(tmp_path: Path) -> None:
+    hosts = {"a": host("a", campaign_isolation="netns"), "b": host("b", campaign_isolation="host")}
+    with pytest.raises(UsageError, match="campaign_isolation is 'netns' for a, but 'host' for b"):
+        Fleet(path=tmp_path / "h.yml", hosts=hosts, selected=("a",)).shared("campaign_isolation")
+
+
+def test_paths_start_at_the_inventory(tmp_path: Path) -> None:
+    found = fleet(tmp_path / "inventory" / "hosts.yml", "a", collect_into="../there", campaign_file="c/week 1.toml")
+    assert found.shared("collect_into") == str(tmp_path / "there")
+    assert found.campaign() == "week 1" and found.campaign("other") == "other"
+    with pytest.raises(UsageError, match="vantage_bundles is not set"):
+        found.required("vantage_bundles", "a folder")
+
+
+def test_an_inventory_is_not_overwritten(tmp_path: Path) -> None:
+    path = write_inventory(tmp_path / "new")
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="there is an inventory already"):
+        write_inventory(tmp_path / "new")
+    assert path.read_text() == "mine" and json.dumps(sorted(p.name for p in path.parent.iterdir())) == '["hosts.yml"]'

@@ -1,0 +1,46 @@
+"""What speaks against a campaign on each host, from the documents of `upshift doctor --for campaign`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vantage.fleet.inventory import Host
+
+_CLOCK, _NAT = "time of day", "NAT"
+"""Findings that some fleets do without."""
+
+
+def lacks(
+    documents: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, Host], isolation: str
+) -> dict[str, list[str]]:
+    """Host -> why no campaign should run there, as clauses; empty for a host that is ready.
+
+    Args:
+        documents: host -> its doctor's answer.
+        isolation: of the campaign; only `netns` needs address translation.
+    """
+    found = {name: _findings(document, hosts[name], isolation) for name, document in documents.items()}
+    holders: dict[str, list[str]] = {}
+    for name, document in documents.items():
+        for address in (document.get("uplink") or {}).get("addresses", ()):
+            holders.setdefault(address, []).append(name)
+    for address, names in holders.items():
+        for name in names:
+            others = [other for other in names if other != name]
+            if others:
+                found[name].append(f"uplink: {', '.join(others)} has the same address, {address}")
+    return found
+
+
+def _findings(document: Mapping[str, Any], host: Host, isolation: str) -> list[str]:
+    unneeded = set()
+    if host.trusted_clock:
+        unneeded.add(_CLOCK)
+    if isolation == "host":
+        unneeded.add(_NAT)
+    return [
+        f"{finding['name']}: {finding['says']}"
+        for finding in document.get("findings", ())
+        if finding.get("campaign") and finding["status"] != "ok" and finding["name"] not in unneeded
+    ]

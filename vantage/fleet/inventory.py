@@ -1,0 +1,150 @@
+"""The hosts of an inventory, and what is one for the whole fleet; checked before any host is contacted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from upshift.errors import UsageError, not_found
+from vantage.fleet import runs
+
+LOCAL = "local"
+"""The connection to this machine."""
+
+PATHS = ("vantage_bundles", "campaign_file", "campaign_targets", "campaign_opt_out", "collect_into")
+"""Variables that are paths on the control machine, relative to the inventory's folder."""
+
+SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_free")
+"""Variables with one value for the whole fleet."""
+
+_SELECTED = "fleet_selected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A vantage point."""
+
+    name: str
+    address: str
+    """As the inventory has it: an address or a name; `local` for this machine."""
+    trusted_clock: bool
+    variables: Mapping[str, Any]
+    """The values of `SHARED`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The vantage points of an inventory."""
+
+    path: Path
+    hosts: Mapping[str, Host]
+    """All, in the inventory's order."""
+    selected: tuple[str, ...]
+    """Those that `--limit` leaves."""
+
+    def shared(self, name: str) -> str:
+        """The value of a variable that is one for the whole fleet, paths absolute; empty if it is not set.
+
+        Raises UsageError if two hosts have different ones.
+        """
+        values = {host.name: host.variables[name] for host in self.hosts.values()}
+        first, value = next(iter(values.items()))
+        for other, found in values.items():
+            if found != value:
+                raise UsageError(
+                    f"{name} is {str(value)!r} for {first}, but {str(found)!r} for {other}: it is one for all hosts",
+                    where=str(self.path),
+                    remedy="set it once, in the vars of the group vantage",
+                )
+        if value in (None, ""):
+            return ""
+        if name not in PATHS:
+            return str(value)
+        folder = self.path if self.path.is_dir() else self.path.parent
+        return str((folder / Path(str(value)).expanduser()).resolve())
+
+    def required(self, name: str, meaning: str) -> str:
+        """The same; raises UsageError if it is not set."""
+        if not (value := self.shared(name)):
+            raise UsageError(f"{name} is not set", where=str(self.path), remedy=f"set it to {meaning}")
+        return value
+
+    def campaign(self, given: str | None = None) -> str:
+        """Name of the campaign's folder on hosts: the one given, else campaign_name, else the file's stem."""
+        if name := given or self.shared("campaign_name"):
+            return name
+        return Path(self.required("campaign_file", "the campaign's file")).stem
+
+
+def open_fleet(inventory: Path, limit: str | None) -> Fleet:
+    """Reads an inventory, by Ansible: its variables may be templates.
+
+    Args:
+        limit: Ansible's pattern of hosts; None: all.
+
+    Raises:
+        UsageError: no inventory, one that cannot be read, one without hosts in the group `vantage`, two hosts with one
+            address, or a limit that leaves none.
+    """
+    if not inventory.exists():
+        raise not_found(inventory, "inventory", remedy="name one by -i, or make one: upshift fleet init DIR")
+    expressions = {name: f"{{{{ {name} | default('', true) }}}}" for name in SHARED}
+    expressions |= {
+        "address": "{{ ansible_host | default(inventory_hostname, true) }}",
+        "connection": "{{ ansible_connection | default('ssh', true) }}",
+        "clock": "{{ vantage_clock | default('', true) }}",
+    }
+    if limit:
+        pattern = json.dumps(limit)
+        expressions[_SELECTED] = f"{{{{ query('ansible.builtin.inventory_hostnames', {pattern}) }}}}"
+    events = runs.look(runs.templated(expressions), inventory)
+    values = runs.values_of(events)
+    if not values:
+        raise _empty(inventory, events)
+    hosts = {
+        name: Host(
+            name=name,
+            address=LOCAL if found["connection"] == LOCAL else str(found["address"]),
+            trusted_clock=found["clock"] == "trusted",
+            variables={key: found[key] for key in SHARED},
+        )
+        for name, found in sorted(values.items())
+    }
+    _check_addresses(inventory, hosts)
+    chosen = next(iter(values.values()))[_SELECTED] if limit else list(hosts)
+    selected = tuple(name for name in hosts if name in chosen)
+    if not selected:
+        raise UsageError(
+            f"{limit!r} leaves no host of the group vantage", where="--limit", remedy=f"hosts: {', '.join(hosts)}"
+        )
+    return Fleet(path=inventory, hosts=hosts, selected=selected)
+
+
+def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:
+    """Why no host of the inventory could be read."""
+    for event in events:
+        for line in str(event.get("stdout") or "").splitlines():
+            if line.startswith(("[ERROR]", "ERROR")):
+                said = runs.plain_error(line)
+                return UsageError(said, where=str(inventory), remedy="correct the inventory")
+    return UsageError(
+        "the inventory has no hosts in the group vantage",
+        where=str(inventory),
+        remedy="write them below vantage: hosts:, see upshift fleet init",
+    )
+
+
+def _check_addresses(inventory: Path, hosts: Mapping[str, Host]) -> None:
+    """Two vantage points with one address are one host, and would disturb each other."""
+    seen: dict[str, str] = {}
+    for host in hosts.values():
+        if (other := seen.setdefault(host.address.lower(), host.name)) != host.name:
+            which = "are this machine" if host.address == LOCAL else f"have the address {host.address}"
+            raise UsageError(
+                f"the hosts {other} and {host.name} both {which}",
+                where=str(inventory),
+                remedy="a vantage point needs a host of its own",
+            )

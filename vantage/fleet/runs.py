@@ -1,0 +1,245 @@
+"""Runs of Ansible by ansible-runner.
+
+Three of its habits are dealt with here. An event handler that does not return True loses events and final counts. Its
+own signal handler stays after it has returned (ansible-runner#1075), so it gets a cancel callback, with which it
+installs none. A handler that is slow while hosts are unreachable makes it time out (#1343), so ours only stores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from upshift.errors import PlaceError, UsageError
+from upshift.progress import Progress
+from upshift.system import signals
+from vantage.doctor.ceilings.record import calibration_file
+from vantage.fleet.verdicts import Verdict, verdicts
+
+KEPT = 5
+"""Runs whose artefacts are kept."""
+
+MOST_FORKS = 50
+"""Hosts that are worked on at a time."""
+
+_POLL_S = 0.5
+"""How often Ctrl-C is looked for."""
+
+
+def files() -> Path:
+    """The folder with playbooks and roles: in an installed wheel beside this module, else in the checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "ansible", here.parents[1] / "ansible"):
+        if (folder / "ansible.cfg").is_file():
+            return folder
+    raise PlaceError("the playbooks are missing", where=str(here / "ansible"), remedy="install Upshift again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What Ansible is to do."""
+
+    playbook: str | None = None
+    """Name of one of ours, without `.yml`."""
+    module: str | None = None
+    """Or a module, on all hosts of the group `vantage`."""
+    arguments: str = ""
+    """Of the module."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Extra variables, which outrank those of the inventory."""
+
+    @property
+    def name(self) -> str:
+        return self.playbook or self.module or ""
+
+
+def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Progress | None) -> dict[str, Verdict]:
+    """Runs a task on some hosts of an inventory; host -> verdict.
+
+    Ansible gives up where all hosts of a batch have failed (`serial`). The rest is then run by itself, so that one
+    host's failure never stops the others.
+
+    Raises:
+        UsageError: Ansible is not installed.
+        KeyboardInterrupt: the user stopped it.
+    """
+    found: dict[str, Verdict] = {}
+    left = list(hosts)
+    while left:
+        events = _events(task, inventory, ",".join(left), hosts=left, progress=progress)
+        these = verdicts(left, events)
+        found |= these
+        untouched = [host for host, verdict in these.items() if verdict.untouched]
+        if len(untouched) == len(left):
+            _complain(events, task)
+            break
+        left = untouched
+    return found
+
+
+def look(task: Task, inventory: Path) -> list[dict[str, Any]]:
+    """The events of a task that contacts no host."""
+    return _events(task, inventory, None, hosts=(), progress=None)
+
+
+def _complain(events: Sequence[Mapping[str, Any]], task: Task) -> None:
+    """Raises PlaceError with what Ansible said itself, if it did not even start."""
+    said = [line for event in events for line in str(event.get("stdout") or "").splitlines()]
+    wrong = [line for line in said if line.startswith(("ERROR", "[ERROR]"))]
+    if wrong:
+        raise PlaceError(plain_error(wrong[0]), where=f"ansible, {task.name}")
+
+
+def plain_error(line: str) -> str:
+    """Ansible's error line without its label."""
+    return line.removeprefix("[ERROR]:").removeprefix("ERROR!").strip().rstrip(".")
+
+
+def _events(
+    task: Task, inventory: Path, limit: str | None, *, hosts: Sequence[str], progress: Progress | None
+) -> list[dict[str, Any]]:
+    runner = _runner()
+    events: list[dict[str, Any]] = []
+    news: deque[Mapping[str, Any]] = deque()
+    asked: list[int] = []
+
+    def handle(event: dict[str, Any]) -> bool:
+        events.append(event)
+        news.append(event)
+        return True
+
+    def stop(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    shown = _Shown(task, hosts, progress)
+
+    def cancelled() -> bool:
+        shown.take(news)
+        return bool(asked)
+
+    folder = files()
+    how = {"playbook": str(folder / "playbooks" / f"{task.playbook}.yml")} if task.playbook else _module(task)
+    with signals.handled_by(stop):
+        runner.run(
+            private_data_dir=str(_artefacts()),
+            **how,
+            inventory=str(inventory.absolute()),
+            limit=limit,
+            extravars=dict(task.variables),
+            forks=min(max(len(hosts), 5), MOST_FORKS),
+            envvars=environment(folder),
+            settings={"pexpect_timeout": _POLL_S},
+            event_handler=handle,
+            cancel_callback=cancelled,
+            suppress_env_files=True,
+            rotate_artifacts=KEPT,
+            fact_cache_type="memory",
+            quiet=True,
+        )
+    shown.take(news)
+    if asked:
+        raise KeyboardInterrupt
+    return events
+
+
+def _module(task: Task) -> dict[str, str]:
+    return {"module": task.module or "", "module_args": task.arguments, "host_pattern": "vantage"}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables of Ansible's processes: our configuration, and what a control machine's own must not change."""
+    programs = Path(sys.executable).parent  # ansible-playbook is installed beside this Python, which may not be in PATH
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner's own default is False
+        "ANSIBLE_ANY_UNPARSED_IS_FAILED": "True",
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
+        "ANSIBLE_NOCOLOR": "True",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _artefacts() -> Path:
+    """The folder for what ansible-runner writes: facts and variables, so nobody else may read it."""
+    folder = calibration_file().parent / "fleet"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    # Of a run that was killed: files that would be read as its settings, and partial events.
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder / "env")
+    return folder
+
+
+class _Shown:
+    """The progress of a run: hosts that are done with the present task."""
+
+    def __init__(self, task: Task, hosts: Sequence[str], progress: Progress | None) -> None:
+        self._task, self._total, self._progress = task, len(hosts), progress
+        self._failed: set[str] = set()
+        self._done: set[str] = set()
+        self._note = ""
+        self._at = 0.0
+
+    def take(self, news: deque[Mapping[str, Any]]) -> None:
+        while news:
+            event = news.popleft()
+            data = event.get("event_data") or {}
+            if event.get("event") == "playbook_on_task_start":
+                self._note, self._done = str(data.get("task") or ""), set()
+            elif event.get("event") in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
+                self._failed.add(str(data.get("host")))
+            elif event.get("event") == "runner_on_ok":
+                self._done.add(str(data.get("host")))
+        now = time.monotonic()
+        if self._progress is not None and now - self._at > _POLL_S:
+            self._at = now
+            self._progress.update(
+                self._task.name, done=len(self._done), total=self._total, failed=len(self._failed), note=self._note
+            )
+
+
+def _runner() -> Any:
+    try:
+        import ansible_runner
+    except ModuleNotFoundError as error:
+        raise missing(error.name or "ansible_runner") from None
+    if shutil.which("ansible-playbook", path=environment(Path())["PATH"]) is None:
+        raise missing("ansible")
+    return ansible_runner
+
+
+def missing(module: str) -> UsageError:
+    """The error where the extra is not installed."""
+    return UsageError(
+        f"the Python module {module} is not installed here",
+        where="upshift fleet",
+        remedy="install the extra: pip install 'upshift[fleet]', or run: make setup",
+    )
+
+
+def templated(expressions: Mapping[str, str]) -> Task:
+    """A task that tells the values of expressions for each host (`values_of`), and contacts none."""
+    return Task(module="ansible.builtin.debug", arguments=json.dumps({"msg": dict(expressions)}))
+
+
+def values_of(events: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Host -> values, from the events of `templated`."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for event in events:
+        data = event.get("event_data") or {}
+        if event.get("event") == "runner_on_ok":
+            said = (data.get("res") or {}).get("msg")
+            if isinstance(said, Mapping):
+                found[str(data["host"])] = said
+    return found

@@ -1,0 +1,95 @@
+"""What became of each host in a run of Ansible, from its events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+UNTOUCHED = "it was not reached: Ansible ended before its turn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One host after a run."""
+
+    fault: str | None
+    """Why it failed, as one sentence without a full stop; None if it did not."""
+    unreachable: bool = False
+    changed: int = 0
+    """Number of tasks that changed something."""
+    result: Mapping[str, Any] | None = None
+    """What the playbook set as `fleet_result`."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no task ran on it."""
+        return self.fault == UNTOUCHED
+
+
+@dataclass(slots=True)
+class _Seen:
+    fault: str | None = None
+    unreachable: bool = False
+    result: Mapping[str, Any] | None = None
+    loop: list[str] = field(default_factory=list)
+    """Faults of the items of a loop, whose task says only that some failed."""
+
+
+def verdicts(hosts: Iterable[str], events: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
+    """Host -> verdict, from ansible-runner's events. A failure that was ignored or rescued is none.
+
+    A host that failed in no task and is missing from the final counts was never reached.
+    """
+    seen = {host: _Seen() for host in hosts}
+    stats: Mapping[str, Mapping[str, int]] | None = None
+    for event in events:
+        data = event.get("event_data") or {}
+        if event.get("event") == "playbook_on_stats":
+            stats = data
+        elif (host := data.get("host")) in seen:
+            _note(seen[host], str(event.get("event")), data)
+    return {host: _verdict(host, found, stats) for host, found in seen.items()}
+
+
+def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
+    answer = data.get("res") or {}
+    if event == "runner_item_on_failed" and not data.get("ignore_errors"):
+        seen.loop.append(sentence(answer))
+    elif event == "runner_on_failed" and not data.get("ignore_errors"):
+        seen.fault = seen.loop[0] if seen.loop else sentence(answer)
+    elif event == "runner_on_unreachable":
+        seen.fault, seen.unreachable = f"unreachable: {sentence(answer)}", True
+    elif event == "runner_on_ok":
+        facts = answer.get("ansible_facts") or {}
+        if isinstance(facts, Mapping) and isinstance(found := facts.get("fleet_result"), Mapping):
+            seen.result = found
+    if event in ("runner_on_failed", "runner_on_ok"):
+        seen.loop.clear()
+
+
+def _verdict(host: str, seen: _Seen, stats: Mapping[str, Mapping[str, int]] | None) -> Verdict:
+    if stats is None:  # Ansible was killed, or refused to start
+        fault = seen.fault or UNTOUCHED
+    elif stats.get("dark", {}).get(host) or stats.get("failures", {}).get(host):
+        fault = seen.fault or "it failed, and Ansible does not say why"
+    elif host in stats.get("processed", {}):
+        return Verdict(fault=None, changed=stats.get("changed", {}).get(host, 0), result=seen.result)
+    else:
+        fault = UNTOUCHED
+    changed = (stats or {}).get("changed", {}).get(host, 0)
+    return Verdict(fault=fault, unreachable=seen.unreachable, changed=changed, result=seen.result)
+
+
+def sentence(answer: Mapping[str, Any]) -> str:
+    """Why a task failed: our commands' own sentence where there is one, else the module's message, on one line."""
+    message = str(answer.get("msg") or "")
+    for stream in ("stderr", "module_stderr"):
+        said = [line.strip() for line in str(answer.get(stream) or "").splitlines() if line.strip()]
+        said = [line for line in said if not line.startswith("upshift: to resume:")]
+        if said and (answer.get("cmd") is not None or stream == "module_stderr"):
+            message = said[-1].removeprefix("upshift: ")
+            break
+    for label in ("Task failed: ", "Failed to connect to the host via ssh: "):
+        message = message.removeprefix(label)
+    return " ".join(message.split()).rstrip(".") or "it failed without a message"
