@@ -246,6 +246,7 @@ def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
     )
     (elsewhere / "t.csv").rename(tmp_path / "targets.csv")
     assert found.slots is not None and found.vantage_points == ("a", "b")
+    assert found.campaign.targets == "targets.csv"  # as ansible/roles/campaign has it
     assert found.digest == commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")).digest
 
 

@@ -119,9 +119,11 @@ def planned(fleet: Fleet) -> SharedPlan:
     if isolation := fleet.shared("campaign_isolation"):
         campaign = replace(campaign, isolation=isolation)
     _check_names(campaign, fleet)
-    plan = shared_plan(replace(campaign, targets=_targets(fleet, campaign)), hosts=True)
+    targets = _targets(fleet, campaign)
+    plan = shared_plan(replace(campaign, targets=targets), hosts=True)
     check_budgets(campaign, plan.targets, vantage_points=len(plan.vantage_points))
-    return replace(plan, campaign=replace(plan.campaign, targets=campaign.targets))
+    on_hosts = f"targets{Path(targets).suffix}"  # the role's name for it, which is in the plan's hash
+    return replace(plan, campaign=replace(plan.campaign, targets=on_hosts))
 
 
 def _targets(fleet: Fleet, campaign: Campaign) -> str:
