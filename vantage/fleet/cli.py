@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_format
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,34 @@ def init(
 
     made = write_inventory(folder)
     typer.echo(f"{made}: name your hosts and files there; next: upshift fleet bundle")
+
+
+@app.command()
+def bundle(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the bundles; made if missing.")],
+    python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="3.NN", help="Python of the hosts; may be repeated. Default: 3.11, 3.12 and 3.13."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Build what hosts install: upshift-bundle-HASH12-py3.NN-x86_64.tar, about 80 MB for each Python version.
+
+    A bundle holds Upshift with its programs, the wheels of uv.lock by hash, and pip: a host needs neither an index nor
+    a compiler. The same checkout gives the same bytes. A bundle for the same Python that is already in DIR is
+    replaced. Needs a checkout, and the network.
+    """
+    from vantage.fleet.bundle.build import PYTHONS, build
+    from vantage.fleet.bundle.checkout import find_checkout
+
+    checkout = find_checkout()
+    with progress_display(as_json=json) as progress:
+        made = build(checkout, out, list(dict.fromkeys(python or PYTHONS)), progress=progress)
+    if json:
+        typer.echo(json_format.dumps([str(path) for path in made]))
+        return
+    for path in made:
+        typer.echo(f"{path} ({path.stat().st_size / 1e6:.0f} MB)")
 
 
 @app.command()

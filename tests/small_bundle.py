@@ -1,0 +1,76 @@
+"""Bundles with one small wheel, and pip's own: they are installed as large ones are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from upshift.files import atomic
+from vantage.fleet.bundle import archive, install
+
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+
+
+def pip_wheel(folder: Path) -> Path:
+    """pip's wheel, from its installed files (they are the wheel's, and lie in the environment of `make setup`)."""
+    found = metadata.distribution("pip")
+    path = folder / f"pip-{found.version}-py3-none-any.whl"
+    if not path.exists():
+        with zipfile.ZipFile(path, "w") as wheel:
+            for file in found.files or ():
+                if not str(file).startswith("..") and file.suffix != ".pyc":
+                    wheel.write(file.locate(), str(file))  # type: ignore[arg-type]
+    return path
+
+
+def small_wheel(folder: Path, version: str, *, padding: int = 0, modules: int = 0) -> Path:
+    """A wheel with the program `small-version`, which prints its version.
+
+    Args:
+        padding: bytes of a file that packs well.
+        modules: number of further modules.
+    """
+    name = f"small-{version}"
+    path = folder / f"{name}-py3-none-any.whl"
+    files = {
+        "small.py": f"def main() -> None:\n    print({version!r})\n",
+        f"{name}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: small\nVersion: {version}\n",
+        f"{name}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}.dist-info/entry_points.txt": "[console_scripts]\nsmall-version = small:main\n",
+    }
+    files |= {f"small_{number}.py": "" for number in range(modules)}
+    if padding:
+        files["small.dat"] = "x" * padding
+    record = "".join(f"{file},,\n" for file in (*files, f"{name}.dist-info/RECORD"))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for file, text in {**files, f"{name}.dist-info/RECORD": record}.items():
+            wheel.writestr(file, text)
+    return path
+
+
+def unpacked(folder: Path, version: str, **changes: object) -> Path:
+    """A bundle as it lies on a host after unpacking; `changes` go into its manifest, not into the files."""
+    wheels = folder / version / "wheels"
+    wheels.mkdir(parents=True)
+    sizes = {name: changes.pop(name) for name in ("padding", "modules") if name in changes}
+    wheel = small_wheel(wheels, version, **sizes)  # type: ignore[arg-type]
+    pip, installer = pip_wheel(folder / version), folder / version / "install.py"
+    installer.write_bytes(Path(install.__file__).read_bytes())
+    files = {pip.name: pip, installer.name: installer, f"wheels/{wheel.name}": wheel}
+    document = archive.manifest(files, python=PYTHON, glibc=(2, 17)) | changes
+    atomic.write_json(folder / version / archive.MANIFEST, document)
+    return folder / version
+
+
+def command(bundle: Path, root: Path) -> list[str]:
+    """The command line that the role runs."""
+    return [sys.executable, str(bundle / "install.py"), "--root", str(root)]
+
+
+def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end."""
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)

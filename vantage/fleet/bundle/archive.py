@@ -1,0 +1,64 @@
+"""Files -> manifest -> archive. The same files give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from upshift.files import atomic
+
+MANIFEST = "manifest.json"
+
+CPU = "x86_64"
+
+
+def manifest(files: Mapping[str, Path], *, python: str, glibc: tuple[int, int]) -> dict[str, Any]:
+    """The document that describes a bundle.
+
+    Args:
+        files: name in the bundle -> file.
+        python: version, such as `3.12`.
+        glibc: the oldest that its binaries run on.
+
+    Returns:
+        `release`: 12 hex digits of the SHA-256 over all else; `python`; `cpu`; `glibc`; `files`: name -> SHA-256.
+    """
+    hashes = {name: _sha256(path) for name, path in sorted(files.items())}
+    content = {"python": python, "cpu": CPU, "glibc": list(glibc), "files": hashes}
+    told = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return {"release": hashlib.sha256(told.encode()).hexdigest()[:12], **content}
+
+
+def archive_name(document: Mapping[str, Any]) -> str:
+    """The file name of a bundle."""
+    return f"upshift-bundle-{document['release']}-py{document['python']}-{CPU}.tar"
+
+
+def write_archive(files: Mapping[str, Path], document: Mapping[str, Any], folder: Path) -> Path:
+    """Writes a bundle into a folder, atomically, and removes others for the same Python; returns its path."""
+    target = folder / archive_name(document)
+    with atomic.whole_file(target) as part, tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as archive:
+        _add(archive, MANIFEST, atomic.json_text(document).encode())
+        for name, path in sorted(files.items()):
+            _add(archive, name, path.read_bytes())
+    for other in folder.glob(f"upshift-bundle-*-py{document['python']}-{CPU}.tar"):
+        if other != target:
+            other.unlink()
+    return target
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Adds a file that belongs to root and has no time."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o644
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
