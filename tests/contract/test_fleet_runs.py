@@ -80,6 +80,13 @@ def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path) -> None:
         runs.look(runs.templated({"x": "1"}), path)
     runs.on_hosts(runs.Task(playbook="tell", variables={"word": secret}), path, ["a"], progress=None)
     folder = tmp_path / "state" / "fleet"
+    running, forgotten = folder / "artifacts" / "running", folder / "artifacts" / "forgotten"
+    running.mkdir()
+    forgotten.mkdir()
+    os.utime(forgotten, (1, 1))
+    runs.look(runs.templated({"x": "1"}), path)
+    assert running.exists() and not forgotten.exists()
+    running.rmdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len(list((folder / "artifacts").iterdir())) == runs.KEPT
     assert not (folder / "env").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from upshift.compose import fleet as commands
 from upshift.compose import fleet_status
 from upshift.errors import IncompleteError, UsageError
-from vantage.fleet import optout, report
+from vantage.fleet import optout, report, runs
 from vantage.fleet.examined import lacks
 from vantage.fleet.inventory import SHARED, Fleet, Host
 from vantage.fleet.start import write_inventory
@@ -294,3 +295,17 @@ def test_an_inventory_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is an inventory already"):
         write_inventory(tmp_path / "new")
     assert path.read_text() == "mine" and json.dumps(sorted(p.name for p in path.parent.iterdir())) == '["hosts.yml"]'
+
+
+def test_the_playbooks_travel_in_the_wheel() -> None:
+    root = Path(__file__).resolve().parents[2]
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert runs.files() == root / "ansible"  # the checkout's, here
+    assert wheel["force-include"] == {"ansible": str(Path(runs.__file__).parent.relative_to(root) / "ansible")}
+
+
+def test_ssh_gives_up_on_a_host_in_time() -> None:
+    said = (runs.files() / "ansible.cfg").read_text()
+    assert "\ntimeout = 15\n" in said and "host_key_checking = True" in said
+    assert "-o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3" in said
+    assert runs.environment(runs.files())["ANSIBLE_HOST_KEY_CHECKING"] == "True"  # not ansible-runner's False

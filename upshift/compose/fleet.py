@@ -19,6 +19,7 @@ from upshift import terminal
 from upshift.compose import fleet_status
 from upshift.compose.shared import shared_plan
 from upshift.errors import UsageError, not_found
+from upshift.outreach.blocks import BlockLists, block_list_paths
 from vantage.fleet import report
 from vantage.fleet.cli import INVENTORY, AsJson, Inventory, Limit, Name, app, examine, play
 from vantage.fleet.inventory import Fleet, open_fleet
@@ -51,6 +52,8 @@ def run(
     fleet = open_fleet(inventory, limit)
     name = fleet.campaign()
     plan = planned(fleet)
+    opt_out = fleet.shared("campaign_opt_out")
+    BlockLists(block_list_paths(None, Path(opt_out) if opt_out else None))  # made if missing; refused if not valid
     _check_plans(play("status", fleet, {"campaign_name": name}, as_json=json), plan, name)
     ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json)
     if force:
@@ -60,7 +63,7 @@ def run(
         "campaign_name": name,
         "campaign_file": fleet.shared("campaign_file"),
         "campaign_targets": _targets(fleet, plan.campaign),
-        "campaign_opt_out": fleet.shared("campaign_opt_out"),
+        "campaign_opt_out": opt_out,
         "campaign_plan_sha256": plan.digest,
     }
     started = play("run", replace(fleet, selected=able), variables, as_json=json) if able else {}

@@ -40,9 +40,9 @@ def _group() -> None:
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist, or be empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made if missing.")],
 ) -> None:
-    """Write an inventory to fill in: hosts.yml, with every variable and its default."""
+    """Write an inventory to fill in: DIR/hosts.yml, with hosts, files and what else can be set."""
     from vantage.fleet.start import write_inventory
 
     made = write_inventory(folder)

@@ -32,6 +32,9 @@ KEPT = 5
 MOST_FORKS = 50
 """Hosts that are worked on at a time."""
 
+_FORGOTTEN_S = 86_400.0
+"""Age of a run without an end that counts as killed [s]."""
+
 _POLL_S = 0.5
 """How often Ctrl-C is looked for."""
 
@@ -127,11 +130,11 @@ def _events(
         shown.take(news)
         return bool(asked)
 
-    folder = files()
+    folder, artefacts = files(), _artefacts()
     how = {"playbook": str(folder / "playbooks" / f"{task.playbook}.yml")} if task.playbook else _module(task)
     with signals.handled_by(stop):
         runner.run(
-            private_data_dir=str(_artefacts()),
+            private_data_dir=str(artefacts),
             **how,
             inventory=str(inventory.absolute()),
             limit=limit,
@@ -142,11 +145,11 @@ def _events(
             event_handler=handle,
             cancel_callback=cancelled,
             suppress_env_files=True,
-            rotate_artifacts=KEPT,
             fact_cache_type="memory",
             quiet=True,
         )
     shown.take(news)
+    _tidy(artefacts / "artifacts", time.time())
     if asked:
         raise KeyboardInterrupt
     return events
@@ -179,6 +182,18 @@ def _artefacts() -> Path:
     with suppress(FileNotFoundError):
         shutil.rmtree(folder / "env")
     return folder
+
+
+def _tidy(folder: Path, now: float) -> None:
+    """Removes all but the newest runs that have ended, and those that were killed long ago.
+
+    ansible-runner's own rotation would take the files of a long run away while shorter ones start and end beside it.
+    """
+    runs = sorted(folder.iterdir(), key=lambda run: run.stat().st_mtime, reverse=True)
+    ended = [run for run in runs if (run / "rc").exists()]
+    killed = [run for run in runs if run not in ended and now - run.stat().st_mtime > _FORGOTTEN_S]
+    for run in [*ended[KEPT:], *killed]:
+        shutil.rmtree(run, ignore_errors=True)
 
 
 class _Shown:
