@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -85,14 +85,26 @@ class Access:
         raise refused or NotAskedError(NO_ADDRESS, "no address")
 
     @asynccontextmanager
-    async def turn(self, domain: str, address: str) -> AsyncIterator[None]:
+    async def turn(
+        self, domain: str, address: str, *, place: AbstractAsyncContextManager[object] | None = None
+    ) -> AsyncIterator[None]:
         """Waits until the address may be contacted, and holds its slot during the block.
+
+        Args:
+            domain: what is contacted.
+            address: its address.
+            place: held instead of one of `places`.
 
         Raises:
             NotAskedError: its owner opted out while it waited.
         """
-        async with self.lanes.turn(address), self.places:
-            await self.rate.turn()
+        async with AsyncExitStack() as held:
+
+            async def then() -> None:
+                await held.enter_async_context(self.places if place is None else place)
+                await self.rate.turn()
+
+            await held.enter_async_context(self.lanes.turn(address, then=then))
             self.admit(domain, address)
             yield
 

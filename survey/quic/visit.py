@@ -197,8 +197,7 @@ class Visitor:
         )
         # A silent server costs little processor time, and would occupy a slot for the whole time-out.
         place = nullcontext() if answer.kind is Kind.SILENT else self.handshakes
-        async with self.access.lanes.turn(address), place:
-            await self.access.rate.turn()
+        async with self.access.turn(subject.domain, address, place=place):
             finding = await exchange(request)
         record.cause, record.detail = verdict(answer, finding)
         _take_finding(record, finding)

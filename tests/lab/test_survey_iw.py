@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import random
 import signal
-import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from survey.iw.record import IwRecord, arrivals_of, votes_of
+from survey.iw.record import arrivals_of, votes_of
 from tests.cells import Repeats, cells
+from tests.lab._iw_survey import CONTACT, UPSHIFT, finished, planted, prefix_file, records, survey, syns, targets
 from tests.topologies import server, topology
-from upshift.files import store
+from upshift.system.place import Place
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab
 
-UPSHIFT = (sys.executable, "-P", "-m", "upshift")
-CONTACT = ("--contact", "lab@example.org")
 VANTAGES = ("V", "P")
 NEAR = "rtt_ms = 10, rate_mbit = 1000"
 WINDOWS = (1, 4, 10, 32, 100)
@@ -62,25 +55,6 @@ def lab(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
     path.write_text(text())
     with open_lab(path) as found:
         yield found
-
-
-def targets(path: Path, urls: Sequence[str]) -> Path:
-    lines = [f"t{number}-{url.split('/')[2]},{url}" for number, url in enumerate(urls)]
-    path.write_text("\n".join(["domain,url", *lines]) + "\n")
-    return path
-
-
-def survey(lab: Lab, out: Path, *arguments: object, vantage: str = "V", timeout_s: float = 300) -> dict[str, Any]:
-    """Runs the command in a vantage point; its JSON."""
-    argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
-    done = lab.place(vantage).run(argv, timeout_s=timeout_s)
-    assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return document
-
-
-def records(out: Path) -> list[IwRecord]:
-    return store.read_rows(out, "survey_iw", IwRecord)
 
 
 def test_every_window_is_exact_and_targets_are_filled(lab: Lab, tmp_path: Path) -> None:
@@ -183,15 +157,6 @@ def test_objects_of_an_archive_per_type(lab: Lab, tmp_path: Path) -> None:
     assert found == {(url, kind): size for url, kind, size in rows[:4]}
 
 
-def prefix_file(lab: Lab, path: Path) -> Path:
-    path.write_text("".join(f"{part['prefix']}\n" for part in lab.truth()["populations"]))
-    return path
-
-
-def planted(lab: Lab) -> dict[int, ipaddress.IPv4Network]:
-    return {part["initcwnd"]: ipaddress.IPv4Network(part["prefix"]) for part in lab.truth()["populations"]}
-
-
 def test_a_sample_has_the_shares_of_the_population(lab: Lab, tmp_path: Path) -> None:
     out, blocks = tmp_path / "iw.parquet", planted(lab)
     arguments = [
@@ -214,21 +179,6 @@ def test_a_sample_has_the_shares_of_the_population(lab: Lab, tmp_path: Path) -> 
         assert (record.verdict, record.iw_segments) == ("limited", window), record
     ten = document["shares"]["all servers"]["10"]
     assert ten["low"] <= HOSTS[10] / sum(HOSTS.values()) <= ten["high"]
-
-
-def syns(capture: Path) -> list[tuple[float, str]]:
-    """(time, destination) of each SYN; checks that nobody but the prober sent a reset."""
-    text = subprocess.run(
-        ["tcpdump", "-tt", "-nn", "-r", capture, "tcp"], capture_output=True, text=True, check=True
-    ).stdout
-    found = []
-    for line in text.splitlines():
-        at, _, source, _, target, rest = line.split(maxsplit=5)
-        if "Flags [S]," in rest:
-            found.append((float(at), target.rpartition(".")[0]))
-        if "Flags [R" in rest:
-            assert source.rpartition(".")[0].endswith(".3"), line  # the prober's address, not the kernel's
-    return found
 
 
 def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
@@ -273,15 +223,17 @@ def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
         assert all(after - before >= 0.45 for before, after in pairwise(mine)), (host, mine)
 
 
-def finished(ledger: Path) -> int:
-    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
-        try:
-            return int(db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0  # it is being made
+def settings(place: Place) -> tuple[str, str, str]:
+    """What a survey could leave behind: sysctls (without counters), nft rules, routes and addresses."""
+    lines = place.run(["sysctl", "-a"]).stdout.splitlines()
+    kept = sorted(line for line in lines if line.startswith("net.") and "count" not in line)
+    rules = place.run(["nft", "list", "ruleset"]).stdout
+    return "\n".join(kept), rules, place.run(["ip", "-o", "address"]).stdout
 
 
-def test_kills_lose_nothing(lab: Lab, tmp_path: Path) -> None:
+def test_kills_lose_nothing(lab: Lab, tmp_path: Path, repeats: Repeats) -> None:
+    """Each host is surveyed once, and nothing of the node is changed."""
+    before = settings(lab.place("V"))
     out = tmp_path / "iw.parquet"
     arguments = [
         "--prefixes",
@@ -297,15 +249,17 @@ def test_kills_lose_nothing(lab: Lab, tmp_path: Path) -> None:
     ]
     argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
     chance = random.Random(1)
-    for _ in range(5):
+    kills = repeats(quick=5, soak=100)
+    for _ in range(kills):
         child = lab.place("V").start(argv, stdout=tmp_path / "stdout", stderr=tmp_path / "stderr")
-        time.sleep(chance.uniform(0.3, 2.5))
+        time.sleep(chance.uniform(0.3, 2.5 if kills < 10 else 1.5))  # 100 kills should meet a survey that still runs
         os.kill(child.pid, signal.SIGKILL)
         child.wait(10)
     survey(lab, out, *arguments)
     found = records(out)
     assert len(found) == len({record.domain for record in found}) == round(sum(HOSTS.values()) * 0.05)
     assert {record.verdict for record in found} == {"limited"}
+    assert settings(lab.place("V")) == before
 
 
 @pytest.mark.measures

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,26 @@ def test_addresses_have_places_and_a_rate() -> None:
     assert most == 2
     assert same >= 0.099
     assert other < 20
+
+
+def test_an_address_keeps_its_rate_however_long_its_turns_wait_for_the_total_rate() -> None:
+    """Turns of one address would else collect in the line of all, and be granted together."""
+
+    async def run() -> list[float]:
+        total, pace = TokenBucket(200.0, burst=1), Lanes(20.0, 10)
+        given_at = []
+
+        async def one(name: str) -> None:
+            async with pace.turn(name, then=total.turn):
+                if name == "a":
+                    given_at.append(time.monotonic())
+
+        await asyncio.gather(*(one(str(n)) for n in range(60)), *(one("a") for _ in range(5)))
+        return given_at
+
+    given_at = asyncio.run(run())
+    assert len(given_at) == 5
+    assert all(after - before >= 0.049 for before, after in pairwise(given_at)), given_at
 
 
 def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_path: Path) -> None:

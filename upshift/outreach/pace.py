@@ -46,11 +46,18 @@ class TokenBucket:
         self._due = clock()
         self._first_in_line = asyncio.Lock()
 
-    async def turn(self) -> None:
-        """Waits for the next turn; turns are granted in the order of the calls."""
+    async def turn(self, then: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Waits for the next turn; turns are granted in the order of the calls.
+
+        Args:
+            then: awaited when the turn is due, for another limit. The turn is taken, and the next one counted, from its
+                end: turns that were taken before would all come together when the other limit lets them pass.
+        """
         async with self._first_in_line:
             while (wait := self._due - self._clock()) > 0:
                 await self._sleep(wait)
+            if then is not None:
+                await then()
             self._due = max(self._due, self._clock() - self._slack_s + self._interval_s) + self._interval_s
 
 
@@ -91,12 +98,15 @@ class Lanes:
         self._looked_through_at = -math.inf
 
     @asynccontextmanager
-    async def turn(self, name: str, *, gap_s: float = 0.0) -> AsyncIterator[None]:
+    async def turn(
+        self, name: str, *, gap_s: float = 0.0, then: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncIterator[None]:
         """Waits until this name's limits allow a turn, and holds it during the block.
 
         Args:
             name: address or host.
             gap_s: least time since the end of the last block [s].
+            then: awaited when they do, for limits of all names together; see `TokenBucket.turn`.
         """
         lane = self._lanes.get(name)
         if lane is None:
@@ -108,7 +118,7 @@ class Lanes:
                 rest_s = lane.last_used + gap_s - self._clock()
                 if rest_s > 0:
                     await self._sleep(rest_s)
-                await lane.bucket.turn()
+                await lane.bucket.turn(then)
                 yield
         finally:
             lane.users -= 1
