@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "upshift.compose.cli:inspect",
         "Make the tables of a folder again from journals and captures.",
     ),
+    "snapshot": (
+        "downloader.execution.snapshot_cli:snapshot",
+        "What to copy of a campaign's folder while the campaign runs.",
+    ),
     "account": (
         "downloader.execution.account_cli:account",
         "What was fetched from a domain, a prefix or an AS, and when.",

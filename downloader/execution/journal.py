@@ -205,9 +205,12 @@ class Journal:
 
     def findings(self, capture: str) -> str | None:
         """What was found in a capture that was dropped; None if it was not."""
-        # Journals from before captures were dropped, and those that a kill left empty, have no such table.
-        there = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'captures'").fetchone()
-        return self.captures.dropped(capture) if there else None
+        return self.captures.dropped(capture) if self.has_captures else None
+
+    @property
+    def has_captures(self) -> bool:
+        """Whether it says what became of captures. Journals of older versions and those a kill left empty do not."""
+        return self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'captures'").fetchone() is not None
 
     def begin(self, number: int, reserved: Reserved | None = None) -> int:
         """Starts a run; returns the number of the attempt, from 1.
@@ -342,6 +345,18 @@ class Journal:
             (number, VoidReason.INTERRUPTED.value),
         )
         return {row[0] for row in rows}
+
+    def capture_paths(self) -> list[str]:
+        """Paths of the captures of recorded runs and void attempts, dropped ones too, in order of name."""
+        named = "SELECT json_extract(record, '$.capture') AS capture FROM"
+        query = f"{named} downloads UNION {named} superseded ORDER BY capture"
+        return [row[0] for row in self._select(query) if row[0] is not None]
+
+    def copy(self, to: Path) -> None:
+        """Copies the journal as of now, whoever writes in it, as one file without a log (SQLite's backup)."""
+        with contextlib.closing(sqlite3.connect(to, isolation_level=None)) as made:
+            self._db.backup(made)
+            made.execute("PRAGMA journal_mode = DELETE")
 
     def downloads(self) -> Iterator[Download]:
         """The recorded downloads in the order of the plan, so those of a measurement run follow each other."""

@@ -19,6 +19,9 @@ from upshift.files.config import build, read_json
 
 FILE_NAME = "campaign.json"
 
+BESIDE = ("lab.json", "targets/composition.json", "targets/windows.json")
+"""What tables and reports read besides it, journals and captures, where it is there."""
+
 SCHEMA = 1
 """Increase it when a field changes its meaning."""
 

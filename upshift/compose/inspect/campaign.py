@@ -148,7 +148,10 @@ class _Tables:
 
     def _evidence(self, run: tuple[Sequence[Download], str | None]) -> Evidence:
         downloads, findings = run
-        return from_capture(self._folder, downloads) if findings is None else from_findings(findings, downloads)
+        # A capture that was collected before it was dropped elsewhere has more than what was found in it.
+        if findings is None or (self._folder / str(downloads[0].capture)).exists():
+            return from_capture(self._folder, downloads)
+        return from_findings(findings, downloads)
 
     def _run(self, name: str, run: Sequence[Download], seen: Evidence) -> Iterator[Inspected]:
         if run[0].vantage != name:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from downloader.execution.folder import open_journals
 from upshift.errors import UsageError
-from upshift.files.description import FILE_NAME
+from upshift.files.description import BESIDE, FILE_NAME
 
-_COPIED = (FILE_NAME, "lab.json", "targets/composition.json", "targets/windows.json")
+_COPIED = (FILE_NAME, *BESIDE)
 """What tables and reports read besides journals and captures; the same in all folders."""
 
 

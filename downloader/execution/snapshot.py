@@ -1,0 +1,198 @@
+"""A campaign's folder as it can be copied while the campaign runs.
+
+    DIR/snapshot/snapshot.json           what there is to copy, with hashes
+    DIR/snapshot/vantage/NAME/...        the journal, by SQLite's backup, and the status
+    DIR/snapshot/campaign.json ...       what tables and reports read besides
+    DIR/snapshot/snapshot.sha256         SHA-256 of the files above, as `sha256sum --check` reads it
+    DIR/snapshot/captures.sha256         SHA-256 of the captures to which the journals refer; paths start at DIR
+    DIR/snapshot/captures.list           their paths alone, for `rsync --files-from`
+
+A capture to which a journal refers is complete and never changes, so it is hashed once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from downloader.control.document import FILE_NAME as STATUS
+from downloader.execution.folder import open_journals
+from downloader.execution.journal import FILE_NAME, Journal
+from upshift.errors import PlaceError, UsageError
+from upshift.files import atomic, description
+from upshift.files.config import read_json
+
+FOLDER, DOCUMENT = "snapshot", "snapshot.json"
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """A file that a collected folder has."""
+
+    path: str
+    """Where it is, from the campaign's folder; in a collected folder without the leading `snapshot/`."""
+    bytes: int
+    sha256: str
+    modified_ns: int
+    """Unix time of its last change [ns]: a capture that has not changed since is not read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What there is to copy."""
+
+    schema: int
+    plan_sha256: str | None
+    files: tuple[Copied, ...]
+
+    @property
+    def captures(self) -> tuple[Copied, ...]:
+        """The captures among the files."""
+        return tuple(file for file in self.files if not file.path.startswith(f"{FOLDER}/"))
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """What was removed."""
+
+    captures: int
+    bytes: int
+
+
+def take(folder: Path) -> Snapshot:
+    """Makes or renews the snapshot of a campaign's folder, which another process may be writing.
+
+    Raises:
+        UsageError: the folder holds no campaign, or parts of several.
+        PlaceError: another snapshot of it is being made; the disk is full.
+    """
+    with open_journals(folder) as journals, _only_one(folder):
+        known = {file.path: file for file in _earlier(folder)}
+        home = folder / FOLDER
+        captures: list[Copied] = []
+        for name, journal in journals.items():
+            copy = home / "vantage" / name / FILE_NAME
+            with atomic.whole_file(copy) as part:
+                journal.copy(part)
+            with contextlib.closing(Journal(copy, read_only=True)) as copied:
+                captures += _captures(folder, copied, known)
+        digests = {journal.meta("plan_hash") for journal in journals.values()}
+        if len(digests) > 1:
+            raise UsageError("its vantage points have different plans", where=str(folder))
+        copies = [home / "vantage" / name / FILE_NAME for name in journals] + _small_files(folder, list(journals))
+        found = [_described(folder, path, {}) for path in copies]
+        snapshot = Snapshot(schema=SCHEMA, plan_sha256=digests.pop(), files=(*found, *captures))
+        _write(home, snapshot)
+        return snapshot
+
+
+def free(folder: Path, verified: Path) -> Freed:
+    """Removes captures that were verified elsewhere; what was found in them stays in the journal.
+
+    Args:
+        verified: a `snapshot.json` whose files have arrived. A capture that has changed since, or that nobody inspected
+            here, stays.
+
+    Raises:
+        UsageError: the folder holds no campaign, or `verified` is not a snapshot.
+    """
+    arrived = {file.path: file for file in _read(verified)}
+    with open_journals(folder) as journals:
+        paths = [journal.path for journal in journals.values()]
+    count = size = 0
+    for path in paths:
+        with contextlib.closing(Journal(path)) as journal:
+            for name in journal.capture_paths():
+                file, there = arrived.get(name), folder / name
+                if file is None or not there.exists() or _described(folder, there, arrived) != file:
+                    continue
+                if journal.has_captures and journal.captures.knows(name):
+                    journal.captures.drop(name)  # first in the journal, so that a kill never makes it a lost one
+                    there.unlink(missing_ok=True)
+                    count, size = count + 1, size + file.bytes
+    return Freed(captures=count, bytes=size)
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    (folder / FOLDER).mkdir(exist_ok=True)
+    with (folder / FOLDER / ".lock").open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PlaceError("another snapshot is being made", where=str(folder), remedy="wait for it") from None
+        yield
+
+
+def _captures(folder: Path, journal: Journal, known: Mapping[str, Copied]) -> Iterator[Copied]:
+    """The captures to which a journal refers, save those that were dropped."""
+    for name in journal.capture_paths():
+        with contextlib.suppress(FileNotFoundError):  # dropped, perhaps just now
+            yield _described(folder, folder / name, known)
+
+
+def _small_files(folder: Path, vantage_points: list[str]) -> list[Path]:
+    """Copies what is small; the status belongs to the vantage point, as a collected folder has many."""
+    copies = {name: name for name in (description.FILE_NAME, *description.BESIDE)}
+    if len(vantage_points) == 1:
+        copies[STATUS] = f"vantage/{vantage_points[0]}/{STATUS}"
+    made = []
+    for source, name in copies.items():
+        target = folder / FOLDER / name
+        if not (folder / source).exists():
+            target.unlink(missing_ok=True)
+            continue
+        with atomic.whole_file(target) as part:
+            shutil.copyfile(folder / source, part)
+        made.append(target)
+    return made
+
+
+def _described(folder: Path, path: Path, known: Mapping[str, Copied]) -> Copied:
+    state, name = path.stat(), path.relative_to(folder).as_posix()
+    before = known.get(name)
+    if before is not None and (before.bytes, before.modified_ns) == (state.st_size, state.st_mtime_ns):
+        return before
+    with path.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    return Copied(path=name, bytes=state.st_size, sha256=digest, modified_ns=state.st_mtime_ns)
+
+
+def _write(home: Path, snapshot: Snapshot) -> None:
+    own = [file for file in snapshot.files if file not in snapshot.captures]
+    sums = [f"{file.sha256}  {file.path.removeprefix(f'{FOLDER}/')}\n" for file in own]
+    atomic.write_text(home / "snapshot.sha256", "".join(sums))
+    atomic.write_text(home / "captures.sha256", "".join(f"{file.sha256}  {file.path}\n" for file in snapshot.captures))
+    atomic.write_text(home / "captures.list", "".join(f"{file.path}\n" for file in snapshot.captures))
+    atomic.write_json(home / DOCUMENT, snapshot.document())
+
+
+def _earlier(folder: Path) -> list[Copied]:
+    """The files of the snapshot before; none if there is none, or none that can be read."""
+    path = folder / FOLDER / DOCUMENT
+    try:
+        return _read(path) if path.exists() else []
+    except UsageError:
+        return []
+
+
+def _read(path: Path) -> list[Copied]:
+    document = read_json(path)
+    try:
+        if document["schema"] == SCHEMA:
+            return [Copied(**file) for file in document["files"]]
+    except (KeyError, TypeError):
+        pass
+    raise UsageError("this is not a snapshot", where=str(path), remedy="name a snapshot.json of upshift snapshot")

@@ -1,0 +1,176 @@
+"""Snapshots of a campaign's folder: whole journals while another writes, finished captures, what may be removed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sqlite3
+import subprocess
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from downloader.campaign.plan import PlannedRun
+from downloader.execution import snapshot
+from downloader.execution.journal import Journal
+from downloader.limits.captures import Settled
+from tests.unit.test_downloader_journal import LATE, download, runs
+from upshift.domain import Download
+from upshift.errors import PlaceError, UsageError
+
+PLAN = "0123456789abcdef"
+
+
+def capture_of(run: PlannedRun, attempt: int = 1) -> str:
+    return f"vantage/A/captures/{run.iteration}-{run.number:03d}-a{attempt}.pcap.zst"
+
+
+def rows(folder: Path, run: PlannedRun, attempt: int = 1) -> list[Download]:
+    """The downloads of a run, after its capture was written."""
+    path = folder / capture_of(run, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(f"packets of {run.number}, {attempt}".encode() * 50)
+    return [
+        dataclasses.replace(download(run, position, attempt=attempt), capture=capture_of(run, attempt))
+        for position in range(len(run.configurations))
+    ]
+
+
+def settled(folder: Path, run: PlannedRun, findings: str | None = "{}") -> Settled:
+    name = capture_of(run)
+    size = (folder / name).stat().st_size
+    return Settled(path=name, size_bytes=size, clean=True, dropped=False, findings=findings)
+
+
+def work(folder: Path, journal: Journal, run: PlannedRun) -> None:
+    journal.begin(run.number)
+    journal.accept(run.number, rows(folder, run), capture=settled(folder, run))
+
+
+def sums_hold(base: Path, sums: Path) -> bool:
+    """By the program that reads such files everywhere."""
+    if not sums.read_text():
+        return True
+    argv = ["sha256sum", "--check", "--strict", "--quiet", str(sums)]
+    return subprocess.run(argv, cwd=base, check=False, capture_output=True).returncode == 0
+
+
+def test_a_journal_that_is_being_written(tmp_path: Path) -> None:
+    """Every copy is whole: valid SQLite, whole runs, and every capture to which it refers is listed with its hash."""
+    plan, seen = runs(150), []
+    ready, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with closing(Journal.open(tmp_path / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
+            ready.set()
+            for run in plan:
+                work(tmp_path, journal, run)
+                part = (tmp_path / capture_of(run)).with_name(".next.part.pcap")
+                part.write_bytes(b"unfinished")
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert ready.wait(20)
+    while not done.is_set() or len(seen) < 3:
+        taken = snapshot.take(tmp_path)
+        copy = tmp_path / "snapshot" / "vantage" / "A" / "journal.sqlite"
+        with closing(sqlite3.connect(copy)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+            count = db.execute("SELECT count(*) FROM downloads").fetchone()[0]
+        assert count % len(plan[0].configurations) == 0
+        assert [file.path for file in taken.captures] == [capture_of(run) for run in plan[: count // 3]]
+        assert sums_hold(tmp_path / "snapshot", tmp_path / "snapshot" / "snapshot.sha256")
+        assert sums_hold(tmp_path, tmp_path / "snapshot" / "captures.sha256")
+        assert not list(copy.parent.glob("journal.sqlite-*"))
+        seen.append(count)
+    writer.join()
+    assert snapshot.take(tmp_path).plan_sha256 == PLAN
+    assert len(snapshot.take(tmp_path).captures) == 150
+    assert len(set(seen)) > 2, "the journal was written meanwhile"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A campaign of three runs; the first was void once, the third is not recorded, though its capture is finished."""
+    plan = runs(3)
+    with closing(Journal.open(tmp_path / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
+        journal.begin(0)
+        journal.void(0, LATE, rows(tmp_path, plan[0], attempt=2))
+        work(tmp_path, journal, plan[0])
+        work(tmp_path, journal, plan[1])
+        rows(tmp_path, plan[2])
+    (tmp_path / "campaign.json").write_text("{}")
+    (tmp_path / "status.json").write_text('{"state": "running"}')
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets" / "windows.json").write_text("{}")
+    return tmp_path
+
+
+def test_what_is_in_it(folder: Path) -> None:
+    taken = snapshot.take(folder)
+    names = ["vantage/A/journal.sqlite", "campaign.json", "targets/windows.json", "vantage/A/status.json"]
+    captures = [capture_of(runs()[0]), capture_of(runs()[0], 2), capture_of(runs()[1])]
+    assert [file.path for file in taken.files] == [f"snapshot/{name}" for name in names] + captures
+    for file in taken.files:
+        content = (folder / file.path).read_bytes()
+        assert (file.bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert json.loads((folder / "snapshot" / "snapshot.json").read_text())["plan_sha256"] == PLAN
+    assert (folder / "snapshot" / "captures.list").read_text().splitlines() == captures
+
+
+def test_a_capture_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = snapshot.take(folder)
+    read: list[str] = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: read.append(file.name) or digest(file, name))
+    assert snapshot.take(folder).captures == first.captures
+    assert not [name for name in read if "captures" in name]
+    (folder / capture_of(runs()[1])).write_bytes(b"changed")
+    snapshot.take(folder)
+    assert [name for name in read if "captures" in name] == [str(folder / capture_of(runs()[1]))]
+
+
+def test_verified_captures_are_removed_and_their_findings_stay(folder: Path) -> None:
+    snapshot.take(folder)
+    verified = folder / "verified.json"
+    (folder / "snapshot" / "snapshot.json").rename(verified)
+    changed = folder / capture_of(runs()[1])
+    changed.write_bytes(b"another content")
+    assert snapshot.free(folder, verified).captures == 1
+    assert not (folder / capture_of(runs()[0])).exists()
+    assert (folder / capture_of(runs()[0], 2)).exists(), "the journal does not know what was in it"
+    assert (folder / capture_of(runs()[2])).exists(), "it was not in the snapshot"
+    assert changed.exists(), "it is not what was verified"
+    with closing(Journal(folder / "vantage" / "A" / "journal.sqlite", read_only=True)) as journal:
+        assert journal.findings(capture_of(runs()[0])) == "{}"
+    assert snapshot.free(folder, verified).captures == 0
+    assert [file.path for file in snapshot.take(folder).captures] == [
+        capture_of(runs()[0], 2),
+        capture_of(runs()[1]),
+    ]
+
+
+def test_a_foreign_file_removes_nothing(folder: Path) -> None:
+    outside = folder / "precious"
+    outside.write_text("precious")
+    made = {"path": "precious", "bytes": 8, "sha256": hashlib.sha256(b"precious").hexdigest()}
+    made["modified_ns"] = outside.stat().st_mtime_ns
+    (folder / "listed.json").write_text(json.dumps({"schema": 1, "plan_sha256": PLAN, "files": [made]}))
+    assert snapshot.free(folder, folder / "listed.json").captures == 0
+    assert outside.exists()
+    (folder / "listed.json").write_text('{"files": 3}')
+    with pytest.raises(UsageError, match="not a snapshot"):
+        snapshot.free(folder, folder / "listed.json")
+
+
+def test_one_at_a_time_and_no_campaign(folder: Path, tmp_path: Path) -> None:
+    with snapshot._only_one(folder), pytest.raises(PlaceError, match="another snapshot"):
+        snapshot.take(folder)
+    with pytest.raises(UsageError, match="no campaign"):
+        (tmp_path / "empty").mkdir()
+        snapshot.take(tmp_path / "empty")
