@@ -106,7 +106,8 @@ class Note(IntFlag):
     MSS_IGNORED = 1
     """A payload above the announced MSS."""
     MERGED = 2
-    """A payload above this device's MTU: segments were merged on their way (TSO, GRO), so their count is unknown."""
+    """Segments were merged on their way (TSO, GRO), so their count is unknown: the kernel says so (Linux 6.0), or a
+    payload is above this device's MTU."""
     FIN = 4
     """The server closed."""
     LOCATION_CUT = 8

@@ -30,6 +30,8 @@ const TO_USER: u32 = 1;
 const CHECKSUM_MISSING: u32 = 1 << 3;
 const CHECKSUM_VALID: u32 = 1 << 7;
 const DEVICE_TIME: u32 = 1 << 31;
+/// `TP_STATUS_GSO_TCP`, Linux 6.0 and later.
+const MERGED: u32 = 1 << 8;
 /// `ETHTOOL_GGRO` of `linux/ethtool.h`.
 const GET_GRO: u32 = 0x2b;
 
@@ -160,13 +162,15 @@ fn protocol_of(us: IpAddr) -> u16 {
     u16::try_from(protocol).unwrap_or(0)
 }
 
-/// When a packet arrived.
+/// When a packet arrived, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Nanoseconds, by the kernel's clock `CLOCK_REALTIME`, or by the device's.
     pub ns: u64,
     /// Whether it is the device's.
     pub by_device: bool,
+    /// It holds several segments, as a device has merged them (or the sender's never cut them).
+    pub merged: bool,
 }
 
 /// One address of ours on a device: what it receives, and sends.
@@ -275,6 +279,7 @@ impl Link {
             let stamp = Stamp {
                 ns: u64::from(header_now.tp_sec) * 1_000_000_000 + u64::from(header_now.tp_nsec),
                 by_device: status & DEVICE_TIME != 0,
+                merged: status & MERGED != 0,
             };
             let checksum = if status & (CHECKSUM_MISSING | CHECKSUM_VALID) == 0 {
                 Checksum::Verify

@@ -117,6 +117,7 @@ fn parse_tcp(from: IpAddr, bytes: &[u8], length: usize) -> Option<Parsed<'_>> {
         scale: None,
         length: u32::try_from(length - header).ok()?,
         payload: &bytes[header..],
+        merged: false,
     };
     read_options(&bytes[TCP_HEADER..header], &mut segment);
     Some(Parsed::Segment(peer, segment))

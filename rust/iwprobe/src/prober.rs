@@ -152,9 +152,12 @@ impl Prober {
             let us = link.us;
             let mut ended = Vec::new();
             let count = link.receive(PACKETS_AT_ONCE, |bytes, stamp, checksum| {
-                let Some(parsed) = packet::parse(bytes, us, checksum) else {
+                let Some(mut parsed) = packet::parse(bytes, us, checksum) else {
                     return;
                 };
+                if let Parsed::Segment(_, segment) = &mut parsed {
+                    segment.merged = stamp.merged;
+                }
                 let (Parsed::Segment(peer, _) | Parsed::Unreachable(peer, _)) = &parsed;
                 let Some(&at) = open.get(peer) else {
                     return;

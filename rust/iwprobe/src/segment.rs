@@ -28,6 +28,8 @@ pub struct Segment<'a> {
     pub length: u32,
     /// The payload.
     pub payload: &'a [u8],
+    /// Several segments that a device merged: their number is not known.
+    pub merged: bool,
 }
 
 impl Segment<'_> {

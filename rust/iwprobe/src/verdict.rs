@@ -32,7 +32,7 @@ pub enum Verdict {
 pub mod note {
     /// A payload above the announced MSS.
     pub const MSS_IGNORED: u16 = 1;
-    /// A payload above the device's MTU: segments were merged.
+    /// Segments were merged: the kernel says so, or a payload is above the device's MTU.
     pub const MERGED: u16 = 2;
     /// The server closed.
     pub const FIN: u16 = 4;

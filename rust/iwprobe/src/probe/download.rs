@@ -19,7 +19,7 @@ impl Probe {
         if segment.length > 0 {
             let is_new = self.flight.add(start, end, arrival);
             if is_new {
-                self.note_size(segment.length);
+                self.note_size(segment);
                 self.stream.write(start, segment.payload);
                 self.converse(now, sink);
                 self.unacked_segments += 1;

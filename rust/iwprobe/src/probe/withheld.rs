@@ -23,7 +23,7 @@ impl Probe {
                 return;
             }
             if self.flight.add(start, end, arrival) {
-                self.note_size(segment.length);
+                self.note_size(segment);
                 self.stream.write(start, segment.payload);
                 self.converse(now, sink);
             }
@@ -54,12 +54,11 @@ impl Probe {
         fills && arrival.saturating_sub(flight.last_at()) >= LEAST_TIMEOUT
     }
 
-    pub(super) fn note_size(&mut self, length: u32) {
-        if length > u32::from(self.plan.mss) {
-            self.numbers.notes |= note::MSS_IGNORED;
-        }
-        if length > self.plan.device_payload {
+    pub(super) fn note_size(&mut self, segment: &Segment) {
+        if segment.merged || segment.length > self.plan.device_payload {
             self.numbers.notes |= note::MERGED;
+        } else if segment.length > u32::from(self.plan.mss) {
+            self.numbers.notes |= note::MSS_IGNORED;
         }
     }
 
