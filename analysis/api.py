@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import dataset, dose, quirk, tables
+from analysis.measures import costs, dataset, dose, quirk, tables
 from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
@@ -258,6 +258,7 @@ def make_tables(
     """
     of_table1, others = published.split(quirks)
     read = quirk.apply(data, others)
+    samples = costs.samples(read, metric=metric, selection=selection)
     return Tables(
         data=data,
         metric=metric,
@@ -265,9 +266,9 @@ def make_tables(
         selection=selection,
         table1=tuple(tables.table1(quirk.apply(data, of_table1))),
         configurations=tuple(tables.configurations(data)),
-        table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection)),
+        table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
         limiters=tuple(limiters(data)),
-        dose=tuple(dose.dose_rows(read, metric=metric, selection=selection)),
+        dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, samples=samples)),
         order=order_effects(data.downloads, unproven=selection.unproven),
         stopping=tuple(stoppings(data, unproven=selection.unproven)),
         quirks=tuple(quirks),

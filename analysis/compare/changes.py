@@ -184,26 +184,23 @@ class _Side:
         self.configurations = data.downloads.configuration[self._counted].present()
         """Those with downloads that are not of void runs."""
 
-    def _rows(self, configuration: str, chosen: Mask) -> tuple[Ints, Ints]:
-        """The downloads of a configuration that are chosen, and their units."""
-        rows = np.flatnonzero(self._data.downloads.configuration.are(configuration) & chosen)
-        return rows, self._unit_of_run[self._data.downloads.run[rows]]
-
     def planned(self, configuration: str) -> Members:
         """Whether each download is ok; without those of void runs."""
-        rows, unit = self._rows(configuration, self._counted)
+        rows = np.flatnonzero(self._data.downloads.configuration.are(configuration) & self._counted)
+        unit = self._unit_of_run[self._data.downloads.run[rows]]
         return Members(unit, self._data.downloads.outcome[rows].are(Outcome.OK))
 
     def costs(self, configuration: str) -> Values:
         """Logs of the costs of a configuration."""
-        rows, unit = self._rows(configuration, self._samples.excluded.codes < 0)
+        at = np.flatnonzero(self._samples.configuration.are(configuration) & (self._samples.excluded.codes < 0))
+        unit = self._unit_of_run[self._data.downloads.run[self._samples.download[at]]]
         with np.errstate(divide="ignore"):
-            return Values(unit, np.log(self._samples.low[rows]), np.log(self._samples.high[rows]))
+            return Values(unit, np.log(self._samples.low[at]), np.log(self._samples.high[at]))
 
     def speedups(self, config: str, vs: str) -> Values:
         """Logs of the speed-ups within each measurement run that has both."""
         pairs, _ = pair(self._samples, config, vs)
-        unit = self._unit_of_run[self._data.downloads.run[pairs.config]]
+        unit = self._unit_of_run[self._data.downloads.run[self._samples.download[pairs.config]]]
         with np.errstate(divide="ignore"):
             return Values(unit, np.log(pairs.low), np.log(pairs.high))
 

@@ -6,18 +6,29 @@ import math
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, Mask, Texts
+from analysis.measures.arrays import Codes, Floats, Mask, Texts, rows_by_code
 from analysis.measures.columns import Downloads
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from upshift.domain import Failure, Outcome
+from upshift.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
 
 
 def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT) -> Samples:
-    """The cost of each download: the download time [s], or 1 / mean throughput [s/Mbit]; infinite if it failed."""
+    """The cost of each download: the download time [s], or 1 / mean throughput [s/Mbit]; infinite if it failed.
+
+    Raises:
+        UsageError: the metric needs KPIs that no folder has.
+    """
+    if metric is Metric.THROUGHPUT and THROUGHPUT_KPI not in dataset.kpi_units:
+        raise UsageError(
+            f"no kpis.parquet here has a column {THROUGHPUT_KPI}",
+            where="--metric throughput",
+            remedy="finish the campaign with `upshift run`, or use --metric time",
+        )
     d = dataset.downloads
     if metric is Metric.TIME:
         low, high = times(d)
@@ -31,17 +42,34 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     apart = _apart_from_treatment(d, selection, unknown, np.isnan(low))
     by_domain = np.argsort(d.runs.domain.codes, kind="stable")
     number = np.empty(len(by_domain), dtype=np.int32)
-    number[by_domain] = np.arange(len(by_domain))
+    number[by_domain] = np.arange(len(by_domain), dtype=np.int32)
+    run = number[d.run]
+    order = _by_configuration(d, run)
+    run = run[order]
     return Samples(
-        run=number[d.run],
+        download=order,
+        run=run,
         domain=d.runs.domain[by_domain],
-        configuration=d.configuration,
-        low=low,
-        high=high,
-        excluded=_excluded(d, selection, has_failed, apart),
-        planned=apart.codes < 0,
-        larger={"AS": d.asn, "vantage": d.runs.vantage[d.run]},
+        configuration=d.configuration[order],
+        low=low[order],
+        high=high[order],
+        excluded=_excluded(d, selection, has_failed, apart)[order],
+        planned=(apart.codes < 0)[order],
+        larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
     )
+
+
+def _by_configuration(d: Downloads, run: Codes) -> Codes:
+    """The downloads in order of configuration and run; a run has each configuration at most once."""
+    order = np.empty(len(d), dtype=np.int32)
+    at = np.empty(len(d.runs), dtype=np.int32)
+    first = 0
+    for members in rows_by_code(d.configuration.codes, len(d.configuration.names)):
+        at[:] = -1
+        at[run[members]] = members
+        order[first : first + len(members)] = at[at >= 0]
+        first += len(members)
+    return order
 
 
 def _excluded(d: Downloads, selection: Selection, has_failed: Mask, apart: Texts) -> Texts:

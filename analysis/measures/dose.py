@@ -47,11 +47,14 @@ def dose_rows(
     *,
     metric: Metric = Metric.TIME,
     selection: Selection = DEFAULT,
+    samples: Samples | None = None,
 ) -> list[DoseRow]:
     """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
-    samples = costs.samples(dataset, metric=metric, selection=selection)
+    if samples is None:
+        samples = costs.samples(dataset, metric=metric, selection=selection)
     effects = [c for c in dataset.design.comparisons if c.role is Role.EFFECT and dataset.design.dose_of(c)]
-    acted = _acted(dataset, {dose for c in effects for dose in dataset.design.dose_of(c)})
+    of_download = _acted(dataset, {dose for c in effects for dose in dataset.design.dose_of(c)})
+    acted = {dose: flags[samples.download] for dose, flags in of_download.items()}
     parts = []
     for comparison in effects:
         sides = [samples.rows_of(name) for name in (comparison.config, comparison.vs)]

@@ -30,8 +30,13 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Samples:
-    """The costs of downloads: an element of each array per download, if nothing else is said."""
+    """The costs of downloads: an element of each array per download, if nothing else is said.
 
+    Pairs are made fastest if downloads are in order of configuration and run, as all is read from front to back then.
+    """
+
+    download: Codes
+    """Index of the download in the dataset."""
     run: Codes
     """Index of the measurement run, from 0; pairs are made only within it."""
     domain: Texts
@@ -55,6 +60,7 @@ class Samples:
         """Only these downloads, and their runs."""
         runs, run = np.unique(self.run[rows], return_inverse=True)
         return Samples(
+            download=self.download[rows],
             run=run,
             domain=self.domain[runs],
             configuration=self.configuration[rows],

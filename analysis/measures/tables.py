@@ -16,13 +16,11 @@ import numpy as np
 from analysis.measures import costs, speedup
 from analysis.measures.arrays import Codes, Ints, Mask, Texts, counts
 from analysis.measures.columns import Downloads
-from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric
+from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from upshift.domain import Failure, Outcome, Provider, Transport, VoidReason
-from upshift.errors import UsageError
 
 
 class Grouping(StrEnum):
@@ -206,24 +204,23 @@ def table2(
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
     selection: Selection = DEFAULT,
+    samples: Samples | None = None,
 ) -> list[SpeedupRow]:
     """Rows of Table 2: all comparisons that the campaigns declare; with `by`, of each group those that it has both
     sides of.
 
+    Args:
+        samples: those of the dataset by this metric and selection, if they are there already.
+
     Raises:
         UsageError: the metric needs KPIs that no folder has.
     """
-    if metric is Metric.THROUGHPUT and THROUGHPUT_KPI not in dataset.kpi_units:
-        raise UsageError(
-            f"no kpis.parquet here has a column {THROUGHPUT_KPI}",
-            where="--metric throughput",
-            remedy="finish the campaign with `upshift run`, or use --metric time",
-        )
-    samples = costs.samples(dataset, metric=metric, selection=selection)
+    if samples is None:
+        samples = costs.samples(dataset, metric=metric, selection=selection)
     if by is None:
         return speedup.table2({"": samples}, dataset.design.comparisons)
     rank: Mapping[Grouping, Callable[[str], Any]] = {Grouping.ITERATION: int, Grouping.PROVIDER: provider_rank}
-    parts = samples.parts(_groups(dataset.downloads, by))
+    parts = samples.parts(_groups(dataset.downloads, by)[samples.download])
     ordered = {name: parts[name] for name in sorted(parts, key=rank.get(by))}
     return speedup.table2(ordered, dataset.design.comparisons, only_present=True)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from analysis.measures import costs, tables, truth
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
@@ -60,15 +62,16 @@ def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Po
     """All pairs that enter Table 2, run by run, in the order of the records."""
     samples = costs.samples(dataset, metric=metric, selection=selection)
     runs: dict[int, list[Record]] = {}
-    for run, record in zip(samples.run.tolist(), dataset.records, strict=True):
-        runs.setdefault(run, []).append(record)
+    records = [dataset.records[row] for row in samples.download.tolist()]
+    for at in np.argsort(samples.download).tolist():
+        runs.setdefault(int(samples.run[at]), []).append(records[at])
     paths = {run: path_of(members) for run, members in runs.items()}
     found: dict[int, list[Point]] = {run: [] for run in runs}
     for comparison in dataset.design.comparisons:
         pairs, _ = pair(samples, comparison.config, comparison.vs)
         columns = (samples.run[pairs.config], pairs.config, pairs.vs, pairs.low, pairs.high)
         for run, config, vs, low, high in zip(*(column.tolist() for column in columns), strict=True):
-            record, reference = dataset.records[config], dataset.records[vs]
+            record, reference = records[config], records[vs]
             both = zip(parts(reference.download), parts(record.download), strict=True)
             told = tuple(old / new if old and new else None for old, new in both)
             point = Point(comparison=comparison, record=record, low=low, high=high, parts=told, path=paths[run])

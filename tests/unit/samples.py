@@ -55,6 +55,7 @@ def table(samples: Iterable[Sample]) -> Samples:
     numbers = {run: number for number, run in enumerate(domains)}
     names = list(rows[0].larger) if rows else []
     return Samples(
+        download=np.arange(len(rows)),
         run=np.array([numbers[row.run] for row in rows], dtype=np.int64),
         domain=texts(list(domains.values())),
         configuration=texts([row.configuration for row in rows]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -37,19 +37,30 @@ def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
         return np.zeros(count)
     if (clusters[1:] < clusters[:-1]).any():
         values = values[order_within(np.arange(len(values)), clusters)]
-    sizes = np.bincount(clusters, minlength=count)
-    starts = np.cumsum(sizes) - sizes
     medians = np.empty(count)
-    # Clusters of the same size are the rows of a matrix, so all of them are sorted at once.
-    by_size = np.argsort(sizes, kind="stable")
-    for members in np.split(by_size, np.flatnonzero(np.diff(sizes[by_size])) + 1):
-        size = int(sizes[members[0]])
-        block = values[starts[members][:, None] + np.arange(size)]
+    for members, places in blocks(np.bincount(clusters, minlength=count)):
+        size = places.shape[1]
+        block = values[places]
         block.sort(axis=1)
         with np.errstate(invalid="ignore"):
             medians[members] = (block[:, (size - 1) // 2] + block[:, size // 2]) / 2
     medians[np.isnan(medians)] = 0.0
     return medians
+
+
+def blocks(sizes: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Clusters of the same size as the rows of a matrix, so that all of them are sorted at once.
+
+    Args:
+        sizes: the number of values of each cluster; values are in the order of clusters.
+
+    Yields:
+        Codes of clusters, and the positions of their values, clusters x size.
+    """
+    starts = np.cumsum(sizes) - sizes
+    by_size = np.argsort(sizes, kind="stable")
+    for members in np.split(by_size, np.flatnonzero(np.diff(sizes[by_size])) + 1):
+        yield members, starts[members][:, None] + np.arange(int(sizes[members[0]]))
 
 
 def numbered(keys: Ints) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats, Ints, order_within
+from analysis.measures.statistics.clusters import Floats, Ints, blocks, order_within
 
 EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""
@@ -63,39 +63,65 @@ def cluster_scores(values: Floats, clusters: Ints, *, order: Ints | None = None)
     magnitudes = np.abs(values)
     if order is None:
         order = np.argsort(magnitudes)
-    ordered, codes = magnitudes[order], clusters[order]
-    weights = 1.0 / sizes
+    of_cluster = (1.0 / sizes)[clusters]
     # For each value the expected number of clusters with a smaller one; equal ones count half.
-    running = np.concatenate(([0.0], np.cumsum(weights[codes])))
-    left, right = _tie_bounds(ordered)
-    ranks = 1.0 + (running[left] + running[right]) / 2
-    ranks -= 0.5 if len(sizes) == len(values) else _share_below_within(ordered, codes, sizes)
-    of_value = np.empty(len(values))
-    of_value[order] = ranks
-    scores = np.bincount(clusters, np.sign(values) * of_value * weights[clusters])
+    below, not_above = _at_ties(magnitudes[order], np.concatenate(([0.0], np.cumsum(of_cluster[order]))))
+    ranks = np.empty(len(values))
+    ranks[order] = 1.0 + (below + not_above) / 2
+    ranks -= 0.5 if len(sizes) == len(values) else _share_below_within(magnitudes, clusters, sizes)
+    scores = np.bincount(clusters, np.sign(values) * ranks * of_cluster)
     return scores.astype(np.float64, copy=False)
 
 
-def _tie_bounds(ordered: Floats) -> tuple[Ints, Ints]:
-    """For each element of a sorted array, the number of smaller ones, and of those that are not larger."""
-    changes = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    starts = np.concatenate(([0], changes))
-    ends = np.concatenate((changes, [len(ordered)]))
-    lengths = ends - starts
-    return np.repeat(starts, lengths), np.repeat(ends, lengths)
+def _at_ties(ordered: Floats, running: Floats) -> tuple[Floats, Floats]:
+    """For each element of a sorted array, the running sum over smaller ones, and over those that are not larger.
+
+    Args:
+        running: the sum before each element, and that of all.
+    """
+    below, not_above = running[:-1], running[1:]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not len(tied):
+        return below, not_above
+    below, not_above = below.copy(), not_above.copy()
+    is_first = np.diff(tied, prepend=-2) > 1
+    firsts, lasts = tied[is_first], tied[np.append(is_first[1:], True)] + 1
+    lengths = lasts - firsts + 1
+    members = np.repeat(firsts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+    below[members] = np.repeat(running[firsts], lengths)
+    not_above[members] = np.repeat(running[lasts + 1], lengths)
+    return below, not_above
 
 
-def _share_below_within(ordered: Floats, clusters: Ints, sizes: Ints) -> Floats:
-    """For each sorted value the share of its cluster with a smaller one; equal ones, itself included, count half."""
-    order = order_within(np.arange(len(ordered)), clusters)
-    values, codes = ordered[order], clusters[order]
-    changes = np.flatnonzero((values[1:] != values[:-1]) | (codes[1:] != codes[:-1])) + 1
-    starts = np.concatenate(([0], changes))
-    ends = np.concatenate((changes, [len(values)]))
-    middle = np.repeat((starts + ends) / 2, ends - starts) - (np.cumsum(sizes) - sizes)[codes]
-    shares = np.empty(len(ordered))
-    shares[order] = middle / sizes[codes]
+def _share_below_within(values: Floats, clusters: Ints, sizes: Ints) -> Floats:
+    """For each value the share of its cluster with a smaller one; equal ones, itself included, count half."""
+    shares = np.empty(len(values))
+    by_cluster = None
+    if (clusters[1:] < clusters[:-1]).any():
+        by_cluster = order_within(np.arange(len(values)), clusters)
+        values = values[by_cluster]
+    for _, places in blocks(sizes):
+        block = values[places]
+        order = np.argsort(block, axis=1)
+        found = np.empty(block.shape)
+        np.put_along_axis(found, order, _middle_ranks(np.take_along_axis(block, order, axis=1)), axis=1)
+        shares[places if by_cluster is None else by_cluster[places]] = found / places.shape[1]
     return shares
+
+
+def _middle_ranks(rows: Floats) -> Floats:
+    """Of each element of sorted rows, the number of smaller ones in its row, and half of those that are equal."""
+    size = rows.shape[1]
+    ranks = np.tile(np.arange(size) + 0.5, (len(rows), 1))
+    is_new = np.ones((len(rows), size + 1), dtype=np.bool_)
+    is_new[:, 1:-1] = rows[:, 1:] != rows[:, :-1]
+    tied = np.flatnonzero(~is_new.all(axis=1))
+    if len(tied):
+        places = np.arange(size + 1)
+        starts = np.maximum.accumulate(np.where(is_new[tied, :-1], places[:-1], 0), axis=1)
+        ends = np.minimum.accumulate(np.where(is_new[tied, 1:], places[1:], size)[:, ::-1], axis=1)[:, ::-1]
+        ranks[tied] = (starts + ends) / 2
+    return ranks
 
 
 def equivalence(low: Floats, high: Floats, margin: float) -> float:
