@@ -73,3 +73,20 @@ def test_four_requests_in_one_segment_get_four_answers(lab: Lab, kind: str) -> N
     done = lab.place("V").run([sys.executable, "-c", PIPELINE, f"www.{kind}.example", "/a.bin"])
     answers, received = map(int, done.check(doing="asking").stdout.split())
     assert answers == 4 and received > 4 * 300_000, done
+
+
+ONE_BY_ONE = """
+import http.client, sys
+connection = http.client.HTTPConnection(sys.argv[1], 80, timeout=20)
+for _ in range(300):
+    connection.request("GET", "/none.bin")
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 404 and not answer.will_close, answer.status
+"""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in {"caddy", "sender"}])
+def test_a_connection_serves_hundreds_of_requests(lab: Lab, kind: str) -> None:
+    """More than a buffer of requests: each must be read where it goes round the buffer's end, too."""
+    lab.place("V").run([sys.executable, "-c", ONE_BY_ONE, f"www.{kind}.example"]).check(doing="asking")

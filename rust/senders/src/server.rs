@@ -1,7 +1,7 @@
 //! The connections: sockets of smoltcp on a packet socket, in one loop.
 
 use crate::http::{self, Arrived};
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{self, Medium, RawSocket};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use smoltcp::time::{Duration, Instant};
@@ -102,8 +102,12 @@ impl Server {
                 connection.serve(socket, &self.root, self.port);
             }
             let now = Instant::now();
-            self.interface
+            let sent = self
+                .interface
                 .poll(now, &mut self.device, &mut self.sockets);
+            if sent == PollResult::SocketStateChanged {
+                continue; // it may have received as well: that has to be served before a wait for packets
+            }
             let delay = self.interface.poll_delay(now, &self.sockets);
             phy::wait(self.device.as_raw_fd(), delay).map_err(ServerError::Wait)?;
         }
@@ -128,7 +132,8 @@ impl Connection {
             self.listen(socket, port);
             return;
         }
-        if socket.can_recv() {
+        // Twice where what arrived goes round the end of the buffer.
+        while socket.can_recv() {
             let taken = socket.recv(|bytes| (bytes.len(), bytes.to_vec()));
             self.arrived.extend(taken.unwrap_or_default());
         }
