@@ -22,6 +22,9 @@ pytestmark = pytest.mark.lab
 PROGRAM = "import typer; from upshift.compose.doctor import doctor; typer.run(doctor)"
 
 
+LATE_S = 0.1
+
+
 def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **module_environment(), "UPSHIFT_STATE_DIR": str(state)}
     argv = [sys.executable, "-c", PROGRAM, *arguments]
@@ -83,8 +86,11 @@ def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.Compl
         assert {t["server"] for t in limited} == {max(free, key=lambda t: t["mbit_s"])["server"]}
         offered = [transfer["offered_mbit_s"] for transfer in limited]
         assert offered == sorted(offered) and offered[-1] == pytest.approx(max(t["mbit_s"] for t in free))
-        # The bucket holds: body bytes are less than the frames that are let through, but for its first burst.
-        assert all(transfer["mbit_s"] < 1.1 * transfer["offered_mbit_s"] for transfer in limited), name
+        # The bucket holds: body bytes are less than the frames that are let through, but for its first burst and for
+        # what waited in the socket where a busy host let the client read its first byte late.
+        for one in limited:
+            let_through = 1.1 * one["offered_mbit_s"] * (one["seconds"] + LATE_S)
+            assert one["mbit_s"] * one["seconds"] < let_through, (name, one)
     [finding] = [entry for entry in document["findings"] if entry["name"] == "client ceilings"]
     assert finding["status"] == ("warn" if document["ceilings"]["busy_share"] > doctor.BUSY_LIMIT else "ok")
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
