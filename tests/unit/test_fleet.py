@@ -119,6 +119,10 @@ def test_the_gate_before_a_run() -> None:
     }
     assert lacks(documents, hosts, "netns") == {"a": ["NAT: so"], "b": ["time of day: so"], "c": []}
     assert lacks(documents, hosts, "host")["a"] == []
+    finding = {"name": "client ceilings", "status": "warn", "says": "not known", "campaign": True}
+    remedy = {**finding, "remedy": "run: upshift doctor --calibrate"}
+    said = "client ceilings: not known (run: upshift fleet doctor --calibrate)"
+    assert lacks({"a": {"findings": [remedy]}}, hosts, "netns") == {"a": [said]}
 
 
 def test_hosts_that_share_an_uplink_address_are_named() -> None:

@@ -40,7 +40,14 @@ def _findings(document: Mapping[str, Any], host: Host, isolation: str) -> list[s
     if isolation == "host":
         unneeded.add(_NAT)
     return [
-        f"{finding['name']}: {finding['says']}"
+        _clause(finding)
         for finding in document.get("findings", ())
         if finding.get("campaign") and finding["status"] != "ok" and finding["name"] not in unneeded
     ]
+
+
+def _clause(finding: Mapping[str, Any]) -> str:
+    said = f"{finding['name']}: {finding['says']}"
+    if not finding.get("remedy"):
+        return said
+    return f"{said} ({str(finding['remedy']).replace('upshift doctor --', 'upshift fleet doctor --')})"

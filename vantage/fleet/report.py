@@ -37,7 +37,7 @@ def _row(host: str, verdict: Verdict, said: str) -> list[str]:
 
 def named(host: str, fault: str) -> str:
     """A fault without the host's name before it, which the table has already."""
-    return fault.removeprefix(f"{host}: ").strip()
+    return fault.removeprefix(f"{host}: ").removeprefix(f"{host} ").removeprefix("upshift: ")
 
 
 def require_all(verdicts: Mapping[str, Verdict], *, campaign: str | None = None) -> None:
