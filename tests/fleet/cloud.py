@@ -164,7 +164,8 @@ class Cloud:
         common = {
             "ansible_user": USER,
             "ansible_python_interpreter": "/usr/bin/python3",
-            "ansible_ssh_common_args": " ".join(self.login.options()),
+            # Ansible's own path for shared connections has address and user only: another cloud's are the same.
+            "ansible_ssh_common_args": " ".join([*self.login.options(), "-o", f"ControlPath={self.folder}/%C"]),
             "vantage_ca_file": str(self.lab.ca_file),
             "vantage_clock": "trusted",  # one kernel, one clock
         }

@@ -312,4 +312,12 @@ def test_ssh_gives_up_on_a_host_in_time() -> None:
     said = (runs.files() / "ansible.cfg").read_text()
     assert "\ntimeout = 15\n" in said and "host_key_checking = True" in said
     assert "-o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3" in said
-    assert runs.environment(runs.files())["ANSIBLE_HOST_KEY_CHECKING"] == "True"  # not ansible-runner's False
+    assert (
+        runs.environment(runs.files(), Path("h"))["ANSIBLE_HOST_KEY_CHECKING"] == "True"
+    )  # not ansible-runner's False
+
+
+def test_fleets_with_the_same_addresses_share_no_connection(tmp_path: Path) -> None:
+    paths = {runs.environment(tmp_path, tmp_path / name)["ANSIBLE_SSH_CONTROL_PATH"] for name in ("a", "b", "a")}
+    assert len(paths) == 2
+    assert all(len(path % {"directory": "/home/somebody/.ansible/cp"}) + 38 + 18 < 108 for path in paths)  # sun_path

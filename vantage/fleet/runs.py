@@ -7,6 +7,7 @@ installs none. A handler that is slow while hosts are unreachable makes it time 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -140,7 +141,7 @@ def _events(
             limit=limit,
             extravars=dict(task.variables),
             forks=min(max(len(hosts), 5), MOST_FORKS),
-            envvars=environment(folder),
+            envvars=environment(folder, inventory),
             settings={"pexpect_timeout": _POLL_S},
             event_handler=handle,
             cancel_callback=cancelled,
@@ -159,11 +160,11 @@ def _module(task: Task) -> dict[str, str]:
     return {"module": task.module or "", "module_args": task.arguments, "host_pattern": "vantage"}
 
 
-def environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path, inventory: Path) -> dict[str, str]:
     """Variables of Ansible's processes: our configuration, and what a control machine's own must not change."""
-    programs = Path(sys.executable).parent  # ansible-playbook is installed beside this Python, which may not be in PATH
     return {
-        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PATH": _path(),
+        "ANSIBLE_SSH_CONTROL_PATH": _control_path(inventory),
         "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner's own default is False
         "ANSIBLE_ANY_UNPARSED_IS_FAILED": "True",
@@ -171,6 +172,22 @@ def environment(folder: Path) -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "True",
         "LC_ALL": "C.UTF-8",
     }
+
+
+def _path() -> str:
+    """PATH with the folder of this Python, where ansible-playbook is installed."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def _control_path(inventory: Path) -> str:
+    """Where SSH's shared connections are: those of this inventory, from this network.
+
+    Ansible's own name for them has address, port and user only, so that a host of another network with the same private
+    address would be taken for this one for as long as a connection lasts.
+    """
+    network = Path("/proc/self/ns/net").readlink()
+    mark = hashlib.sha256(f"{inventory.absolute()} {network}".encode()).hexdigest()[:8]
+    return f"%(directory)s/{mark}-%%C"
 
 
 def _artefacts() -> Path:
@@ -229,7 +246,7 @@ def _runner() -> Any:
         import ansible_runner
     except ModuleNotFoundError as error:
         raise missing(error.name or "ansible_runner") from None
-    if shutil.which("ansible-playbook", path=environment(Path())["PATH"]) is None:
+    if shutil.which("ansible-playbook", path=_path()) is None:
         raise missing("ansible")
     return ansible_runner
 
