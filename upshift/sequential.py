@@ -121,6 +121,22 @@ class SpeedUps:
     """Domains whose bounds allow that, those included."""
     domains: set[str] = field(default_factory=set)
 
+    @classmethod
+    def of(cls, speed_ups: Mapping[str, tuple[float, float]]) -> SpeedUps:
+        """All steps at once.
+
+        Args:
+            speed_ups: domain -> bounds of its speed-up; equal where it is known.
+        """
+        bounds = speed_ups.values()
+        return cls(
+            lows=sorted(low for low, _ in bounds),
+            highs=sorted(high for _, high in bounds),
+            faster=sum(_is_faster(low, high) for low, high in bounds),
+            perhaps=sum(high > 1 for _, high in bounds),
+            domains=set(speed_ups),
+        )
+
     def add(self, domain: str, config: tuple[float, float], vs: tuple[float, float]) -> None:
         """A measurement run of a domain; only the first one of a domain is a step.
 
@@ -133,7 +149,7 @@ class SpeedUps:
         low, high = vs[0] / config[1], vs[1] / config[0]
         insort(self.lows, low)
         insort(self.highs, high)
-        self.faster += low > 1 or low == 1 < high  # bounds exclude their own value
+        self.faster += _is_faster(low, high)
         self.perhaps += high > 1
 
     def interval(self, quantity: Quantity, *, alpha: float = ALPHA) -> Interval:
@@ -154,6 +170,10 @@ class SpeedUps:
     def meets(self, rule: Rule) -> bool:
         """Whether all its intervals are narrow enough."""
         return all(self.width(quantity) <= width for quantity, width in rule.items())
+
+
+def _is_faster(low: float, high: float) -> bool:
+    return low > 1 or low == 1 < high  # bounds exclude their own value
 
 
 def words(rule: Rule) -> str:

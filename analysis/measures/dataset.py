@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Value = float | int | str | bool | None
 
 MOST_RECORDS = 500_000
-"""Most downloads of which single ones are looked at: each takes 10 kB. The report, figures, quirks and rules to stop
-early need them; tables and `upshift compare` do not."""
+"""Most downloads of which single ones are looked at: each takes 10 kB. The report, figures and quirks need them; tables
+and `upshift compare` do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,18 @@ class Dataset:
     """Sentences about what is missing, to be printed."""
     given: tuple[Record, ...] | None = None
     """The records, if they are not those of the folders' files; see `of_records`."""
+
+    def started_at(self) -> Floats:
+        """When each download started [Unix time, s]; read anew, as little needs it."""
+        if self.given is not None:
+            return np.array([record.download.started_at for record in self.given], dtype=np.float64)
+        found = np.empty(len(self.downloads))
+        first = 0
+        for folder in self.folders:
+            for batch in store.scan(folder.path / DOWNLOADS, "downloads", ["started_at"]):
+                found[first : first + batch.num_rows] = batch["started_at"].to_numpy(zero_copy_only=False)
+                first += batch.num_rows
+        return found
 
     def kpi(self, name: str) -> Floats:
         """A KPI of each download as a finite number, NaN if it is missing."""

@@ -9,8 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.measures.dataset import Dataset, Record
-from upshift.domain import Comparison, Role
+import numpy as np
+
+from analysis.measures.arrays import Codes, Floats, Mask
+from analysis.measures.costs import times
+from analysis.measures.dataset import Dataset
+from upshift.domain import Comparison, Outcome, Role
 from upshift.sequential import Interval, Quantity, Rule, SpeedUps
 
 
@@ -48,23 +52,72 @@ class Stopping:
 
 def stoppings(dataset: Dataset, *, unproven: bool) -> list[Stopping]:
     """One per vantage point of each folder whose campaign had a rule; damaged entries are skipped."""
+    asked = [
+        (index, vantage, told)
+        for index, folder in enumerate(dataset.folders)
+        for vantage, told in _entries(folder.environment)
+    ]
+    if not asked:
+        return []
     effects = [comparison for comparison in dataset.design.comparisons if comparison.role is Role.EFFECT]
+    downloads = _Downloads.of(dataset, unproven=unproven)
     found = []
-    for index, folder in enumerate(dataset.folders):
-        for vantage, told in _entries(folder.environment):
-            records = [r for r in dataset.records if r.folder == index and r.download.vantage == vantage]
-            rule = {Quantity(name): float(width) for name, width in told["rule"].items()}
-            found.append(
-                Stopping(
-                    vantage=vantage,
-                    rule=rule,
-                    reached=told["reached"] is True,
-                    recorded_runs=int(told["recorded_runs"]),
-                    planned_runs=int(told["planned_runs"]),
-                    rows=tuple(_row(records, comparison, rule, unproven=unproven) for comparison in effects),
-                )
+    for index, vantage, told in asked:
+        rule = {Quantity(name): float(width) for name, width in told["rule"].items()}
+        runs = dataset.downloads.runs
+        chosen = (runs.folder == index) & runs.vantage.are(vantage)
+        found.append(
+            Stopping(
+                vantage=vantage,
+                rule=rule,
+                reached=told["reached"] is True,
+                recorded_runs=int(told["recorded_runs"]),
+                planned_runs=int(told["planned_runs"]),
+                rows=tuple(_row(comparison, downloads.speed_ups(comparison, chosen), rule) for comparison in effects),
             )
+        )
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Downloads:
+    """The downloads with the times that analysis accepts."""
+
+    dataset: Dataset
+    is_used: Mask
+    low: Floats
+    high: Floats
+    """Bounds of the download times [s]."""
+    started_at: Floats
+
+    @classmethod
+    def of(cls, dataset: Dataset, *, unproven: bool) -> _Downloads:
+        d = dataset.downloads
+        low, high = times(d)
+        is_used = ~d.is_void & (d.host_disturbance.codes < 0) & ~d.outcome.are(Outcome.FAILED) & ~np.isnan(low)
+        is_used &= (d.treatment_ok != 0) if unproven else (d.treatment_ok == 1)
+        return cls(dataset=dataset, is_used=is_used, low=low, high=high, started_at=dataset.started_at())
+
+    def speed_ups(self, comparison: Comparison, runs: Mask) -> SpeedUps:
+        """The first measurement run of each domain that has both sides."""
+        config, vs = (self._rows(name) for name in (comparison.config, comparison.vs))
+        pairs = np.flatnonzero(runs & (config >= 0) & (vs >= 0))
+        pairs = pairs[np.lexsort((config[pairs], self.started_at[config[pairs]]))]
+        domain = self.dataset.downloads.runs.domain
+        codes, first = np.unique(domain.codes[pairs], return_index=True)
+        config, vs = config[pairs[first]], vs[pairs[first]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low, high = self.low[vs] / self.high[config], self.high[vs] / self.low[config]
+        bounds = zip(low.tolist(), high.tolist(), strict=True)
+        return SpeedUps.of(dict(zip((domain.names[code] for code in codes.tolist()), bounds, strict=True)))
+
+    def _rows(self, configuration: str) -> Codes:
+        """Per run, the index of its download of this configuration, -1 without one."""
+        d = self.dataset.downloads
+        rows = np.flatnonzero(self.is_used & d.configuration.are(configuration))
+        found = np.full(len(d.runs), -1, dtype=np.int32)
+        found[d.run[rows]] = rows
+        return found
 
 
 def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -78,17 +131,7 @@ def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Mappi
         yield str(vantage), told
 
 
-def _row(records: list[Record], comparison: Comparison, rule: Rule, *, unproven: bool) -> StoppingRow:
-    sides: dict[object, dict[str, Record]] = {}
-    for record in records:
-        if record.accepted(unproven=unproven) and record.download.time_bounds_s is not None:
-            sides.setdefault(record.run, {})[record.download.configuration] = record
-    speed_ups = SpeedUps()
-    pairs = [run for run in sides.values() if comparison.config in run and comparison.vs in run]
-    for run in sorted(pairs, key=lambda run: run[comparison.config].download.started_at):
-        config, vs = run[comparison.config].download, run[comparison.vs].download
-        if config.time_bounds_s is not None and vs.time_bounds_s is not None:
-            speed_ups.add(config.domain, config.time_bounds_s, vs.time_bounds_s)
+def _row(comparison: Comparison, speed_ups: SpeedUps, rule: Rule) -> StoppingRow:
     return StoppingRow(
         comparison=comparison.name,
         domains=len(speed_ups.domains),

@@ -22,7 +22,8 @@ from analysis.measures.selection import ClientLimits, Identity, Selection
 from analysis.measures.speedup import row_of
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row, provider_rank, transport_rank
 from tests.unit.samples import Sample, slow_pair
-from upshift.domain import CacheState, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
+from upshift.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
+from upshift.sequential import SpeedUps
 
 
 def ceiling_of(dataset: Dataset, record: Record) -> Ceiling:
@@ -367,3 +368,19 @@ def _limiter_row(configuration: str, provider: str, records: Sequence[Record]) -
         downloads={name: sum(limiter is name for limiter, _ in known) / max(len(known), 1) for name in Limiter},
         time={name: sum(shares.get(name, 0.0) for shares in timed) / max(len(timed), 1) for name in Limiter},
     )
+
+
+def steps(data: Dataset, comparison: Comparison, vantage: str, *, folder: int, unproven: bool) -> SpeedUps:
+    """The speed-ups of a comparison, one step per domain, in the order of time."""
+    sides: dict[object, dict[str, tuple[int, Download]]] = {}
+    for row, record in enumerate(data.records):
+        d = record.download
+        if (record.folder, d.vantage) == (folder, vantage) and record.accepted(unproven=unproven) and d.time_bounds_s:
+            sides.setdefault(record.run, {})[d.configuration] = (row, d)
+    pairs = [run for run in sides.values() if comparison.config in run and comparison.vs in run]
+    found = SpeedUps()
+    for run in sorted(pairs, key=lambda run: (run[comparison.config][1].started_at, run[comparison.config][0])):
+        bounds = [run[name][1].time_bounds_s for name in (comparison.config, comparison.vs)]
+        assert bounds[0] and bounds[1]
+        found.add(run[comparison.config][1].domain, bounds[0], bounds[1])
+    return found

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.captures.limiter import Limiter
-from analysis.measures import costs, dataset, dose, limiters, selection, tables
+from analysis.measures import costs, dataset, dose, limiters, selection, stopping, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric
 from analysis.measures.selection import Selection
@@ -28,6 +28,7 @@ from upshift import paper
 from upshift.domain import Comparison, Dose, Download, Role
 from upshift.errors import UsageError
 from upshift.files import store
+from upshift.sequential import Quantity
 
 NAMES = ("BL", "BL2", "ECN", "WS", "quiche")
 COMPARISONS = (
@@ -43,7 +44,11 @@ CEILINGS: dict[str, Any] = {
     "requests": {"ceiling_mbit_s": 10.0, "fault": None, "stale": []},
     "quiche": {"ceiling_mbit_s": 9.0, "fault": None, "stale": ["kernel"]},
 }
-ENVIRONMENT = {"vantage_points": {"MUC": {"client_ceilings": {"clients": CEILINGS, "too_low": True}}}}
+STOPPING = {"rule": {"median": 0.05, "share": 0.2}, "reached": True, "recorded_runs": 9, "planned_runs": 12}
+ENVIRONMENT = {
+    "vantage_points": {"MUC": {"client_ceilings": {"clients": CEILINGS, "too_low": True}}},
+    "stopping": {"MUC": STOPPING},
+}
 
 seconds = st.sampled_from([None, 0.0, 0.5, 1.0, 1.0, 2.0, 2.0, 3.0])
 STATES: dict[str, st.SearchStrategy[Any]] = {
@@ -134,6 +139,21 @@ def check(data: Dataset, chosen: Selection, metric: Metric) -> None:
         assert rows == reference.table2(data, metric=metric, by=by, selection=chosen), by
     parts = [[part for _, part in row.parts] for row in dose.dose_rows(data, metric=metric, selection=chosen)]
     assert parts == reference.dose_parts(data, metric=metric, selection=chosen)
+    check_stopping(data, unproven=chosen.unproven)
+
+
+def check_stopping(data: Dataset, *, unproven: bool) -> None:
+    """Intervals of campaigns that may stop early."""
+    effects = [comparison for comparison in data.design.comparisons if comparison.role is Role.EFFECT]
+    with_rule = [index for index, folder in enumerate(data.folders) if folder.environment]
+    found = stopping.stoppings(data, unproven=unproven)
+    assert [one.vantage for one in found] == ["MUC"] * len(with_rule)
+    for folder, one in zip(with_rule, found, strict=True):
+        for comparison, row in zip(effects, one.rows, strict=True):
+            steps = reference.steps(data, comparison, "MUC", folder=folder, unproven=unproven)
+            assert (row.comparison, row.domains) == (comparison.name, len(steps.domains))
+            assert (row.median, row.share) == (steps.interval(Quantity.MEDIAN), steps.interval(Quantity.SHARE))
+            assert row.meets == steps.meets(one.rule)
 
 
 @pytest.mark.parametrize("metric", list(Metric))
@@ -184,7 +204,8 @@ def test_more_records_than_can_be_shown_are_refused(tmp_path: Path, monkeypatch:
 
 
 def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_campaign(tmp_path / "c", [make_download(configuration=name) for name in LEVELS])
+    rows = [make_download(configuration=name) for name in LEVELS]
+    folder = write_campaign(tmp_path / "c", rows, environment=ENVIRONMENT)
 
     def refuse(*_: object) -> None:
         raise AssertionError("rows were read one by one")
