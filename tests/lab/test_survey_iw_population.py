@@ -21,7 +21,7 @@ from survey.iw.sample import Sample
 from survey.iw.windows import COMMON, OTHERS, bucket
 from survey.shares import wilson
 from tests.cells import cells
-from tests.lab._iw_survey import CONTACT, UPSHIFT, planted, records, survey, syns
+from tests.lab._iw_survey import CONTACT, UPSHIFT, finished, planted, records, survey, syns
 from tests.topologies import server, topology
 from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
@@ -66,13 +66,41 @@ def figure(name: str, *files: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def watched_survey(lab: Lab, out: Path, *arguments: object, every: int) -> tuple[dict[str, Any], list[int]]:
+    """A survey's JSON, and the memory of the command and its prober after each so many hosts [kB]."""
+    argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
+    folder, ledger = out.parent, out.with_name(out.name + ".ledger.sqlite")
+    memory_kb: list[int] = []
+    child = lab.place("V").start(argv, stdout=folder / "stdout", stderr=folder / "stderr")
+    while child.returncode is None:
+        if ledger.exists() and finished(ledger) >= every * (len(memory_kb) + 1):
+            memory_kb.append(resident_kb(child.pid))
+        time.sleep(0.3)
+    assert child.returncode == 0, (folder / "stderr").read_text()
+    return json.loads((folder / "stdout").read_text().splitlines()[-1]), memory_kb
+
+
+def resident_kb(pid: int) -> int:
+    """Memory of a process and its children."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0  # it has just ended
+    own = sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    return own + sum(resident_kb(int(child)) for child in children)
+
+
 @cells("hosts, share", every=[(4_096, 0.1), (65_536, 0.01)], quick=[(4_096, 0.1)])
 def test_a_full_scan_and_100_draws_of_it(lab: Lab, tmp_path: Path, hosts: int, share: float) -> None:
     out, source = tmp_path / "full.parquet", tmp_path / "prefixes"
     parts = {window: count * hosts // 65_536 for window, count in HOSTS.items()}
     lines = [next(block.subnets(new_prefix=33 - parts[w].bit_length())) for w, block in planted(lab).items()]
     source.write_text("".join(f"{line}\n" for line in lines))
-    document = survey(lab, out, "--prefixes", source, "--path", "/a.bin", *QUICK, timeout_s=590)
+    arguments = ["--prefixes", source, "--path", "/a.bin", *QUICK]
+    document, memory_kb = watched_survey(lab, out, *arguments, every=hosts // 6)
+    # Flat: what it had after a sixth of the hosts, and 8 MB for the collector's rhythm.
+    assert len(memory_kb) >= 2 and max(memory_kb) <= memory_kb[0] + 8_000, memory_kb
     truth = {str(window) if str(window) in COMMON else OTHERS: parts[window] / hosts for window in parts}
     for name, expected in truth.items():
         assert document["shares"]["all servers"][name]["share"] == pytest.approx(expected, abs=0.002), name
