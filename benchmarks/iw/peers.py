@@ -11,12 +11,15 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from math import ceil
+from pathlib import Path
 
-from world import FILE, World, open_world  # first: it makes the others importable
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.iw.world import FILE, World, open_world
 from survey.iw.program import prober
 from survey.iw.wire import Request, Verdict
 from survey.programs import Programs
@@ -80,7 +83,8 @@ def _window(line: dict[str, object]) -> int | None:
     if result["error"]:
         return None
     data = result["connection"]["data"]
-    return ceil((data["end_of_data"] - data["start_of_data"]) / max(1, data["observed_mss"]))
+    length, largest = int(data["end_of_data"]) - int(data["start_of_data"]), int(data["observed_mss"])
+    return ceil(length / max(1, largest))
 
 
 def main() -> None:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from survey.iw.program import Attachment
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, Node
