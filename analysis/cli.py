@@ -172,7 +172,7 @@ def tables(
     chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=asked)
     if special and asked is None:
         chosen_metric = Metric.THROUGHPUT
-    data = dataset.load(folders)
+    data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
     target = dataset.output_folder(folders, out) / "tables"
     if quirks or special:
@@ -265,7 +265,7 @@ def figures(
     from analysis.report import figures as drawing
     from analysis.report import findings
 
-    data = dataset.load(folders)
+    data = dataset.load_few(folders)
     selection = Selection(unproven=unproven, unlimited_only=unlimited_only)
     written = drawing.write(data, dataset.output_folder(folders, out) / "figures", selection=selection)
     if as_json:
@@ -304,7 +304,7 @@ def report(
     from analysis.measures.selection import Selection
     from analysis.report import report as reporting
 
-    data = dataset.load(folders)
+    data = dataset.load_few(folders)
     path = dataset.output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
     options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets)

@@ -101,7 +101,10 @@ class Result:
         for note in (*_LEGEND, *self.notes):
             terminal.print_line(to, note, indent=2)
         to.print()
-        terminal.print_table(to, (self.difference_cells(),), title="What differs", words=words)
+        if self.differences:
+            terminal.print_table(to, (self.difference_cells(),), title="What differs", words=words)
+        else:
+            terminal.print_line(to, "Nothing differs: the same plan, targets, dates, kernels and versions.", indent=2)
 
 
 _LEGEND = (

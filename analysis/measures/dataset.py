@@ -163,13 +163,7 @@ class Dataset:
         """
         if self.given is not None:
             return self.given
-        count = len(self.downloads)
-        if count > MOST_RECORDS:
-            raise UsageError(
-                f"{count} downloads are more than the {MOST_RECORDS} that can be shown one by one",
-                where=", ".join(str(folder.path) for folder in self.folders),
-                remedy="use `upshift tables` without quirks or `upshift compare`, or name fewer folders",
-            )
+        _refuse_many(len(self.downloads), [folder.path for folder in self.folders])
         kpis: dict[int, Mapping[str, Value]] = {}
         read: list[tuple[int, Download]] = []
         for index, (folder, rows) in enumerate(zip(self.folders, self.kpi_rows, strict=True)):
@@ -236,6 +230,27 @@ _NO_KPIS = (*schemas.DOWNLOAD_KEY, "engine")
 """Columns of `kpis` that are not KPIs."""
 
 _FLAG = {1: True, 0: False, -1: None}
+
+
+def load_few(paths: Sequence[Path]) -> Dataset:
+    """Reads campaign folders whose downloads are shown one by one (`Dataset.records`).
+
+    Raises:
+        UsageError: as `load`; at once, if there are more downloads than `MOST_RECORDS`.
+    """
+    for path in paths:
+        _check(path)
+    _refuse_many(sum(store.count(path / DOWNLOADS, "downloads") for path in paths), paths)
+    return load(paths)
+
+
+def _refuse_many(count: int, paths: Sequence[Path]) -> None:
+    if count > MOST_RECORDS:
+        raise UsageError(
+            f"{count} downloads are more than the {MOST_RECORDS} that can be shown one by one",
+            where=", ".join(map(str, paths)),
+            remedy="use `upshift tables` without quirks or `upshift compare`, or name fewer folders",
+        )
 
 
 def load(paths: Sequence[Path]) -> Dataset:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset, dose, limiters, selection, stopping, tables
@@ -25,6 +26,7 @@ from tests.cells import examples
 from tests.unit import analysis_reference as reference
 from tests.unit.analysis_factory import LEVELS, make_download, make_kpis, make_superseded, realistic, write_campaign
 from upshift import paper
+from upshift.cli import app
 from upshift.domain import Comparison, Dose, Download, Role
 from upshift.errors import UsageError
 from upshift.files import store
@@ -201,6 +203,12 @@ def test_more_records_than_can_be_shown_are_refused(tmp_path: Path, monkeypatch:
     assert tables.table1(data)[0].planned == 4 and len(costs.samples(data, metric=Metric.TIME)) == 4
     with pytest.raises(UsageError, match="4 downloads are more than the 3 that can be shown one by one"):
         _ = data.records
+    # What shows single ones says so before it reads any.
+    monkeypatch.setattr(dataset.store, "scan", None)
+    folder = str(tmp_path / "c")
+    for command in (["report", folder], ["figures", folder], ["tables", "--as-published", folder]):
+        with pytest.raises(UsageError, match="4 downloads are more than the 3"):
+            CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

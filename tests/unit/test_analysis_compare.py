@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Callable
@@ -199,6 +200,14 @@ def test_what_differs_is_told(tmp_path: Path) -> None:
         "client requests": ("0.30", "0.31"),
         "kernel": ("6.1", "6.9"),
     }
+
+
+def test_that_nothing_differs_is_told(tmp_path: Path) -> None:
+    rows = [make_download(domain=f"d{n}", configuration=name) for n in range(3) for name in ("BL", "WS")]
+    a, b = (write_campaign(tmp_path / name, rows) for name in ("a", "b"))
+    shown = io.StringIO()
+    result.compare(a, b, threshold=0.05).show(shown)
+    assert "Nothing differs: " in shown.getvalue() and "What differs" not in shown.getvalue()
 
 
 def test_what_differs_at_one_vantage_point_names_it(tmp_path: Path) -> None:

@@ -135,6 +135,12 @@ def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
             yield from _newest(batch.to_pylist(), path, kind, version)
 
 
+def count(path: Path, kind: str) -> int:
+    """The number of rows of a table, which are not read. Raises UsageError as `read_table`."""
+    with _opened(path, kind) as (file, _):
+        return int(file.metadata.num_rows)
+
+
 def columns(path: Path, kind: str) -> Mapping[str, str]:
     """Names of the columns that a table has, with their units (empty: none). Raises UsageError as `read_table`."""
     with _opened(path, kind) as (file, _):
