@@ -61,7 +61,12 @@ class Ladder:
         self._steps = [] if is_listed else ["redirect", "long"]
 
     def more(self, reply: Reply) -> bool:
-        """Goes on to the next object after an answer that was too short; False if there is none."""
+        """Goes on to the next object after an answer that was too short; False if there is none.
+
+        False also where the answer had more than was sent: it is long enough, and the rest was lost on its way.
+        """
+        if reply.content_length is not None and reply.content_length > reply.flight_bytes:
+            return False
         while self._steps:
             step = self._steps.pop(0)
             if step == "long":

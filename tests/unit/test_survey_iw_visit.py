@@ -74,6 +74,10 @@ def test_the_ladder_ends_with_a_long_path_at_the_redirects_host() -> None:
     assert len(LONG_PATH) == 1001 and not ladder.more(reply())
     without = Ladder(ROOT, is_listed=False)
     assert without.more(reply()) and without.wanted.path == LONG_PATH
+    # One lost segment of a long answer is no reason to ask for another one.
+    long = Ladder(ROOT, is_listed=False)
+    assert not long.more(reply(http_status=200, content_length=100_000, flight_bytes=640))
+    assert long.wanted == ROOT and long.more(reply(http_status=200, content_length=300, flight_bytes=640))
     assert not Ladder(ROOT, is_listed=True).more(reply(http_status=301, location="/x"))
 
 
