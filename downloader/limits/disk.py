@@ -17,6 +17,7 @@ from downloader.limits.expected import capture_bytes, downloads_per_run
 from downloader.schedule.gate import Gate, State, Wait
 from upshift.domain import Download, Target
 from upshift.errors import UsageError
+from upshift.files.room import check_room, free_bytes
 from upshift.files.sizes import size_text
 
 WALK_S = 60.0
@@ -30,6 +31,15 @@ FULL_SHARE = 0.9
 
 JOURNAL_BYTES = 400_000
 """What a journal may grow by in a run, its write-ahead log included."""
+
+START_BYTES = 64_000
+"""Of a journal without a plan, lock and status, to begin with."""
+
+RESUME_BYTES = 16_000
+"""Of lock, status and a journal's log, to go on."""
+
+PLANNED_BYTES = 150
+"""Of a journal for each planned download, with its log."""
 
 TABLES_BYTES = 400_000
 """Of the tables that `upshift inspect` writes, whatever their length: schemas, statistics, environment."""
@@ -56,6 +66,17 @@ def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
         )
 
 
+def check_start(campaign: Campaign, targets: Sequence[Target], vantage_points: int, out: Path) -> None:
+    """Raises PlaceError if the disk has no room to begin, or to resume, a campaign in a folder.
+
+    With room for that, but for no measurement run, the campaign begins and is paused.
+    """
+    downloads = vantage_points * campaign.iterations * len(targets) * downloads_per_run(campaign)
+    needed = RESUME_BYTES if out.exists() else START_BYTES + downloads * PLANNED_BYTES
+    remedy = "free some space there or use another --out"
+    check_room(out, needed, what="the campaign's journals", remedy=remedy)
+
+
 def used_bytes(folder: Path) -> int:
     """What the files of a folder take on the disk."""
     found, waiting = 0, [str(folder)]
@@ -69,12 +90,6 @@ def used_bytes(folder: Path) -> int:
         except FileNotFoundError:  # another thread has just removed it
             continue
     return found
-
-
-def free_bytes(folder: Path) -> int:
-    """What is free on a folder's disk for others than root."""
-    state = os.statvfs(folder)
-    return state.f_bavail * state.f_frsize
 
 
 class FolderDisk:

@@ -68,17 +68,23 @@ def journaled(path: Path) -> int:
 
 @pytest.mark.parametrize("size_k", [64, 440])
 def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path) -> None:
-    """The disk fills up at the first journal, or in the middle of the campaign."""
+    """The disk is full at the start, or fills up in the middle of the campaign."""
     disk = world.folder / "disk"
     resize(inside, disk, f"{size_k}k")
     done = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
     sentence = done.sentence(code=75)
     assert re.search(r"disk is full|no space left|No space left", sentence), sentence
     assert "; " in sentence and "run the same command again" in sentence, sentence
+    began = subprocess.run([*inside, "test", "-e", str(disk / "out")], check=False).returncode == 0
+    assert began == (size_k > 64)
+    if not began:
+        assert f"out: the disk is full: 65.5 kB are free on {disk}, and the campaign's journals need 67" in sentence
+        assert "; free some space there or use another --out, then" in sentence
     again = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
     again.sentence(code=75)
     copy = tmp_path / "copy"
-    subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(copy)], check=True)
+    if began:
+        subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(copy)], check=True)
     journal = copy / "vantage" / "V" / "journal.sqlite"
     recorded = journaled(journal) if journal.exists() and journal.stat().st_size > 4096 else 0
     print(f"{size_k} kB: {recorded} of 24 recorded; {sentence}")
@@ -107,3 +113,14 @@ def test_a_disk_that_fills_up_while_tables_are_written(world: Any, inside: list[
     assert world.upshift(*command, prefix=inside).returncode == 0
     subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(tmp_path / "whole")], check=True)
     faults.assert_each_once(tmp_path / "whole", 24)
+
+
+def test_a_full_disk_of_the_records_of_changes(world: Any, inside: list[str]) -> None:
+    """The root disk, where UPSHIFT_STATE_DIR names a folder of it: no lab is built, nothing is written."""
+    disk, out = world.folder / "disk", world.folder / "out"
+    resize(inside, disk, "32k")
+    prefix = [*inside, "env", f"UPSHIFT_STATE_DIR={disk}"]
+    sentence = world.upshift("run", world.folder / "c.toml", "--out", out, prefix=prefix).sentence(code=75)
+    assert f"{disk}: the disk is full: 32.8 kB are free on {disk}, and the records of this host's changes" in sentence
+    assert sentence.endswith("set UPSHIFT_STATE_DIR, then run the same command again"), sentence
+    assert not out.exists() and not world.processes()

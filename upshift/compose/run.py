@@ -19,6 +19,7 @@ from downloader.control.endpoint import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
 from downloader.execution.gates import trusts_clock
 from downloader.execution.run import RunSummary, check_clients, check_folder, run_campaign
+from downloader.limits.disk import check_start
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan
@@ -28,6 +29,7 @@ from upshift.compose.shared import shared_plan
 from upshift.domain import Target
 from upshift.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from upshift.files import atomic
+from upshift.files.room import check_room
 from upshift.progress import Progress
 from upshift.system import signals
 from upshift.system.clock import read_clock
@@ -35,6 +37,9 @@ from upshift.system.place import Place
 
 if TYPE_CHECKING:
     from vantage.lab.lab import Lab
+
+STATE_BYTES = 64_000
+"""Of the files in which places record what they change."""
 
 CLEAN_UP_S = 9.5
 """Longest time from a signal to our end on a real host; after it the guardian does the rest."""
@@ -88,6 +93,7 @@ def run_file(
     plan = shared_plan(campaign, here)
     _check_host(plan, here)
     check_folder(plan, out)
+    _check_room(plan, here, out)
     with reported(out, campaign.name, endpoint) as reporter:
         return _run(plan, here, out, let_cpus_sleep, end, progress, reporter)
 
@@ -186,6 +192,15 @@ def _check_host(plan: SharedPlan, here: str | None) -> None:
             where=str(campaign.path),
             remedy='run a time daemon (chrony); on a test host write vantage_clock = "trusted"',
         )
+
+
+def _check_room(plan: SharedPlan, here: str | None, out: Path) -> None:
+    """Before anything is changed: a full disk, of the campaign's folder or of what has to be undone on this host."""
+    from vantage.lab.state import state_directory
+
+    check_start(plan.campaign, plan.targets, len(plan.vantage_points) if here is None else 1, out)
+    remedy = "free some space there or set UPSHIFT_STATE_DIR"
+    check_room(state_directory(), STATE_BYTES, what="the records of this host's changes", remedy=remedy)
 
 
 def _lab_places(lab: Lab, names: Sequence[str], stack: ExitStack) -> Mapping[str, Place]:
