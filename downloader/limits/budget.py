@@ -5,7 +5,7 @@ Each of K vantage points has 1/K of each budget, so the sum holds without any ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from downloader.campaign.campaign import Campaign
@@ -77,10 +77,7 @@ class BudgetGate(Gate):
         return self._cut
 
     def _tell_all(self, totals: Totals) -> None:
-        def most(found: Mapping[str, int]) -> str:
-            return max(found, key=found.__getitem__, default="")
-
-        domain, network = most(totals.domains), most(totals.networks) or None
+        domain, network = totals.most
         for share in _shares(self._campaign, domain, network, totals, self._count):
             if share.whose:
                 self._tell(share.field, share.whose, share.spent, share.most)
@@ -109,7 +106,7 @@ def _shares(
 
 def check_budgets(campaign: Campaign, targets: Sequence[Target], *, vantage_points: int) -> None:
     """Raises UsageError if a measurement run does not fit into a budget of which nothing is spent yet."""
-    nothing = Totals({}, {}, 0)
+    nothing = Totals()
     for target in targets:
         needed = run_bytes(campaign, target)
         for share in _shares(campaign, target.domain, "its AS", nothing, vantage_points):

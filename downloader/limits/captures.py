@@ -15,11 +15,14 @@ from downloader.campaign.limits import Captures
 from downloader.limits.packing import LEVEL, pack, packed_name
 from upshift.domain import Download
 
+_BATCH = 100
+"""Captures to drop that are read at once."""
+
 TABLE = """
 CREATE TABLE IF NOT EXISTS captures (
     path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, clean INTEGER NOT NULL, dropped INTEGER NOT NULL, findings BLOB
 ) STRICT;
-CREATE INDEX IF NOT EXISTS captures_to_drop ON captures (path) WHERE clean AND NOT dropped;
+CREATE INDEX IF NOT EXISTS captures_by_age ON captures (dropped) WHERE clean AND NOT dropped;
 """
 
 
@@ -82,10 +85,16 @@ class CaptureTable:
         return self._db.execute("SELECT 1 FROM captures WHERE path = ? AND dropped", (path,)).fetchone() is not None
 
     def droppable(self) -> Iterator[tuple[str, int]]:
-        """Path and bytes of clean captures that are there, the oldest first."""
-        return iter(
-            self._db.execute("SELECT path, bytes FROM captures WHERE clean AND NOT dropped ORDER BY rowid").fetchall()
-        )
+        """Path and bytes of clean captures that are there, the oldest first. Those may be dropped meanwhile."""
+        after = 0
+        while rows := self._db.execute(
+            # An index of one value is in the order of the row ids.
+            "SELECT rowid, path, bytes FROM captures WHERE clean AND NOT dropped AND dropped = 0 AND rowid > ?"
+            " ORDER BY rowid LIMIT ?",
+            (after, _BATCH),
+        ).fetchall():
+            after = rows[-1][0]
+            yield from ((path, size_bytes) for _, path, size_bytes in rows)
 
     def drop(self, path: str) -> None:
         """Marks a capture as dropped; its file is removed next."""

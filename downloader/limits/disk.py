@@ -23,11 +23,17 @@ from upshift.files.sizes import size_text
 WALK_S = 60.0
 """Age at which the size of the folder is taken anew, even where there is room for certain."""
 
+WALK_SHARE = 0.01
+"""Most of the time that looks because of the age may take: a folder with a million captures takes seconds."""
+
 LOOK_S = 10.0
 """How often a campaign that is paused for its disk looks again."""
 
 FULL_SHARE = 0.9
 """Share of the limit at which captures of clean runs go."""
+
+SPARE_SHARE = 0.01
+"""Of the limit; this much more goes at once, so that not every run has to look through the folder."""
 
 JOURNAL_BYTES = 400_000
 """What a journal may grow by in a run, its write-ahead log included."""
@@ -159,8 +165,10 @@ class FolderDisk:
             return max(too_many, round(used - most)), why
 
     def _look(self) -> None:
+        began = self._monotonic()
         self._at_most = used_bytes(self.folder)
-        self._look_by = self._monotonic() + WALK_S
+        took = self._monotonic() - began
+        self._look_by = self._monotonic() + max(WALK_S, took / WALK_SHARE)
         self._tell(self._at_most)
 
 
@@ -188,6 +196,7 @@ class DiskGate(Gate):
             return self._wait
         too_many, why = self._look()
         if too_many > 0:
+            too_many += round(SPARE_SHARE * self._shared.disk.limit)
             for path, size_bytes in self._table.droppable():
                 self._store.drop(self._table, path)
                 too_many -= size_bytes

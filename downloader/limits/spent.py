@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from downloader.campaign.campaign import Campaign
 from downloader.limits.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead, worst_run_bytes
@@ -25,8 +26,12 @@ CREATE TABLE IF NOT EXISTS spent (
     network TEXT, address TEXT, bytes INTEGER NOT NULL, settled INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run, attempt)
 ) STRICT;
-CREATE INDEX IF NOT EXISTS spent_by_end ON spent (ended);
+CREATE INDEX IF NOT EXISTS spent_unsettled ON spent (settled) WHERE NOT settled;
 """
+
+
+_LAST = 2**63 - 1
+"""Largest row id of SQLite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +56,32 @@ class Entry:
     """False: `ip_bytes` is the worst case."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Totals:
-    """IP bytes of a day."""
+    """IP bytes of a day, as they are added."""
 
-    domains: Mapping[str, int]
-    networks: Mapping[str, int]
-    campaign: int
+    domains: ChainMap[str, int] = field(default_factory=ChainMap)
+    networks: ChainMap[str, int] = field(default_factory=ChainMap)
+    campaign: int = 0
+    most: tuple[str, str | None] = ("", None)
+    """The domain and the network with most."""
+
+    def add(self, domain: str, network: str | None, ip_bytes: int) -> None:
+        """Adds the bytes of an attempt."""
+        self.campaign += ip_bytes
+        self.domains[domain] = self.domains.get(domain, 0) + ip_bytes
+        most_domain, most_network = self.most
+        if network is not None:
+            self.networks[network] = self.networks.get(network, 0) + ip_bytes
+            if most_network is None or self.networks[network] >= self.networks[most_network]:
+                most_network = network
+        if self.domains[domain] >= self.domains.get(most_domain, 0):
+            most_domain = domain
+        self.most = (most_domain, most_network)
+
+    def copy(self) -> Totals:
+        """The same, to be added to; it shares what is there, so it costs nothing."""
+        return Totals(self.domains.new_child(), self.networks.new_child(), self.campaign, self.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +137,10 @@ class Spent:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._midnight = -1.0
+        self._until = 0
+        """Row id up to which the entries of that day are in `_settled`."""
+        self._settled = Totals()
 
     def reserve(self, run: int, attempt: int, entry: Reserved) -> None:
         """Enters the worst case of an attempt that is about to start."""
@@ -163,21 +191,31 @@ class Spent:
     def totals(self, now: float, *, without: tuple[int, int] = (-1, 0)) -> Totals:
         """The bytes of this UTC day. An attempt over midnight counts on both days, as its bytes are not dated.
 
+        What is settled does not change any more, so it is added up once: the cost does not grow with the day.
+
         Args:
-            without: run and attempt that are left out.
+            without: run and attempt, not settled yet, that are left out.
         """
-        midnight = day_start(now)
-        domains: dict[str, int] = {}
-        networks: dict[str, int] = {}
-        campaign = 0
-        rows = self._db.execute(
-            "SELECT domain, network, SUM(bytes) FROM spent JOIN runs ON number = run"
-            " WHERE ended >= ? AND began < ? AND (run, attempt) != (?, ?) GROUP BY domain, network",
-            (midnight, midnight + DAY_S, *without),
+        if (midnight := day_start(now)) != self._midnight:
+            self._midnight, self._until, self._settled = midnight, 0, Totals()
+        first = self._db.execute(
+            "SELECT rowid - 1 FROM spent WHERE NOT settled AND settled = 0 ORDER BY rowid LIMIT 1"  # by its index
+        ).fetchone()
+        (until,) = first or self._db.execute("SELECT COALESCE(MAX(rowid), 0) FROM spent").fetchone()
+        for entry in self._day(self._until, until, (-1, 0)):
+            self._settled.add(*entry)
+        self._until = max(self._until, until)
+        found = self._settled.copy()
+        for entry in self._day(self._until, _LAST, without):
+            found.add(*entry)
+        return found
+
+    def _day(self, after: int, until: int, without: tuple[int, int]) -> Iterator[tuple[str, str | None, int]]:
+        """Domain, network and bytes of the day's entries with row ids above `after`, up to `until`."""
+        return self._db.execute(
+            # NOT INDEXED: by row id, whatever else is known.
+            "SELECT domain, network, SUM(bytes) FROM spent NOT INDEXED JOIN runs ON number = run"
+            " WHERE spent.rowid > ? AND spent.rowid <= ? AND ended >= ? AND began < ? AND (run, attempt) != (?, ?)"
+            " GROUP BY domain, network",
+            (after, until, self._midnight, self._midnight + DAY_S, *without),
         )
-        for domain, network, ip_bytes in rows:
-            domains[domain] = domains.get(domain, 0) + ip_bytes
-            if network is not None:
-                networks[network] = networks.get(network, 0) + ip_bytes
-            campaign += ip_bytes
-        return Totals(domains, networks, campaign)

@@ -1,4 +1,4 @@
-"""`upshift plan` is near what the run then takes: time and bytes, by the run's own account."""
+"""`upshift plan` is near what the run then takes: time and bytes, by the run's own account, and disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from downloader.limits.disk import used_bytes
 from tests.lab import _fault_world as faults
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
@@ -47,6 +48,10 @@ class Took:
 
     seconds: float
     ip_bytes: int
+    disk: int
+    """All files of the folder [bytes]."""
+    captures: int
+    """Those of captures [bytes]."""
     voids: int
     noise: Noise
 
@@ -64,7 +69,8 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
 def test_a_plan_is_near_what_the_run_takes(world: Any) -> None:
     planned = world.upshift("plan", "c.toml", "--json")
     assert planned.returncode == 0, planned.stderr
-    expected = json.loads(planned.stdout)["parts"]["V"]
+    found = json.loads(planned.stdout)
+    expected, disk = found["parts"]["V"], found["disk"]
     assert expected["runs"] == 6
     runs = iter(range(100))
 
@@ -76,11 +82,18 @@ def test_a_plan_is_near_what_the_run_takes(world: Any) -> None:
         with closing(sqlite3.connect(out / "vantage" / "V" / "journal.sqlite")) as journal:
             [(began, ended, ip_bytes)] = journal.execute("SELECT MIN(began), MAX(ended), SUM(bytes) FROM spent")
             [(voids,)] = journal.execute("SELECT SUM(voids) FROM runs")
-        print(f"expected {expected}, took {ended - began:.2f} s, {ip_bytes} bytes, {noise[0]}")
-        return Took(ended - began, ip_bytes, voids, noise[0])
+        whole, captures = used_bytes(out), used_bytes(out / "vantage" / "V" / "captures")
+        print(f"expected {expected}, {disk}")
+        print(f"took {ended - began:.2f} s, {ip_bytes} bytes, {whole=} {captures=}, {noise[0]}")
+        return Took(ended - began, ip_bytes, whole, captures, voids, noise[0])
 
     def check(took: Took) -> list[str]:
-        pairs = {"seconds": (expected["expected_s"], took.seconds), "bytes": (expected["ip_bytes"], took.ip_bytes)}
+        pairs = {
+            "seconds": (expected["expected_s"], took.seconds),
+            "bytes": (expected["ip_bytes"], took.ip_bytes),
+            "disk with all captures": (disk["all"], took.disk),
+            "disk without": (disk["none"], took.disk - took.captures),
+        }
         return [
             f"{name}: {plan:.4g} in the plan, the run took {run:.4g}"
             for name, (plan, run) in pairs.items()

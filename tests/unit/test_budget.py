@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.budget import BudgetGate, check_budgets
 from downloader.limits.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
-from downloader.limits.spent import DAY_S, day_start, interrupted_bytes, network_of, reserved
+from downloader.limits.spent import DAY_S, Spent, day_start, interrupted_bytes, network_of, reserved
 from downloader.schedule.gate import State, Wait
 from upshift.domain import Target
 from upshift.errors import UsageError
@@ -241,3 +242,30 @@ def test_the_fullest_budgets_are_told(tmp_path: Path) -> None:
         gate.admits(plan[1], NOON)
         assert told["as"] == ("AS64500", 700, 25_000_000_000)
         assert told["domain"] == ("a.example", 700, 500_000_000) and told["campaign"][1] == 700
+
+
+def test_the_account_of_a_day_is_the_same_added_up_bit_by_bit(tmp_path: Path) -> None:
+    """Over two days, with entries that are settled late, in another order, or over midnight."""
+    draw, plan = random.Random(4), runs(ASN, SIBLING, BARE)
+    with contextlib.closing(Journal.open(tmp_path, plan, plan_hash="h")) as journal:
+        kept, now, waiting = journal.spent, MIDNIGHT - 3_000, list[tuple[int, int]]()
+        for attempt in range(1, 200):
+            now += draw.uniform(0, 60)
+            run = draw.choice(plan)
+            journal.spent.reserve(run.number, attempt, reserved(campaign(), run.target, now))
+            waiting.append((run.number, attempt))
+            if len(waiting) > 3 or draw.random() < 0.5:
+                number, one = waiting.pop(draw.randrange(len(waiting)))
+                journal.spent.settle(number, one, draw.randrange(10_000), ended=now)
+            without = waiting[-1] if waiting and draw.random() < 0.3 else (-1, 0)
+            found, fresh = kept.totals(now, without=without), Spent(journal._db).totals(now, without=without)
+            whole = journal._db.execute(
+                "SELECT TOTAL(bytes) FROM spent WHERE ended >= ? AND began < ? AND (run, attempt) != (?, ?)",
+                (day_start(now), day_start(now) + DAY_S, *without),
+            ).fetchone()[0]
+            assert found.campaign == fresh.campaign == whole
+            assert dict(found.domains) == dict(fresh.domains) and dict(found.networks) == dict(fresh.networks)
+            domain, network = found.most
+            assert found.domains.get(domain, 0) == max(found.domains.values(), default=0)
+            assert network is None or found.networks[network] == max(found.networks.values())
+        assert now > MIDNIGHT

@@ -12,10 +12,14 @@ import pytest
 from downloader.campaign.order import assign
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Journal
+from downloader.limits.captures import Settled
+from downloader.limits.spent import DAY_S, Reserved
 from downloader.schedule.schedule import Schedule
 from downloader.schedule.turns import Turns
 from tests.inspected import plan
 from tests.unit import test_downloader_journal as journals
+
+NOON = 20_000.5 * DAY_S
 
 
 class Watched:
@@ -115,4 +119,44 @@ def steps(folder: Path, count: int) -> dict[str, int]:
 def test_the_journal_looks_at_one_run_only(tmp_path: Path) -> None:
     small, large = steps(tmp_path / "small", 10), steps(tmp_path / "large", 3_000)
     assert min(small.values()) > 100, "nothing was counted"
+    assert large == small
+
+
+def account_steps(folder: Path, count: int) -> tuple[int, int]:
+    """Virtual machine instructions of SQLite for today's account, and for the oldest capture that may go."""
+    runs = plan(count + 1)
+    journal = Journal.open(folder, runs, plan_hash="h")
+    entry = Reserved(now=NOON, latest_end=NOON + 9, network="AS64500", worst_bytes=7)
+    for run in runs[:-1]:
+        journal.spent.reserve(run.number, 1, entry)
+        journal.spent.settle(run.number, 1, 5, ended=NOON + 1)
+        capture = Settled(path=f"{run.number:05d}", size_bytes=1, clean=True, dropped=False, findings=None)
+        journal.captures.add(capture)
+    for number in range(count - 200):
+        journal.captures.drop(f"{number:05d}")
+    spent = journal.spent
+    spent.totals(NOON)
+    spent.reserve(count, 1, entry)
+    taken = 0
+
+    def tick() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    journal._db.set_progress_handler(tick, 1)
+    found = spent.totals(NOON)
+    account, taken = taken, 0
+    oldest = next(journal.captures.droppable())
+    journal._db.set_progress_handler(None, 0)
+    assert found.campaign == found.networks["AS64500"] == 5 * count + 7
+    assert found.domains[runs[-1].target.domain] == 7
+    assert oldest == (f"{max(0, count - 200):05d}", 1)
+    journal.close()
+    return account, taken
+
+
+def test_account_and_captures_cost_the_same_late_in_the_day(tmp_path: Path) -> None:
+    small, large = account_steps(tmp_path / "small", 300), account_steps(tmp_path / "large", 3_000)
+    assert min(small) > 30, "nothing was counted"
     assert large == small

@@ -29,8 +29,11 @@ CAPTURE_BYTES = 8_000
 PACKED = 0.64
 """Size of a packed capture, as a share: the snapped payload is encrypted, so it cannot be made smaller."""
 
-ROW_BYTES = 6_000
-"""Of journal and tables, for each download."""
+ROW_BYTES = 5_000
+"""Of journal and tables, for each download: 4,700 and 250."""
+
+FOLDER_BYTES = 210_000
+"""Of journal and tables besides, whatever their length: schemas, indices, status, environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,7 @@ def _disk(plan: SharedPlan, ip_bytes: int) -> dict[str, int]:
     """Bytes per vantage point with each capture policy."""
     campaign = plan.campaign
     downloads = campaign.iterations * len(plan.targets) * downloads_per_run(campaign)
-    rows = downloads * ROW_BYTES
+    rows = FOLDER_BYTES + downloads * ROW_BYTES
     captures = PACKED * (ip_bytes * CAPTURE_SHARE + downloads * CAPTURE_BYTES)
     share = {Captures.ALL: 1.0, Captures.SAMPLE: campaign.disk.sample, Captures.FAILURES: 0.0, Captures.NONE: 0.0}
     return {policy.value: round(rows + part * captures) for policy, part in share.items()}
