@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import filecmp
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
@@ -84,7 +85,7 @@ def take(folder: Path) -> Snapshot:
         captures: list[Copied] = []
         for name, journal in journals.items():
             copy = home / "vantage" / name / FILE_NAME
-            with atomic.whole_file(copy) as part:
+            with _unless_same(copy) as part:
                 journal.copy(part)
             with contextlib.closing(Journal(copy, read_only=True)) as copied:
                 captures += _captures(folder, copied, known)
@@ -136,6 +137,15 @@ def _only_one(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _unless_same(path: Path) -> Iterator[Path]:
+    """Like `atomic.whole_file`; a file that is as it was keeps its time, so that nobody copies it again."""
+    with atomic.whole_file(path) as part:
+        yield part
+        if path.exists() and filecmp.cmp(path, part, shallow=False):
+            shutil.copystat(path, part)
+
+
 def _captures(folder: Path, journal: Journal, known: Mapping[str, Copied]) -> Iterator[Copied]:
     """The captures to which a journal refers, save those that were dropped."""
     for name in journal.capture_paths():
@@ -154,7 +164,7 @@ def _small_files(folder: Path, vantage_points: list[str]) -> list[Path]:
         if not (folder / source).exists():
             target.unlink(missing_ok=True)
             continue
-        with atomic.whole_file(target) as part:
+        with _unless_same(target) as part:
             shutil.copyfile(folder / source, part)
         made.append(target)
     return made

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from downloader.execution.journal import Journal
+from tests.collecting import Fleet
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 from upshift.domain import Download
@@ -63,6 +64,25 @@ def test_three_processes_make_one_campaign(world: Any) -> None:
     assert done.returncode == 0 and "all: 30 downloads: treatment of 30 proven" in done.stdout, done
     again = world.upshift("run", "c.toml", "--out", "V", "--here", "V")
     assert again.returncode == 0, "a finished part does nothing again"
+    assert_collected(world)
+
+
+def assert_collected(world: Any) -> None:
+    """Collect makes one campaign folder of the three, which tables and reports read as any other."""
+    (world.folder / "fleet").mkdir()
+    fleet = Fleet(world.folder / "fleet")
+    for name in VANTAGES:
+        fleet.add(name, world.folder / name)
+    done = fleet.collect(collect_free=True)
+    assert done.returncode == 0, done.stdout
+    inspected = world.upshift("inspect", str(fleet.collected))
+    assert inspected.returncode == 0 and "30 downloads: treatment of 30 proven" in inspected.stdout, inspected
+    tables = world.upshift("tables", str(fleet.collected))
+    assert tables.returncode == 0 and all(name in tables.stdout for name in VANTAGES), tables
+    for name in VANTAGES:
+        assert not list((world.folder / name).glob("vantage/*/captures/*.pcap*")), "removed on the host"
+        own = world.upshift("inspect", name)
+        assert own.returncode == 0 and "10 downloads: treatment of 10 proven" in own.stdout, "from the journal alone"
 
 
 @pytest.mark.parametrize(

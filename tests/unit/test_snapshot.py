@@ -123,6 +123,15 @@ def test_what_is_in_it(folder: Path) -> None:
     assert (folder / "snapshot" / "captures.list").read_text().splitlines() == captures
 
 
+def test_what_has_not_changed_keeps_its_time(folder: Path) -> None:
+    first = snapshot.take(folder)
+    (folder / "status.json").write_text('{"state": "done"}')
+    second = snapshot.take(folder)
+    assert [new.path for old, new in zip(first.files, second.files, strict=True) if old != new] == [
+        "snapshot/vantage/A/status.json"
+    ]
+
+
 def test_a_capture_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = snapshot.take(folder)
     read: list[str] = []
