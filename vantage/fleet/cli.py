@@ -210,7 +210,7 @@ def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: boo
     """Runs a playbook on the selected hosts, with progress on standard error (None: without)."""
     from vantage.fleet import runs
 
-    task = runs.Task(playbook=playbook, variables=variables)
+    task = runs.Task(playbook=playbook, variables=variables, quick=playbook == "status")
     if as_json is None:
         return runs.on_hosts(task, fleet.path, fleet.selected, progress=None)
     with progress_display(as_json=as_json) as progress:

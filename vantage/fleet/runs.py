@@ -40,6 +40,14 @@ _POLL_S = 0.5
 """How often Ctrl-C is looked for."""
 
 
+_QUICK = {
+    "ANSIBLE_TIMEOUT": "8",
+    "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none -o ConnectTimeout=8 -o ServerAliveInterval=4 "
+    "-o ServerAliveCountMax=2",
+}
+"""Of tasks that only look: without shared connections, as one to a host that went away hangs for half a minute."""
+
+
 def files() -> Path:
     """The folder with playbooks and roles: in an installed wheel beside this module, else in the checkout."""
     here = Path(__file__).resolve().parent
@@ -61,6 +69,8 @@ class Task:
     """Of the module."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Extra variables, which outrank those of the inventory."""
+    quick: bool = False
+    """It only looks: a host that is slow to answer counts as unreachable."""
 
     @property
     def name(self) -> str:
@@ -141,7 +151,7 @@ def _events(
             limit=limit,
             extravars=dict(task.variables),
             forks=min(max(len(hosts), 5), MOST_FORKS),
-            envvars=environment(folder, inventory),
+            envvars=environment(folder, inventory) | (_QUICK if task.quick else {}),
             settings={"pexpect_timeout": _POLL_S},
             event_handler=handle,
             cancel_callback=cancelled,
