@@ -118,9 +118,12 @@ def is_address(host: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def _refusal(address: str) -> str | None:
-    """Why an address may not be contacted, None if it may. Cached: a CDN's address serves thousands of domains."""
+    """Why an address may not be contacted, None if it may.
+
+    Cached, as a CDN's address serves thousands of domains; a scan of a million addresses must not fill the memory.
+    """
     try:
         check_public(address)
     except ReachError as error:
