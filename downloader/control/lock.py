@@ -39,13 +39,23 @@ def folder_lock(folder: Path) -> Iterator[None]:
         deadline = time.monotonic() + _RETRY_S
         while not _lock(handle.fileno(), fcntl.LOCK_EX):
             if time.monotonic() > deadline:
-                raise PlaceError(
-                    "another upshift run is working in this folder",
-                    where=str(folder),
-                    remedy="wait for it, or use another --out",
-                )
+                raise _in_use(folder)
             time.sleep(0.02)
         yield
+
+
+def check_free(folder: Path) -> None:
+    """Raises PlaceError if another process works in a folder; for a look before anything is changed."""
+    deadline = time.monotonic() + _RETRY_S
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            raise _in_use(folder)
+        time.sleep(0.02)
+
+
+def _in_use(folder: Path) -> PlaceError:
+    remedy = "wait for it, or use another --out"
+    return PlaceError("another upshift run is working in this folder", where=str(folder), remedy=remedy)
 
 
 def is_running(folder: Path) -> bool:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
+from downloader.control.lock import folder_lock
 from tests.cells import examples
 from upshift.compose.run import run_file
 from upshift.domain import Target
-from upshift.errors import UsageError
+from upshift.errors import PlaceError, UsageError
 from upshift.files import store
 from upshift.paper import CONFIGURATIONS as PAPER
 from upshift.progress import show
@@ -98,6 +99,20 @@ def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None
         run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
     assert not (tmp_path / "out").exists()
     assert campaign().description() == campaign().description() | {"lab": "anrw"}
+
+
+def test_several_processes_in_one_folder_are_refused_before_a_lab_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `--here`: each needs a folder of its own."""
+    path, out = tmp_path / "c.toml", tmp_path / "out"
+    path.write_text('name = "c"\nlab = "small"\ntargets = "lab"\n')
+    monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
+    with folder_lock(out), show() as progress, pytest.raises(PlaceError) as found:
+        run_file(path, out, progress=progress)
+    said = f"{out}: another upshift run is working in this folder; wait for it, or use another --out"
+    assert (found.value.sentence(), found.value.exit_code) == (said, 75)
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.trust import check_trust
 from downloader.control.asked import STOP, Heedful, parse_time
 from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.lock import check_free
 from downloader.control.reporter import Reporter
 from downloader.execution.gates import trusts_clock
 from downloader.execution.run import RunSummary, check_clients, check_folder, run_campaign
@@ -93,6 +94,7 @@ def run_file(
     plan = shared_plan(campaign, here)
     _check_host(plan, here)
     check_folder(plan, out)
+    check_free(out)
     _check_room(plan, here, out)
     with reported(out, campaign.name, endpoint) as reporter:
         return _run(plan, here, out, let_cpus_sleep, end, progress, reporter)
