@@ -96,6 +96,13 @@ def test_an_unknown_python_is_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_another_cpu_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UsageError, match="for x86_64, and this CPU is aarch64"), show() as progress:
+        build(Checkout(tmp_path), tmp_path / "out", ["3.12"], progress=progress)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.thorough
 def test_the_lock_has_what_a_vantage_point_needs_and_no_more() -> None:
     """Of this checkout's uv.lock: programs of ours that run there, no figures, no crawler, no lab."""

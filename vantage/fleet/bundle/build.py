@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from upshift.errors import PlaceError, UsageError, use_one_of
+from upshift.errors import UsageError, use_one_of
 from upshift.progress import Progress
 from vantage.fleet.bundle import archive, wheels
 from vantage.fleet.bundle.checkout import Checkout
@@ -24,14 +24,17 @@ def build(checkout: Checkout, folder: Path, pythons: Sequence[str], *, progress:
     """Makes one bundle for each Python version; returns their paths in that order.
 
     Raises:
-        UsageError: another Python version.
-        PlaceError: another CPU; uv is missing; a wheel cannot be built or downloaded.
+        UsageError: another Python version, another CPU.
+        PlaceError: uv is missing; a wheel cannot be built or downloaded.
     """
     for python in pythons:
         if python not in PYTHONS:
             raise UsageError(f"no bundle for Python {python}", where="--python", remedy=use_one_of(python, PYTHONS))
     if platform.machine() != archive.CPU:
-        raise PlaceError(f"bundles are built on and for {archive.CPU}, this is {platform.machine()}")
+        raise UsageError(
+            f"bundles are built on and for {archive.CPU}, and this CPU is {platform.machine()}",
+            remedy=f"build them on a machine with {archive.CPU}",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     needed = wheels.read_lock(checkout, "--extra", wheels.EXTRA)
     tools = wheels.read_lock(checkout, "--only-group", wheels.GROUP).others
