@@ -184,7 +184,7 @@ def collect(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Copy the results of all hosts to this machine, every file verified by its hash.
+    """Copy the results of all hosts into one campaign folder on this machine, every file verified by its hash.
 
     Any number of times, while the campaign runs, too: only what is new is copied.
     """
@@ -195,7 +195,8 @@ def collect(
     name = fleet.campaign(campaign)
     freed = fleet.shared("collect_free").lower() == "true" if free is None else free
     variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
-    _end(play("collect", fleet, variables, as_json=json), as_json=json, said="collected", campaign=name)
+    said = f"collected into {Path(into) / name}"
+    _end(play("collect", fleet, variables, as_json=json), as_json=json, said=said, campaign=name)
 
 
 @app.command()
