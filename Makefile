@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/uv/bin:$(HOME)/.cargo/bin:$(PATH):/u
 
 OUT ?= demo
 
-.PHONY: help setup debug-client demo check test soak bench clean
+.PHONY: help setup debug-client demo fleet-demo check test soak bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ debug-client: setup ## Build the slow client of the quirk debug-client (publishe
 
 demo: setup ## Run a whole campaign in the lab and print the speed-up table (OUT=demo)
 	@upshift demo --out "$(OUT)"
+
+fleet-demo: setup ## Three cloud hosts in the lab: provision, run, collect, tear down (root, 20 minutes; OUT=demo)
+	@scripts/fleet-demo "$(OUT)"
 
 check: setup ## Quick checks: format, lint, types, imports, unit tests
 	@scripts/check

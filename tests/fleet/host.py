@@ -40,9 +40,11 @@ exec systemd-nspawn -q -b -D "{root}" --register=no --keep-unit --network-namesp
 
 VOLATILE = (
     *("proc", "sys", "dev", "run", "tmp", "var/tmp", "var/log", "var/cache", "var/lib/apt", "var/lib/dpkg"),
-    *("var/lib/systemd", "home/debian/.ansible", "etc/machine-id", "etc/ld.so.cache"),
+    *("var/lib/systemd", "var/lib/ucf", "home/debian/.ansible", "etc/machine-id", "etc/ld.so.cache"),
+    *("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-"),
 )
-"""Files that change while a host does nothing, or by any installation (packages and users are compared apart)."""
+"""Files that change while a host does nothing, or by any installation: packages and users are compared apart, what they
+were before is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,15 @@ class Host:
             lines += [f"route replace {route}" for route in self._routes[family] if route not in routes]
             if lines:
                 self.node("ip", family, "-batch", "-", stdin="\n".join(lines) + "\n")
+
+    def network(self) -> dict[str, object]:
+        """What a campaign may change, and must put back."""
+        return {
+            "settings": self.sysctls(),
+            "routes": self.routes(),
+            "links": self.links(),
+            "rules": self.node("nft", "list", "ruleset"),
+        }
 
     def fingerprint(self) -> dict[str, dict[str, str]]:
         """What provisioning and teardown must leave as it was: name of a table -> its rows."""

@@ -1,0 +1,72 @@
+"""A fleet of two hosts from provisioning to teardown: systemd stops one unit, and one host loses its power."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.cloud import Cloud
+from tests.fleet.fleet import NAME, Fleet, bundles, overlaps
+from tests.fleet.host import LINKS, Host, differences
+
+pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1200)]
+UNIT = f"upshift-campaign@{NAME}.service"
+BACK_S = 10.0
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles of this checkout."""
+    return bundles(tmp_path_factory.mktemp("bundles"))
+
+
+def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
+    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
+    first, second = cloud.hosts.values()
+    before = {name: host.fingerprint() for name, host in cloud.hosts.items()}
+
+    assert all(verdict["changed"] for verdict in fleet.do("provision").values())
+    assert [verdict["changed"] for verdict in fleet.do("provision").values()] == [0, 0]
+    network = second.network()
+    fleet.do("run", "--force")  # clients are not calibrated here
+
+    wait_for_run(second)
+    second.sh(f"systemctl stop {UNIT}", timeout_s=400)
+    stopped = time.monotonic()
+    while second.network() != network:
+        assert time.monotonic() < stopped + BACK_S, "the host is not as before"
+        time.sleep(0.2)
+    assert second.ssh(f"systemctl is-failed {UNIT}").stdout == "inactive\n"
+
+    wait_for_run(first)
+    first.cut_power()
+    cut = fleet.try_("status", "--json")
+    assert cut.returncode == 1 and first.name in cut.stderr and second.name not in cut.stderr
+    first.start()
+    first.wait()
+
+    fleet.do("run", "--force")  # goes on where it was stopped
+    fleet.wait_done(seconds=400)
+    assert fleet.recorded() == {first.name: 9, second.name: 9}
+
+    fleet.do("collect")
+    names = [(host, d.iteration, d.domain, d.configuration) for host in fleet.hosts for d in fleet.downloads(host)]
+    assert len(names) == len(set(names)) == fleet.planned
+    assert overlaps(fleet.spans()) == []
+
+    fleet.do("teardown")
+    for name, host in cloud.hosts.items():
+        changed = differences(before[name], host.fingerprint())
+        left = {row: values for row, values in changed.items() if not row.startswith("files: var/lib/upshift")}
+        assert left == {}
+        assert f"files: var/lib/upshift/{NAME}/results/vantage/{name}/journal.sqlite" in changed, "results stay"
+
+
+def wait_for_run(host: Host) -> None:
+    """Waits until a measurement run has begun on a host: it has links of its own then."""
+    deadline = time.monotonic() + 240
+    while host.links() == LINKS:
+        assert time.monotonic() < deadline, f"no measurement run begins on {host.name}"
+        time.sleep(0.2)
