@@ -53,10 +53,10 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     let verdict = download.run();
     let transfer = download.clock.usage();
     download.close(&verdict);
-    if let (Some(dump), Some(path)) = (download.dump.take(), &client.dump) {
-        if let Err(error) = dump.write() {
-            eprintln!("h3get: {}", unwritable(path, error)); // the download counts all the same
-        }
+    if let (Some(dump), Some(path)) = (download.dump.take(), &client.dump)
+        && let Err(error) = dump.write()
+    {
+        eprintln!("h3get: {}", unwritable(path, error)); // the download counts all the same
     }
     Ok(download.report(&transfer).conclude(verdict))
 }
