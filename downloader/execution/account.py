@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from downloader.execution.folder import open_journals
-from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from downloader.limits.spent import Entry
 from upshift.domain import Download
 from upshift.errors import UsageError
@@ -111,7 +111,7 @@ def fetched(asked: Asked, folders: Iterable[Path]) -> Iterator[Fetched]:
                         yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
 
 
-def _fetched(folder: str, vantage: str, agent: str, journal: Journal, entry: Entry, address: str) -> Fetched:
+def _fetched(folder: str, vantage: str, agent: str, journal: JournalReader, entry: Entry, address: str) -> Fetched:
     return Fetched(
         folder=folder,
         vantage=vantage,

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from downloader.execution.journal import FILE_NAME, Journal
+from downloader.execution.journal_reader import FILE_NAME, JournalReader
 from upshift.errors import UsageError, not_found
 
 
 @contextlib.contextmanager
-def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
+def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
     """Vantage point -> its journal, open for reading, in order of name.
 
     Raises:
@@ -27,10 +27,10 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
             raise not_found(folder, "folder", remedy=remedy)
         raise UsageError("this folder holds no campaign", where=str(folder), remedy=remedy)
     with contextlib.ExitStack() as stack:
-        journals: dict[str, Journal] = {}
+        journals: dict[str, JournalReader] = {}
         try:
             for path in paths:
-                journals[path.parent.name] = Journal(path, read_only=True)
+                journals[path.parent.name] = JournalReader(path)
                 stack.callback(journals[path.parent.name].close)
             yield journals
         except sqlite3.Error as error:
@@ -39,7 +39,7 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, Journal]]:
             ) from None
 
 
-def environment(journals: Mapping[str, Journal]) -> dict[str, Any]:
+def environment(journals: Mapping[str, JournalReader]) -> dict[str, Any]:
     """The document `environment.json`: the campaign, its plan, and the environment of each vantage point."""
     document: dict[str, Any] = {"schema": 1}
     for journal in journals.values():

@@ -25,7 +25,8 @@ from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker
 from downloader.execution.gates import gates_for
-from downloader.execution.journal import FILE_NAME, Counts, Journal, another_plan
+from downloader.execution.journal import Journal, another_plan
+from downloader.execution.journal_reader import FILE_NAME, Counts, JournalReader
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
@@ -244,7 +245,7 @@ def check_folder(plan: SharedPlan, out: Path) -> None:
             remedy="name the same vantage points, or use another --out",
         )
     for path in known.values():
-        with contextlib.closing(Journal(path, read_only=True)) as journal:
+        with contextlib.closing(JournalReader(path)) as journal:
             if journal.meta("plan_hash") not in (None, digest):
                 raise another_plan(path.parent)
 

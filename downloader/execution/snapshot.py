@@ -24,7 +24,8 @@ from typing import Any
 
 from downloader.control.document import FILE_NAME as STATUS
 from downloader.execution.folder import open_journals
-from downloader.execution.journal import FILE_NAME, Journal
+from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import FILE_NAME, JournalReader
 from upshift.errors import PlaceError, UsageError
 from upshift.files import atomic, description
 from upshift.files.config import read_json
@@ -87,7 +88,7 @@ def take(folder: Path) -> Snapshot:
             copy = home / "vantage" / name / FILE_NAME
             with _unless_same(copy) as part:
                 journal.copy(part)
-            with contextlib.closing(Journal(copy, read_only=True)) as copied:
+            with contextlib.closing(JournalReader(copy)) as copied:
                 captures += _captures(folder, copied, known)
         digests = {journal.meta("plan_hash") for journal in journals.values()}
         if len(digests) > 1:
@@ -146,7 +147,7 @@ def _unless_same(path: Path) -> Iterator[Path]:
             shutil.copystat(path, part)
 
 
-def _captures(folder: Path, journal: Journal, known: Mapping[str, Copied]) -> Iterator[Copied]:
+def _captures(folder: Path, journal: JournalReader, known: Mapping[str, Copied]) -> Iterator[Copied]:
     """The captures to which a journal refers, save those that were dropped."""
     for name in journal.capture_paths():
         with contextlib.suppress(FileNotFoundError):  # dropped, perhaps just now

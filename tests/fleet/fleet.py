@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from tests.fleet.cloud import Cloud
 from upshift.domain import Download, Target
 from upshift.files import targets as target_files
@@ -164,7 +164,7 @@ class Fleet:
     def downloads(self, host: str) -> list[Download]:
         """What the collected journal of a host has."""
         path = self.collected / "vantage" / host / "journal.sqlite"
-        with contextlib.closing(Journal(path, read_only=True)) as journal:
+        with contextlib.closing(JournalReader(path)) as journal:
             return list(journal.downloads())
 
     def spans(self) -> list[Span]:

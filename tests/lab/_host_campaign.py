@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trustme
 
-from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from tests.lab._host_world import World, open_world
 
 SERVER = "198.18.1.1"
@@ -91,7 +91,7 @@ class Host:
 
     def journal(self) -> tuple[int, int, list[str]]:
         """Downloads recorded, runs interrupted, and the states of all runs."""
-        journal = Journal(self.out / "vantage" / "MUC" / "journal.sqlite", read_only=True)
+        journal = JournalReader(self.out / "vantage" / "MUC" / "journal.sqlite")
         try:
             counts = journal.counts()
             states = [str(row[0]) for row in journal._select("SELECT state FROM runs ORDER BY number")]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from downloader.limits.spent import DAY_S
 from tests.cells import Repeats
 from tests.lab.test_download_run import World, all_clients, open_world
@@ -73,8 +73,8 @@ class Campaign:
             found += int(line.split(":")[1].split()[0])
         return found
 
-    def journals(self) -> list[Journal]:
-        return [Journal(path, read_only=True) for path in sorted(self.out.glob("vantage/*/journal.sqlite"))]
+    def journals(self) -> list[JournalReader]:
+        return [JournalReader(path) for path in sorted(self.out.glob("vantage/*/journal.sqlite"))]
 
     def entered(self, day: int) -> int:
         """Bytes in the accounts of a day."""

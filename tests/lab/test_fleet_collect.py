@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from tests.cells import cells
 from tests.collecting import Fleet, ssh_server
 from tests.unit.test_downloader_journal import runs
@@ -70,7 +71,7 @@ def results(fleet: Fleet, name: str) -> Path:
 
 
 def recorded(folder: Path, name: str) -> int:
-    with closing(Journal(folder / "vantage" / name / "journal.sqlite", read_only=True)) as journal:
+    with closing(JournalReader(folder / "vantage" / name / "journal.sqlite")) as journal:
         return journal.recorded_runs()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from tests.collecting import Fleet
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
@@ -38,7 +38,7 @@ def world(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def journal(world: Any, name: str) -> tuple[str | None, list[Download]]:
     path = world.folder / name / "vantage" / name / "journal.sqlite"
-    with closing(Journal(path, read_only=True)) as found:
+    with closing(JournalReader(path)) as found:
         return found.meta("plan_hash"), list(found.downloads())
 
 

@@ -16,6 +16,7 @@ import pytest
 from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from downloader.limits.captures import Settled
 from tests.unit.test_downloader_journal import LATE, download, runs
 from upshift.domain import Download
@@ -155,7 +156,7 @@ def test_verified_captures_are_removed_and_their_findings_stay(folder: Path) -> 
     assert (folder / capture_of(runs()[0], 2)).exists(), "the journal does not know what was in it"
     assert (folder / capture_of(runs()[2])).exists(), "it was not in the snapshot"
     assert changed.exists(), "it is not what was verified"
-    with closing(Journal(folder / "vantage" / "A" / "journal.sqlite", read_only=True)) as journal:
+    with closing(JournalReader(folder / "vantage" / "A" / "journal.sqlite")) as journal:
         assert journal.findings(capture_of(runs()[0])) == "{}"
     assert snapshot.free(folder, verified).captures == 0
     assert [file.path for file in snapshot.take(folder).captures] == [

@@ -11,7 +11,7 @@ from typing import Any
 from analysis.captures.scan import in_order
 from downloader.control.lock import folder_lock
 from downloader.execution.folder import environment, open_journals
-from downloader.execution.journal import Journal
+from downloader.execution.journal_reader import JournalReader
 from upshift.compose.inspect.earlier import DOWNLOADS, KPIS, Earlier, kept
 from upshift.compose.inspect.evidence import Evidence, from_capture
 from upshift.compose.inspect.rows import Inspected, kpi_schema
@@ -87,7 +87,9 @@ def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = Non
 
 
 class _Tables:
-    def __init__(self, folder: Path, journals: Mapping[str, Journal], progress: Progress, jobs: int | None) -> None:
+    def __init__(
+        self, folder: Path, journals: Mapping[str, JournalReader], progress: Progress, jobs: int | None
+    ) -> None:
         self._folder, self._journals, self._progress, self._jobs = folder, journals, progress, jobs
         self._schema = kpi_schema()
         self._earlier = Earlier(folder, self._schema.names)
@@ -198,7 +200,7 @@ class _Tables:
         return document
 
 
-def _with_findings(journal: Journal) -> Iterator[tuple[Sequence[Download], str | None]]:
+def _with_findings(journal: JournalReader) -> Iterator[tuple[Sequence[Download], str | None]]:
     """The measurement runs of a journal, each with the findings of its capture if that was dropped."""
     for run in measurement_runs(journal.downloads()):
         yield run, None if run[0].capture is None else journal.findings(run[0].capture)
