@@ -220,13 +220,14 @@ def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:
         claim = world.state / "s" / "lab" / "tiny" / "V.claim"
         journal = world.folder / "first" / "vantage" / "V" / "journal.sqlite"
         assert campaigns.wait_until(lambda: claim.exists() and journal.exists(), 60)
-        for out in ("first", "second"):
-            sentence = world.upshift("run", file, "--out", out).sentence(code=75)
-            said = rf"the vantage point V of the lab tiny is in use by process {first.pid}; wait until"
-            assert re.search(said, sentence), sentence
+        sentence = world.upshift("run", file, "--out", "second").sentence(code=75)
+        said = rf"the vantage point V of the lab tiny is in use by process {first.pid}; wait until"
+        assert re.search(said, sentence), sentence
         elsewhere = {**world.environment, "UPSHIFT_STATE_DIR": str(world.state / "t")}
-        sentence = world.upshift("run", file, "--out", "first", env=elsewhere).sentence(code=75)
-        assert re.search(r"first: another upshift run is working in this folder; wait for it, or use", sentence)
+        for env in (world.environment, elsewhere):  # before a lab is made: there is none
+            sentence = world.upshift("run", file, "--out", "first", env=env).sentence(code=75)
+            assert re.search(r"first: another upshift run is working in this folder; wait for it, or use", sentence)
+            assert not (world.state / "t").exists()
         assert first.poll() is None, "the first run was over too soon for this test"
         stdout, stderr = first.communicate(timeout=180)
     finally:

@@ -84,7 +84,10 @@ def test_ctrl_c_at_a_terminal(world: Any) -> None:
 
     hit = Hit(world, strike)
     assert hit.done.returncode == 130, (hit.done.returncode, hit.done.stderr)
-    assert hit.done.sentences == ["upshift: to resume: upshift run c.toml --out out"]
+    assert hit.done.sentences == [
+        "upshift: out: stopped (SIGINT); for tables of what is recorded: upshift inspect out",
+        "upshift: to resume: upshift run c.toml --out out",
+    ]
     assert not list(hit.out.glob("**/.*.part.pcap")), "the vantage point had not ended when the run did"
     assert faults.wait_until(lambda: not world.processes(), 3), "the lab was its own"
     rows = finish(world)

@@ -24,7 +24,7 @@ def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some
     while not there.exists():
         there = there.parent
     free = free_bytes(there)
-    if free >= needed:
+    if free >= needed or os.statvfs(there).f_blocks == 0:  # no size: /proc, or a tmpfs without a limit
         return
     disk = there.resolve()
     while not disk.is_mount():
