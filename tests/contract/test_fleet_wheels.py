@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.package_index import download_small, small_package
 from upshift.errors import PlaceError
 from upshift.progress import show
 from vantage.fleet.bundle import wheels
@@ -67,18 +68,11 @@ def test_a_program_that_cannot_be_built_is_one_sentence(tiny: Checkout) -> None:
 
 
 def test_another_hash_than_in_the_lock_is_refused(tmp_path: Path) -> None:
-    (small,) = [
-        one
-        for one in wheels.read_lock(find_checkout(), "--extra", wheels.EXTRA).others
-        if one.requirement.name == "mdurl"
-    ]
-    checkout = find_checkout()
-    assert [path.name for path in wheels.download(checkout, "3.13", [small], tmp_path / "good")] == [
-        "mdurl-0.1.2-py3-none-any.whl"
-    ]
+    assert download_small(tmp_path / "good").name == "mdurl-0.1.2-py3-none-any.whl"
+    small = small_package()
     wrong = type(small)(small.requirement, ("sha256:" + "0" * 64,))
     with pytest.raises(PlaceError, match="while it downloaded the wheels"):
-        wheels.download(checkout, "3.13", [wrong], tmp_path / "bad")
+        wheels.download(find_checkout(), "3.13", [wrong], tmp_path / "bad")
 
 
 @pytest.mark.soak
