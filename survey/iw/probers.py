@@ -31,7 +31,14 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
     attachment = Attachment(device=own.device, addresses=addresses, next_hop=own.neighbour)
     if own.ports is not None:
         attachment = replace(attachment, ports=own.ports)
-    program = prober(attachment, packet_rate=settings.packet_rate, arrivals=ARRIVALS if settings.pacing else 0)
+    program = prober(
+        attachment,
+        packet_rate=settings.packet_rate,
+        # Turns are granted at the rate, and collect in the prober's pipe while it has no CPU or holds packets back.
+        # A little more than the rate, so that what has collected is worked off.
+        probe_rate=1.04 * context.options.rate + 1,
+        arrivals=ARRIVALS if settings.pacing else 0,
+    )
     async with Programs(program, context.start) as probers:
         visitor = Visitor(
             access=context.access,

@@ -47,13 +47,19 @@ def find_iwprobe() -> str:
 
 
 def prober(
-    attachment: Attachment, *, packet_rate: float | None = None, arrivals: int = 0, allow: Sequence[str] = ()
+    attachment: Attachment,
+    *,
+    packet_rate: float | None = None,
+    probe_rate: float | None = None,
+    arrivals: int = 0,
+    allow: Sequence[str] = (),
 ) -> Program[Request, Reply]:
     """The program that makes the probes.
 
     Args:
         attachment: its device and addresses.
         packet_rate: most packets sent per second; None: no limit.
+        probe_rate: most probes begun per second, at least 1; None: no limit.
         arrivals: arrivals of segments that each reply has room for (8 bytes each).
         allow: prefixes that may be contacted, besides those that the environment allows; empty: all.
 
@@ -69,6 +75,8 @@ def prober(
         argv += ["--next-hop", attachment.next_hop]
     if packet_rate is not None:
         argv += ["--packet-rate", str(packet_rate)]
+    if probe_rate is not None:
+        argv += ["--probe-rate", str(probe_rate)]
     if arrivals:
         argv += ["--arrivals", str(arrivals)]
     return Program(

@@ -218,9 +218,9 @@ def test_rates_hold_in_every_second(lab: Lab, tmp_path: Path, hosts: int, at_one
     assert not {target for _, target in sent} & set(blocked_hosts)
     late = [target for at, target in sent if at > opted_at + min(60.0, 2.0 + 1.0) and target in leaving]
     assert not late, late
-    # While the prober has no CPU on a busy host, granted turns collect in its pipe: here, up to 0.25 s of them.
-    assert most_in_a_second([at for at, _ in sent]) <= 1.25 * 50 + 2
-    assert most_in_a_second(packets_out(capture)) <= 1.25 * 400 + 2
+    # The prober's own limits; captured packets may have waited for a CPU.
+    assert most_in_a_second([at for at, _ in sent]) <= 1.1 * 50 + 2
+    assert most_in_a_second(packets_out(capture)) <= 1.1 * 400 + 2
     mine = [at for at, target in sent if target == shared]
     assert len(mine) >= at_one and all(after - before >= 0.45 for before, after in pairwise(mine)), mine
 

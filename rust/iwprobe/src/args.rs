@@ -9,7 +9,8 @@ use thiserror::Error;
 
 /// Help.
 pub const USAGE: &str = "usage: iwprobe --device DEVICE --address ADDRESS [--address ADDRESS] [--next-hop MAC]
-               [--ports LOW-HIGH] [--packet-rate N] [--arrivals N] [--allow PREFIX]...
+               [--ports LOW-HIGH] [--packet-rate N] [--probe-rate N] [--arrivals N]
+               [--allow PREFIX]...
 
 Measures initial windows: requests on standard input, replies on standard output (docs/design/iw.md).
   --device DEVICE     where packets leave and arrive
@@ -17,6 +18,7 @@ Measures initial windows: requests on standard input, replies on standard output
   --next-hop MAC      link-layer address that packets are sent to; none: a device without a link layer (TUN)
   --ports LOW-HIGH    source ports; default 32768-60999
   --packet-rate N     most packets sent per second
+  --probe-rate N      most probes begun per second; requests wait for their turn
   --arrivals N        arrivals of segments that a reply has room for, up to 4096; default 0
   --allow PREFIX      addresses that may be contacted; may be repeated. UPSHIFT_ALLOWED_PREFIXES holds, too";
 
@@ -36,6 +38,8 @@ pub struct Options {
     pub ports: RangeInclusive<u16>,
     /// Most packets per second.
     pub packet_rate: Option<f64>,
+    /// Most probes begun per second.
+    pub probe_rate: Option<f64>,
     /// Arrivals in a reply.
     pub arrivals: usize,
     /// Prefixes that may be contacted.
@@ -72,8 +76,8 @@ pub enum UsageError {
     #[error("--ports {0:?} is not LOW-HIGH")]
     Ports(String),
     /// Not a rate.
-    #[error("--packet-rate is not a number from 1 to 10000000")]
-    PacketRate,
+    #[error("{0} is not a number from 1 to 10000000")]
+    Rate(&'static str),
     /// Too many.
     #[error("--arrivals is above 4096")]
     Arrivals,
@@ -96,6 +100,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
         next_hop: None,
         ports: 32_768..=60_999,
         packet_rate: None,
+        probe_rate: None,
         arrivals: 0,
         allow: Vec::new(),
     };
@@ -107,6 +112,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
             Long("next-hop") => options.next_hop = Some(read_mac(parser.value()?.string()?)?),
             Long("ports") => options.ports = read_ports(parser.value()?.string()?)?,
             Long("packet-rate") => options.packet_rate = Some(parser.value()?.parse()?),
+            Long("probe-rate") => options.probe_rate = Some(parser.value()?.parse()?),
             Long("arrivals") => options.arrivals = parser.value()?.parse()?,
             Long("allow") => options.allow.push(parser.value()?.string()?.parse()?),
             Short('h') | Long("help") => return Ok(Command::Help),
@@ -125,11 +131,13 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
     if options.addresses.is_empty() || of_family(true) > 1 || of_family(false) > 1 {
         return Err(UsageError::Addresses);
     }
-    if options
-        .packet_rate
-        .is_some_and(|rate| !(1.0..=1e7).contains(&rate))
-    {
-        return Err(UsageError::PacketRate);
+    for (name, rate) in [
+        ("--packet-rate", options.packet_rate),
+        ("--probe-rate", options.probe_rate),
+    ] {
+        if rate.is_some_and(|rate| !(1.0..=1e7).contains(&rate)) {
+            return Err(UsageError::Rate(name));
+        }
     }
     if options.arrivals > MOST_ARRIVALS {
         return Err(UsageError::Arrivals);
@@ -167,7 +175,7 @@ mod tests {
     #[test]
     fn what_python_gives() {
         let text = "--device tun0 --ports 40000-40001 --address 198.18.1.250 --address fd00::1 --allow 198.18.0.0/15 \
-            --next-hop 02:00:00:00:00:0a --packet-rate 100 --arrivals 12";
+            --next-hop 02:00:00:00:00:0a --packet-rate 100 --probe-rate 20 --arrivals 12";
         let Ok(Command::Run(options)) = parsed(text) else {
             panic!("not accepted");
         };
@@ -203,6 +211,10 @@ mod tests {
             (
                 "--device a --address 198.18.0.1 --packet-rate NaN",
                 "--packet-rate is not",
+            ),
+            (
+                "--device a --address 198.18.0.1 --probe-rate 0.5",
+                "--probe-rate is not",
             ),
             (
                 "--device a --address 198.18.0.1 --arrivals 4097",

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod flight;
 pub mod link;
 pub mod outbox;
+pub mod pace;
 pub mod packet;
 pub mod probe;
 pub mod prober;

@@ -15,6 +15,7 @@ use crate::args::Options;
 use crate::clock::{Clocks, Random};
 use crate::link::{Link, Stamp};
 use crate::outbox::Outbox;
+use crate::pace::Pace;
 use crate::packet::{self, Parsed, Peer};
 use crate::probe::Probe;
 use crate::tls::Tls;
@@ -62,6 +63,8 @@ pub struct Prober {
     open: FxHashMap<Peer, usize>,
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     outbox: Outbox,
+    /// When probes may begin.
+    beginnings: Option<Pace>,
     input: Vec<u8>,
     is_ended: bool,
     replies: Vec<u8>,
@@ -85,6 +88,7 @@ impl Prober {
             links,
             mtu,
             outbox: Outbox::new(options.packet_rate),
+            beginnings: options.probe_rate.map(Pace::new),
             options,
             reach,
             tls,
@@ -132,6 +136,13 @@ impl Prober {
     /// Whether new probes may begin: not while packets wait for their turn, which would delay those of open connections.
     fn is_accepting(&self) -> bool {
         self.outbox.is_empty() || !self.outbox.is_paced()
+    }
+
+    /// How many probes may begin now.
+    fn allowed(&self) -> usize {
+        self.beginnings.as_ref().map_or(PACKETS_AT_ONCE, |pace| {
+            pace.allowed(self.clocks.monotonic).min(PACKETS_AT_ONCE)
+        })
     }
 
     // Packets
@@ -230,7 +241,8 @@ impl Prober {
         let input = std::mem::take(&mut self.input);
         let mut rest = &input[..];
         let mut begun = 0;
-        while begun < PACKETS_AT_ONCE && self.is_accepting() {
+        let allowed = self.allowed();
+        while begun < allowed && self.is_accepting() {
             let Some((request, length)) = Request::read(rest)? else {
                 break;
             };
@@ -240,10 +252,13 @@ impl Prober {
             rest = &rest[length..];
             begun += 1;
         }
+        if let Some(pace) = &mut self.beginnings {
+            pace.took(self.clocks.monotonic, begun);
+        }
         let taken = input.len() - rest.len();
         self.input = input;
         self.input.drain(..taken);
-        if self.is_ended && begun == 0 && self.open.is_empty() {
+        if self.is_ended && allowed > 0 && begun == 0 && self.open.is_empty() {
             self.input.clear(); // half a request
         }
         Ok(begun == PACKETS_AT_ONCE)
@@ -341,7 +356,8 @@ impl Prober {
 
     /// Sleeps until there is something to do.
     fn wait(&mut self) -> Result<(), ProberError> {
-        let wants_input = !self.is_ended && self.is_accepting();
+        let is_allowed = self.allowed() > 0;
+        let wants_input = !self.is_ended && self.is_accepting() && is_allowed;
         let stdin = io::stdin();
         let mut fds: Vec<libc::pollfd> =
             self.links.iter().map(|link| poll_for(link.fd())).collect();
@@ -349,7 +365,10 @@ impl Prober {
             fds.push(poll_for(stdin.as_raw_fd()));
         }
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
-        let wake = [timer, self.outbox.wake()].into_iter().flatten().min();
+        let waits = !is_allowed && !(self.is_ended && self.input.is_empty());
+        let begins = self.beginnings.as_ref().filter(|_| waits).map(Pace::next);
+        let wake = [timer, self.outbox.wake(), begins];
+        let wake = wake.into_iter().flatten().min();
         let now = Clocks::now().monotonic;
         let time = wake
             .map(|wake| wake.saturating_sub(now))
