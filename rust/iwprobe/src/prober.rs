@@ -365,8 +365,9 @@ impl Prober {
             fds.push(poll_for(stdin.as_raw_fd()));
         }
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
-        let waits = !is_allowed && !(self.is_ended && self.input.is_empty());
-        let begins = self.beginnings.as_ref().filter(|_| waits).map(Pace::next);
+        let is_over = self.is_ended && self.input.is_empty();
+        let begins = self.beginnings.as_ref();
+        let begins = begins.filter(|_| !is_allowed && !is_over).map(Pace::next);
         let wake = [timer, self.outbox.wake(), begins];
         let wake = wake.into_iter().flatten().min();
         let now = Clocks::now().monotonic;
