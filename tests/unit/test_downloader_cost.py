@@ -52,7 +52,7 @@ def schedule_of(runs: list[PlannedRun]) -> Schedule:
     return Schedule(runs, turns=Turns(), gates=(), stop=threading.Event(), tell=lambda *_: None)
 
 
-@pytest.mark.parametrize("count", [10, 1_000, 100_000])
+@pytest.mark.parametrize("count", [10, 1_000, pytest.param(100_000, marks=pytest.mark.thorough)])
 def test_the_next_run_is_found_at_once(count: int) -> None:
     runs = watched([str(number) for number in range(count)])
     Watched.looks = 0
@@ -156,6 +156,7 @@ def account_steps(folder: Path, count: int) -> tuple[int, int]:
     return account, taken
 
 
+@pytest.mark.thorough
 def test_account_and_captures_cost_the_same_late_in_the_day(tmp_path: Path) -> None:
     small, large = account_steps(tmp_path / "small", 300), account_steps(tmp_path / "large", 3_000)
     assert min(small) > 30, "nothing was counted"

@@ -156,6 +156,7 @@ def test_broken_tables_are_refused(tmp_path: Path) -> None:
         table.load(tmp_path / "none.npz")
 
 
+@pytest.mark.thorough
 def test_a_rib_is_read_once_and_again_when_it_changes(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,6 +285,7 @@ def check_plan(made: tuple[SharedPlan, list[float], list[float], int]) -> None:
             assert name == other or began > ended + 2, (name, ended, other, began)
 
 
+@pytest.mark.thorough
 def test_no_two_runs_on_one_target_overlap(repeats: Repeats) -> None:
     check = given(plans())(settings(max_examples=repeats(quick=200, soak=10_000), deadline=None)(check_plan))
     check()

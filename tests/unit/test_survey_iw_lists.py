@@ -185,6 +185,7 @@ def test_our_list_names_the_cdns_whose_windows_are_shipped() -> None:
     assert len({row["suffix"] for row in rows}) == len(rows)
 
 
+@pytest.mark.thorough
 def test_the_truth_is_inside_the_intervals_of_most_samples(tmp_path: Path) -> None:
     """100 draws of 1 % of 65,536 hosts, 54 % of which have a window of ten."""
     path = prefixes(tmp_path, "198.18.0.0/16")

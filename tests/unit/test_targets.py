@@ -222,6 +222,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         targets.read(tmp_path.rename(tmp_path.with_suffix(".csv")))
 
 
+@pytest.mark.thorough
 def test_a_file_of_any_length_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "ROWS_AT_ONCE", 500)
 
