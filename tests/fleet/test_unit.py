@@ -59,7 +59,9 @@ def test_the_host_is_as_before_however_the_unit_ends(fleet: Fleet, way: str) -> 
     wait(lambda: main_process(host) != began, seconds=60, what="the unit does not end")
     if way != "restart":
         wait(lambda: host.network() == before, seconds=BACK_S, what="the host is not as before")
-    assert host.ssh(f"systemctl is-active {UNIT}").stdout.strip() == state
+    # It is deactivating while ExecStopPost looks for what is left.
+    seen = f"systemctl is-active {UNIT}"
+    wait(lambda: host.ssh(seen).stdout.strip() == state, seconds=30, what=f"the unit is not {state}")
     host.sh(f"systemctl stop {UNIT}", timeout_s=400)
     wait(lambda: host.network() == before, seconds=BACK_S, what="the host is not as before")
 
