@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.fleet import roots
 from tests.fleet.cloud import Cloud, open_cloud
+from tests.fleet.fleet import BUNDLES_VARIABLE, bundles
 from tests.lab.conftest import newest_emulator
+from tests.package_index import download_small
 from upshift.errors import PlaceError
 
 HOSTS = {"MUC": "bookworm", "SGP": "trixie"}
@@ -35,3 +38,16 @@ def cloud(cloud_machine: None) -> Iterator[Cloud]:
     with open_cloud(HOSTS) as found:
         found.start()
         yield found
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles of this checkout. Skips without a package index, and on systems newer than vantage points."""
+    if BUNDLES_VARIABLE not in os.environ:
+        download_small(tmp_path_factory.mktemp("index") / "wheels")
+    try:
+        return bundles(tmp_path_factory.mktemp("bundles"))
+    except PlaceError as error:
+        if "newer C library" in error.sentence():
+            pytest.skip(error.sentence())
+        raise

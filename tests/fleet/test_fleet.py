@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.fleet.cloud import Cloud
-from tests.fleet.fleet import BUNDLES_VARIABLE, NAME, Fleet, bundles, overlaps
+from tests.fleet.fleet import NAME, Fleet, overlaps
 from tests.fleet.host import LINKS, Host, differences
-from tests.package_index import download_small
-from upshift.errors import PlaceError
 
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1200)]
 UNIT = f"upshift-campaign@{NAME}.service"
 BACK_S = 10.0
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bundles of this checkout. Skips without a package index, and on systems newer than vantage points."""
-    if BUNDLES_VARIABLE not in os.environ:
-        download_small(tmp_path_factory.mktemp("index") / "wheels")
-    try:
-        return bundles(tmp_path_factory.mktemp("bundles"))
-    except PlaceError as error:
-        if "newer C library" in error.sentence():
-            pytest.skip(error.sentence())
-        raise
 
 
 def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.fleet.cloud import Cloud
-from tests.fleet.fleet import NAME, Fleet, bundles
+from tests.fleet.fleet import NAME, Fleet
 from tests.fleet.host import Host
 
 pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(1800)]
@@ -31,11 +32,10 @@ ISOLATIONS = ("netns", "host")
 
 
 @pytest.fixture(scope="module", params=ISOLATIONS)
-def fleet(request: pytest.FixtureRequest, cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+def fleet(request: pytest.FixtureRequest, cloud: Cloud, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """One host that is provisioned, with a long campaign that is stopped."""
     targets = cloud.lab.targets()[:3]
     folder = tmp_path_factory.mktemp(str(request.param))
-    built = bundles(tmp_path_factory.mktemp("bundles"))
     name = list(cloud.hosts)[ISOLATIONS.index(request.param)]
     made = Fleet(
         cloud, folder, built, targets=targets, hosts=[name], iterations=1000, slot_s=0, isolation=request.param
