@@ -5,17 +5,38 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fleet.cloud import Cloud
-from tests.fleet.fleet import NAME, Fleet, overlaps
+from tests.fleet.fleet import Fleet, overlaps
 
 pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(2400)]
 
+Make = Callable[..., Fleet]
+
 OPTED_OUT_S = 60.0
 """Time after which nothing may be sent to an owner who opted out."""
+
+
+@pytest.fixture
+def make(cloud: Cloud, built: Path, tmp_path: Path) -> Iterator[Make]:
+    """Makes a fleet of all hosts; they are as before afterwards, however the test ends."""
+    made: list[Fleet] = []
+
+    def of(**more: Any) -> Fleet:
+        made.append(Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], **more))
+        return made[-1]
+
+    yield of
+    for fleet in made:
+        fleet.try_("stop")
+        fleet.do("teardown")
+        for host in fleet.hosts.values():
+            host.sh("rm -rf /var/lib/upshift")
 
 
 def kill(fleet: Fleet, command: str, *arguments: str, after_s: float) -> None:
@@ -27,10 +48,8 @@ def kill(fleet: Fleet, command: str, *arguments: str, after_s: float) -> None:
 
 
 @pytest.mark.parametrize("after_s", [3.0, 9.0, 18.0])
-def test_what_a_killed_control_machine_began_the_same_command_completes(
-    cloud: Cloud, built: Path, tmp_path: Path, after_s: float
-) -> None:
-    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
+def test_what_a_killed_control_machine_began_the_same_command_completes(make: Make, after_s: float) -> None:
+    fleet = make()
     arguments = {"provision": (), "run": ("--force",), "collect": ()}
     for command, more in arguments.items():
         if command == "collect":
@@ -41,19 +60,18 @@ def test_what_a_killed_control_machine_began_the_same_command_completes(
     assert overlaps(fleet.spans()) == []
     kill(fleet, "teardown", after_s=after_s)
     fleet.do("teardown")
-    for host in fleet.hosts.values():
-        host.sh(f"rm -rf /var/lib/upshift/{NAME}")
 
 
-def test_others_finish_while_a_host_cannot_be_reached(cloud: Cloud, built: Path, tmp_path: Path) -> None:
-    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
+def test_others_finish_while_a_host_cannot_be_reached(make: Make) -> None:
+    fleet = make()
     lost, other = fleet.hosts.values()
     fleet.do("provision")
     lost.unreachable()
     try:
         for command, *more in (("run", "--force"), ("status",)):
             done = fleet.try_(command, *more)
-            assert done.returncode == 1 and lost.name in done.stderr and other.name not in done.stderr, done
+            [failed] = [line for line in done.stderr.splitlines() if "hosts failed" in line]
+            assert done.returncode == 1 and f"1 of 2 hosts failed: {lost.name};" in failed, done
         fleet.wait(lambda: fleet.states()[other.name] == "done", seconds=400, what="the other host is not done")
     finally:
         lost.reachable()
@@ -61,17 +79,13 @@ def test_others_finish_while_a_host_cannot_be_reached(cloud: Cloud, built: Path,
     fleet.wait_done(seconds=400)
     fleet.do("collect")
     assert sum(len(fleet.downloads(host)) for host in fleet.hosts) == fleet.planned
-    fleet.do("teardown")
-    for host in fleet.hosts.values():
-        host.sh(f"rm -rf /var/lib/upshift/{NAME}")
 
 
-def test_who_opts_out_is_left_alone_within_a_minute_by_all_hosts(cloud: Cloud, built: Path, tmp_path: Path) -> None:
-    targets = cloud.lab.targets()[:3]
-    fleet = Fleet(cloud, tmp_path, built, targets=targets, iterations=500, slot_s=0)
+def test_who_opts_out_is_left_alone_within_a_minute_by_all_hosts(make: Make) -> None:
+    fleet = make(iterations=500, slot_s=0)
     fleet.do("provision")
     fleet.do("run", "--force")
-    leaving = targets[0]
+    leaving = fleet.cloud.lab.targets()[0]
     for host in fleet.hosts.values():
         packets = f"tcpdump -U -n -i tun0 -w /tmp/left.pcap dst host {leaving.server_ip}"
         host.sh(f"systemd-run --quiet --unit=left {packets}")
@@ -90,20 +104,15 @@ def test_who_opts_out_is_left_alone_within_a_minute_by_all_hosts(cloud: Cloud, b
         ]
         assert times and max(times) <= opted_at + OPTED_OUT_S, (host.name, max(times, default=0.0) - opted_at)
         host.sh("rm /tmp/left.pcap")
-    fleet.do("stop")
-    fleet.do("teardown")
-    for host in fleet.hosts.values():
-        host.sh(f"rm -rf /var/lib/upshift/{NAME}")
 
 
-def test_a_full_disk_is_one_sentence_and_changes_nothing(cloud: Cloud, built: Path, tmp_path: Path) -> None:
-    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
+def test_a_full_disk_is_one_sentence_and_changes_nothing(make: Make) -> None:
+    fleet = make()
     full = next(iter(fleet.hosts.values()))
     full.sh("mkdir -p /opt && mount -t tmpfs -o size=5M full /opt")
     before = full.fingerprint()
     done = fleet.try_("provision")
-    assert done.returncode == 1 and f"{full.name} has 5 MB free on the disk" in done.stdout + done.stderr, done
+    assert done.returncode == 1 and "has 5 MB free on the disk of /opt or /var" in done.stdout, done
     assert before == full.fingerprint()
     full.sh("umount /opt")
     fleet.do("provision")
-    fleet.do("teardown")
