@@ -6,14 +6,18 @@ Strings may be untrusted (domains, error texts): markup and control characters i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TextIO
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from upshift.scrub import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
+
+Found = TypeVar("Found")
 
 Cells = Sequence[Sequence[str]]
 """Rows of a table; the first one is the heading."""
@@ -93,3 +97,28 @@ def table(cells: Cells, *, words: Collection[str], least: int = _READABLE) -> Ta
     for row in cells[1:]:
         made.add_row(*(Text(plain(cell)) for cell in row))
     return made
+
+
+def watch(
+    found: Found,
+    look: Callable[[], Found],
+    *,
+    picture: Callable[[Found], RenderableType],
+    ended: Callable[[Found], bool],
+    every_s: float,
+) -> Found:
+    """Shows a state on standard output's terminal, in place, until it has ended; returns the last one.
+
+    Args:
+        found: the state now.
+        look: gives the state at its time.
+        every_s: between two looks [s].
+    """
+    from rich.live import Live
+
+    with Live(picture(found), console=console(sys.stdout), auto_refresh=False) as live:
+        while not ended(found):
+            time.sleep(every_s)
+            found = look()
+            live.update(picture(found), refresh=True)
+    return found

@@ -134,18 +134,15 @@ def _changes(folder: Path) -> Iterator[Status]:
 
 def _show(folder: Path) -> None:
     """The status on a terminal, in place, until the campaign has ended."""
-    from rich.live import Live
     from rich.text import Text
 
     from upshift.scrub import plain
-    from upshift.terminal import console
+    from upshift.terminal import watch
 
     def picture(found: Status) -> Text:
         return Text("\n".join(plain(line) for line in _text(folder, found, as_json=False).split("\n")))
 
-    found = read_status(folder)
-    with Live(picture(found), console=console(sys.stdout), auto_refresh=False) as live:
-        while not found.ended:
-            time.sleep(_REFRESH_S)
-            found = read_status(folder)
-            live.update(picture(found), refresh=True)
+    def look() -> Status:
+        return read_status(folder)
+
+    watch(look(), look, picture=picture, ended=lambda found: found.ended, every_s=_REFRESH_S)

@@ -61,15 +61,9 @@ class Ended:
 
 
 class Journal(JournalReader):
-    """The journal of one vantage point, for writing. Use from one thread at a time."""
+    """The journal of one vantage point, for writing; one of an older version is refused."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens an existing journal.
-
-        Raises:
-            UsageError: it is not a journal, or of another version.
-        """
-        super().__init__(path, read_only=False)
+    _read_only = False
 
     @classmethod
     def open(cls, folder: Path, runs: Sequence[PlannedRun], *, plan_hash: str) -> Journal:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from downloader.limits.captures import CaptureTable
 from downloader.limits.spent import Spent
@@ -39,21 +39,20 @@ class Counts:
 
 
 class JournalReader:
-    """A journal, for reading. Use from one thread at a time."""
+    """A journal, for reading: nothing is changed, and older versions can be read. Use from one thread at a time."""
 
-    def __init__(self, path: Path, *, read_only: bool = True) -> None:
+    _read_only: ClassVar[bool] = True
+
+    def __init__(self, path: Path) -> None:
         """Opens an existing journal.
-
-        Args:
-            read_only: nothing is changed; older versions can be read.
 
         Raises:
             UsageError: it is not a journal, or of a version that cannot be used.
         """
         self.path = path
-        self._db = _connect(path, read_only=read_only)
+        self._db = _connect(path, read_only=self._read_only)
         try:
-            if not read_only:
+            if not self._read_only:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
@@ -72,7 +71,7 @@ class JournalReader:
                 where=str(path),
                 remedy="update Upshift",
             )
-        if 0 < self._version < SCHEMA and not read_only:
+        if 0 < self._version < SCHEMA and not self._read_only:
             self._db.close()
             raise UsageError(
                 f"this campaign was started by an older Upshift (journal version {self._version}, now {SCHEMA})",
@@ -102,12 +101,15 @@ class JournalReader:
     @property
     def has_captures(self) -> bool:
         """Whether it says what became of captures. Journals of older versions and those a kill left empty do not."""
-        return self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'captures'").fetchone() is not None
+        return self._has_table("captures")
 
     @property
     def has_account(self) -> bool:
         """Whether it keeps an account of IP bytes: journals of older versions have none."""
-        return self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spent'").fetchone() is not None
+        return self._has_table("spent")
+
+    def _has_table(self, name: str) -> bool:
+        return self._db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
     def attempt(self, number: int, attempt: int) -> list[Download]:
         """The downloads of an attempt that were finished: recorded, or superseded, in the order of the plan."""

@@ -47,18 +47,9 @@ _PACKAGES = ("upshift", "dnspython")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """The state of a campaign after a run."""
+class RunSummary(Counts):
+    """The state of a campaign after a run: the counts of all its journals, and why it ended."""
 
-    planned: int
-    """Downloads in the plan."""
-    recorded: int
-    ok: int
-    failed: int
-    censored: int
-    void_runs: int
-    """Attempts of measurement runs that were discarded because the place was disturbed."""
-    interrupted_runs: int
     causes: Mapping[str, int]
     """Cause of failure or censoring -> downloads."""
     stopped: bool

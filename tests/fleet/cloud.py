@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.fleet.host import Host, Login, cgroup_roots, keygen, remove_cgroup
 from tests.fleet.roots import USER, Root, root
@@ -197,17 +198,15 @@ def open_cloud(suites: Mapping[str, str], *, topology: Path = TOPOLOGY) -> Itera
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base(len(suites))))
     own = {"pid": os.getpid(), "started_ticks": process.start_time_ticks(os.getpid())}
     (folder / "owner.json").write_text(json.dumps(own), encoding="utf-8")
-    before = os.environ.get("UPSHIFT_STATE_DIR")
-    os.environ["UPSHIFT_STATE_DIR"] = str(folder)
     os.environ.setdefault(ENVIRONMENT_VARIABLE, "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128")
     try:
-        with open_lab(topology) as lab, contextlib.closing(Cloud(lab, folder, suites)) as cloud:
+        with (
+            mock.patch.dict(os.environ, UPSHIFT_STATE_DIR=str(folder)),
+            open_lab(topology) as lab,
+            contextlib.closing(Cloud(lab, folder, suites)) as cloud,
+        ):
             yield cloud
     finally:
-        if before is None:
-            del os.environ["UPSHIFT_STATE_DIR"]
-        else:
-            os.environ["UPSHIFT_STATE_DIR"] = before
         shutil.rmtree(folder)
 
 

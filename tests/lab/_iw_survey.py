@@ -69,3 +69,14 @@ def finished(ledger: Path) -> int:
             return int(db.execute("SELECT count(*) FROM domains WHERE outcome IS NOT NULL").fetchone()[0])
         except sqlite3.OperationalError:
             return 0  # it is being made
+
+
+def most_in_a_second(times: Sequence[float]) -> int:
+    """The largest number of times within any second."""
+    most = first = 0
+    ordered = sorted(times)
+    for last, at in enumerate(ordered):
+        while at - ordered[first] >= 1:
+            first += 1
+        most = max(most, last - first + 1)
+    return most

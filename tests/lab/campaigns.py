@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset, Record
@@ -193,16 +194,11 @@ class Bench:
 @contextmanager
 def state_folder() -> Iterator[Path]:
     """A state folder of one's own; its path is short, as sockets need."""
-    before = os.environ.get("UPSHIFT_STATE_DIR")
     folder = Path(tempfile.mkdtemp(prefix="ut-", dir="/tmp"))
-    os.environ["UPSHIFT_STATE_DIR"] = str(folder)
     try:
-        yield folder
+        with mock.patch.dict(os.environ, UPSHIFT_STATE_DIR=str(folder)):
+            yield folder
     finally:
-        if before is None:
-            del os.environ["UPSHIFT_STATE_DIR"]
-        else:
-            os.environ["UPSHIFT_STATE_DIR"] = before
         shutil.rmtree(folder)
 
 

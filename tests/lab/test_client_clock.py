@@ -23,8 +23,9 @@ from vantage.lab.lab import Lab, open_lab
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 CLIENTS = tuple(clients.ALL.values())
-ROUNDS = 11
-AUTHORITIES = 150
+ROUNDS = 15
+AUTHORITIES = 600
+"""Four times those of a system's bundle: what loads them takes milliseconds longer with each client."""
 MOST_BEFORE_PACKET_S = 0.001
 MOST_BY_BUNDLE_S = 0.002
 
@@ -80,16 +81,20 @@ def download(lab: Lab, folder: Path) -> tuple[Results, list[Connection], Noise]:
 
 def faults(results: Results, connections: list[Connection]) -> list[str]:
     """What is wrong: a clock that starts before the first packet, or a download that takes as long as its bundle."""
-    first_s = {(c.protocol, c.client_port): c.first_ns / 1e9 for c in connections}
+    first_s: dict[tuple[str, int], list[float]] = {}  # a port may be used again
+    for found in connections:
+        first_s.setdefault((found.protocol, found.client_port), []).append(found.first_ns / 1e9)
     wrong = []
     for client in CLIENTS:
         one, many = results[client.name, "one"], results[client.name, "many"]
-        before = [first_s[client.transport, r.local_port or 0] - r.started_at for r in (*one, *many)]
-        early_s, took_s = (
-            statistics.median(before),
-            [statistics.median(r.last_byte_s or 0 for r in x) for x in (one, many)],
-        )
-        setup_s = [statistics.median(r.setup_s or 0 for r in x) for x in (one, many)]
+        before = [
+            min((at - r.started_at for at in first_s[client.transport, r.local_port or 0]), key=abs)
+            for r in (*one, *many)
+        ]
+        early_s = statistics.median(before)
+        # Smallest ones: what else a processor does only adds, and its two speeds differ by more than any bundle.
+        took_s = [min(r.last_byte_s or 0 for r in x) for x in (one, many)]
+        setup_s = [min(r.setup_s or 0 for r in x) for x in (one, many)]
         shown = (
             f"{client.name}: packet {early_s * 1e3:.3f} ms after the clock (worst {max(before) * 1e3:.3f}), "
             f"last byte {took_s[0] * 1e3:.2f} or {took_s[1] * 1e3:.2f} ms, "

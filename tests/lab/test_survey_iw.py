@@ -16,7 +16,18 @@ import pytest
 
 from survey.iw.record import arrivals_of, votes_of
 from tests.cells import Repeats, cells
-from tests.lab._iw_survey import CONTACT, UPSHIFT, finished, planted, prefix_file, records, survey, syns, targets
+from tests.lab._iw_survey import (
+    CONTACT,
+    UPSHIFT,
+    finished,
+    most_in_a_second,
+    planted,
+    prefix_file,
+    records,
+    survey,
+    syns,
+    targets,
+)
 from tests.topologies import server, topology
 from upshift.system.place import Place
 from vantage.lab.lab import Lab, open_lab
@@ -213,11 +224,9 @@ def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
     assert hosts[3] not in {target for _, target in sent}
     assert max(at for at, _ in sent) < opted_at + 2 + 1  # the list is read again within 2 s
     times = [at for at, _ in sent]
-    # Turns are granted at the rate, also after a stall (test_survey_parts); but while the prober has no CPU on a busy
-    # host, granted turns collect in its pipe: here, up to 0.25 s of them.
-    late = 0.25 * 50
-    assert len(times) <= 50 * (max(times) - min(times)) + 2 + late
-    assert max(sum(at <= other < at + 1 for other in times) for at in times) <= 50 + 2 + late
+    # Turns are granted at the rate, and the prober has a limit of its own; captured packets may have waited for a CPU.
+    assert len(times) <= 50 * (max(times) - min(times)) + 2 + 0.25 * 50
+    assert most_in_a_second(times) <= 1.1 * 50 + 2
     for host in hosts:
         mine = [at for at, target in sent if target == host]
         assert all(after - before >= 0.45 for before, after in pairwise(mine)), (host, mine)

@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -21,7 +21,7 @@ from survey.iw.sample import Sample
 from survey.iw.windows import COMMON, OTHERS, bucket
 from survey.shares import wilson
 from tests.cells import cells
-from tests.lab._iw_survey import CONTACT, UPSHIFT, finished, planted, records, survey, syns
+from tests.lab._iw_survey import CONTACT, UPSHIFT, finished, most_in_a_second, planted, records, survey, syns
 from tests.topologies import server, topology
 from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
@@ -231,14 +231,3 @@ def packets_out(capture: Path) -> list[float]:
     argv = ["tcpdump", "-tt", "-nn", "-r", str(capture), "tcp dst port 80"]
     lines = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
     return [float(line.split(maxsplit=1)[0]) for line in lines]
-
-
-def most_in_a_second(times: Sequence[float]) -> int:
-    """The largest number of times within any second."""
-    most = first = 0
-    ordered = sorted(times)
-    for last, at in enumerate(ordered):
-        while at - ordered[first] >= 1:
-            first += 1
-        most = max(most, last - first + 1)
-    return most

@@ -84,21 +84,31 @@ def test_a_run_s_sequence_costs_the_same_in_a_long_plan() -> None:
     assert per_run[0] > 1 and per_run[1] < 1.05 * per_run[0]
 
 
-def steps(folder: Path, count: int) -> dict[str, int]:
-    """Virtual machine instructions of SQLite (https://sqlite.org/opcode.html) for one run in the middle of a plan."""
-    journal = Journal.open(folder, plan(count), plan_hash="h")
-    runs = plan(count)
-    taken = 0
+class Steps:
+    """Counts the virtual machine instructions of SQLite (https://sqlite.org/opcode.html) for a journal."""
 
-    def tick() -> int:
-        nonlocal taken
-        taken += 1
+    def __init__(self, journal: Journal) -> None:
+        self._taken = 0
+        journal._db.set_progress_handler(self._tick, 1)
+
+    def _tick(self) -> int:
+        self._taken += 1
         return 0
 
-    journal._db.set_progress_handler(tick, 1)
+    def restart(self) -> int:
+        """What was counted since the last time."""
+        taken, self._taken = self._taken, 0
+        return taken
+
+
+def steps(folder: Path, count: int) -> dict[str, int]:
+    """Instructions of SQLite for one run in the middle of a plan."""
+    journal = Journal.open(folder, plan(count), plan_hash="h")
+    runs = plan(count)
+    counter = Steps(journal)
     found = {}
     for name in ("void", "accept"):
-        taken = 0
+        counter.restart()
         run = runs[count // 2]
         attempt = journal.begin(run.number)
         if attempt > 1:
@@ -111,7 +121,7 @@ def steps(folder: Path, count: int) -> dict[str, int]:
             journal.void(run.number, journals.LATE, rows)
         else:
             journal.accept(run.number, rows)
-        found[name] = taken
+        found[name] = counter.restart()
     journal.close()
     return found
 
@@ -123,7 +133,7 @@ def test_the_journal_looks_at_one_run_only(tmp_path: Path) -> None:
 
 
 def account_steps(folder: Path, count: int) -> tuple[int, int]:
-    """Virtual machine instructions of SQLite for today's account, and for the oldest capture that may go."""
+    """Instructions of SQLite for today's account, and for the oldest capture that may go."""
     runs = plan(count + 1)
     journal = Journal.open(folder, runs, plan_hash="h")
     entry = Reserved(now=NOON, latest_end=NOON + 9, network="AS64500", worst_bytes=7)
@@ -137,23 +147,16 @@ def account_steps(folder: Path, count: int) -> tuple[int, int]:
     spent = journal.spent
     spent.totals(NOON)
     spent.reserve(count, 1, entry)
-    taken = 0
-
-    def tick() -> int:
-        nonlocal taken
-        taken += 1
-        return 0
-
-    journal._db.set_progress_handler(tick, 1)
+    counter = Steps(journal)
     found = spent.totals(NOON)
-    account, taken = taken, 0
+    account = counter.restart()
     oldest = next(journal.captures.droppable())
-    journal._db.set_progress_handler(None, 0)
+    capture = counter.restart()
     assert found.campaign == found.networks["AS64500"] == 5 * count + 7
     assert found.domains[runs[-1].target.domain] == 7
     assert oldest == (f"{max(0, count - 200):05d}", 1)
     journal.close()
-    return account, taken
+    return account, capture
 
 
 @pytest.mark.thorough

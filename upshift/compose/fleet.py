@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -95,7 +95,7 @@ def status(
 
     found = look()
     if watch and not json and sys.stdout.isatty():
-        found = _watch(found, look)
+        found = terminal.watch(found, look, picture=_table, ended=fleet_status.ended, every_s=_REFRESH_S)
     else:
         _show(found, as_json=json)
         while watch and not fleet_status.ended(found):
@@ -172,20 +172,8 @@ def _show(found: Mapping[str, Verdict], *, as_json: bool) -> None:
     if as_json:
         typer.echo(dumps(report.document(found), sort_keys=True))
     else:
-        console = terminal.console(sys.stdout)
-        console.print(terminal.table(fleet_status.cells(found, time.time()), words=fleet_status.WORDS))
+        terminal.console(sys.stdout).print(_table(found))
 
 
-def _watch(found: dict[str, Verdict], look: Callable[[], dict[str, Verdict]]) -> dict[str, Verdict]:
-    """The table on a terminal, in place, until the campaign has ended on all hosts."""
-    from rich.live import Live
-
-    def table() -> Table:
-        return terminal.table(fleet_status.cells(found, time.time()), words=fleet_status.WORDS)
-
-    with Live(table(), console=terminal.console(sys.stdout), auto_refresh=False) as live:
-        while not fleet_status.ended(found):
-            time.sleep(_REFRESH_S)
-            found = look()
-            live.update(table(), refresh=True)
-    return found
+def _table(found: Mapping[str, Verdict]) -> Table:
+    return terminal.table(fleet_status.cells(found, time.time()), words=fleet_status.WORDS)
