@@ -93,13 +93,18 @@ def test_download_times_and_delivery_rates_are_those_of_the_model(bench: Bench, 
         assert download.lab_dropped == 0 and download.capture_dropped == 0
 
 
+def wrong_minima(found: Measured, domain: str) -> list[str]:
+    """Downloads whose `rtt_min` is not the path's: the handshake is the only sample before the queue fills."""
+    wanted_ms = path_of(found, domain).rtt_ms
+    seen_ms = {f"{r.download.configuration} {r.download.iteration}": r.number("rtt_min") for r in found.data.records}
+    print(f"{domain}: {seen_ms}")
+    near = pytest.approx(wanted_ms, abs=tolerance_ms(wanted_ms))
+    return [f"{domain} {name}: rtt_min {ms} ms instead of {wanted_ms}" for name, ms in seen_ms.items() if ms != near]
+
+
 @EACH_PATH
 def test_the_smallest_round_trip_is_the_programmed_one(bench: Bench, domain: str) -> None:
-    found = measured(bench, domain)
-    wanted_ms = path_of(found, domain).rtt_ms
-    for record in found.data.records:
-        seen_ms = record.number("rtt_min")
-        assert seen_ms == pytest.approx(wanted_ms, abs=tolerance_ms(wanted_ms)), record.download
+    bench.judge(lambda: measured(bench, domain), lambda found: wrong_minima(found, domain))
 
 
 @EACH_PATH
