@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -21,7 +21,17 @@ from survey.iw.sample import Sample
 from survey.iw.windows import COMMON, OTHERS, bucket
 from survey.shares import wilson
 from tests.cells import cells
-from tests.lab._iw_survey import CONTACT, UPSHIFT, finished, most_in_a_second, planted, records, survey, syns
+from tests.lab._iw_survey import (
+    CONTACT,
+    UPSHIFT,
+    finished,
+    most_in_a_second,
+    planted,
+    prefix_file,
+    records,
+    survey,
+    syns,
+)
 from tests.topologies import server, topology
 from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
@@ -64,6 +74,13 @@ def figure(name: str, *files: Path) -> list[dict[str, Any]]:
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
     return rows
+
+
+def dated(path: Path, found: Sequence[IwRecord], day: datetime) -> Path:
+    """A file of results as if they had been found that day."""
+    results = [replace(record, surveyed_at=day.timestamp()) for record in found]
+    store.write_rows(path, "survey_iw", results, IwRecord)
+    return path
 
 
 def watched_survey(lab: Lab, out: Path, *arguments: object, every: int) -> tuple[dict[str, Any], list[int]]:
@@ -163,10 +180,7 @@ def test_scans_over_time(lab: Lab, tmp_path: Path, hosts: int) -> None:
             survey(lab, out, source, *QUICK)
             found += records(out)
         day = datetime(2026, 1, 5, tzinfo=UTC) + timedelta(weeks=week)
-        files.append(tmp_path / f"week-{week}.parquet")
-        store.write_rows(
-            files[-1], "survey_iw", [replace(record, surveyed_at=day.timestamp()) for record in found], IwRecord
-        )
+        files.append(dated(tmp_path / f"week-{week}.parquet", found, day))
     drawn = {(row["date"], row["scheme"], row["window"]): row for row in figure("over-time", *files)}
     days = sorted({date for date, _, _ in drawn})
     assert days == ["2026-01-05", "2026-01-12", "2026-01-19"]
@@ -177,6 +191,36 @@ def test_scans_over_time(lab: Lab, tmp_path: Path, hosts: int) -> None:
         row, four = drawn[day, "https", "10"], drawn[day, "https", "4"]
         assert row["low"] <= ten_tls <= row["high"] and row["n"] >= 0.8 * hosts, row
         assert (row["share"] > four["share"]) == (day != days[0]), (row, four)
+
+
+@cells("scale", every=[1, 32], quick=[1])
+def test_the_same_scan_again_shows_what_changed(lab_host: Path, tmp_path: Path, scale: int) -> None:
+    """Servers change their windows between two scans of the same prefixes: 4 becomes 10, and 2 becomes 4."""
+    hosts, file = {10: 64 * scale, 4: 32 * scale, 2: 32 * scale}, tmp_path / "iwagain.toml"
+    blocks = ", ".join(f"{{ hosts = {count}, initcwnd = {window} }}" for window, count in hosts.items())
+    more = f'web_server = "nginx"\nplain_http = true\npopulation = [{blocks}]'
+    file.write_text(topology("iwagain", server("nginx", "www.again.example", more=more, size="100 kB", path=NEAR)))
+    scans = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+    with open_lab(file) as lab:
+        arguments = ["--prefixes", prefix_file(lab, tmp_path / "prefixes"), "--path", "/a.bin", *QUICK]
+        survey(lab, scans[0], *arguments)
+        node = lab.place("nginx")
+        for window, after in ((4, 10), (2, 4)):
+            rules = node.run(["ip", "rule", "show", "from", str(planted(lab)[window])]).stdout
+            own = ["table", rules.split()[-1]]
+            [route] = node.run(["ip", "-4", "route", "show", *own]).stdout.splitlines()
+            changed = route.replace(f"initcwnd {window}", f"initcwnd {after}").split()
+            assert node.run(["ip", "route", "change", *changed, *own]).returncode == 0
+        survey(lab, scans[1], *arguments)
+    days = {"2026-01-05": scans[0], "2026-01-12": scans[1]}
+    files = [dated(tmp_path / day, records(out), datetime.fromisoformat(f"{day}T00:00Z")) for day, out in days.items()]
+    drawn = figure("over-time", *reversed(files))
+    shares = {day: {row["window"]: row["share"] for row in drawn if row["date"] == day} for day in days}
+    assert len(drawn) == sum(map(len, shares.values())) and {row["n"] for row in drawn} == {sum(hosts.values())}
+    assert list(shares.values()) == [
+        {"1": 0.0, "2": 0.25, "4": 0.25, "10": 0.5, OTHERS: 0.0},
+        {"1": 0.0, "2": 0.0, "4": 0.25, "10": 0.75, OTHERS: 0.0},
+    ]
 
 
 @cells("hosts, at_one, opted_s", every=[(60, 8, 1.0), (5_000, 500, 120.0)], quick=[(60, 8, 1.0)])

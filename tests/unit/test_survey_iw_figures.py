@@ -94,6 +94,14 @@ def test_over_time_shows_the_crossing(tmp_path: Path) -> None:
     assert [row["share"] for row in found if row["source"] == paper.NAME] == [0.54, 0.67]
 
 
+def test_shards_of_one_day_are_one_scan(tmp_path: Path) -> None:
+    shards = [written(tmp_path / f"{n}.parquet", [record(n, 4), record(2 + n, 10)]) for n in range(2)]
+    again = written(tmp_path / "again.parquet", [record(0, 10, surveyed_at=T0 + 60)])
+    for files in ((*shards, again), (again, *shards)):
+        found = {row["window"]: (row["count"], row["n"]) for row in rows(*files, "--figure", "over-time")}
+        assert (found["10"], found["4"]) == ((3, 4), (1, 4))
+
+
 def test_a_full_scan_beside_its_samples(tmp_path: Path) -> None:
     full = [record(n, 10 if n % 2 else 4) for n in range(1000)]
     first, second = written(tmp_path / "full.parquet", full), written(tmp_path / "s.parquet", full[:50])
@@ -126,6 +134,17 @@ def test_windows_per_mime_type(tmp_path: Path) -> None:
     measured = [(r["mime_type"], r["window"], r["share"]) for r in found if r["source"] == "measured"]
     assert measured == [("image/png", "16", 0.6), ("image/png", "32", 0.4)]
     assert {r["mime_type"]: r["share"] for r in found if r["source"] == paper.NAME}["image/png"] == 0.4
+
+
+def test_a_type_with_several_names_is_one(tmp_path: Path) -> None:
+    names = ("text/javascript", "application/x-javascript", "application/javascript", "video/mp2t", "text/html")
+    scan = [record(n, 32 if n % 5 == 4 else 10, mime_type=name) for n, name in enumerate(names)]
+    document = json.loads(run(written(tmp_path / "s.parquet", scan), "--figure", "mime-types", "--json"))
+    assert [(row["mime_type"], row["window"], row["n"]) for row in document["rows"]] == [
+        ("application/mp2t", "10", 1),
+        ("application/javascript", "10", 3),
+    ]
+    assert "Objects of other types are left out: 1." in document["notes"]
 
 
 def test_vantage_points(tmp_path: Path) -> None:

@@ -14,6 +14,13 @@ from survey.shares import wilson
 TYPES = ("application/mp2t", "image/png", "application/javascript", "application/octet-stream")
 """Those of the paper; results of other types are left out if one of these is there."""
 
+_BY_SUBTYPE = {name.partition("/")[2]: name for name in TYPES}
+
+
+def _known(mime_type: str) -> str:
+    """The paper's name of a type with several: `text/javascript` (RFC 9239), `video/mp2t` (RFC 3555), `image/x-png`."""
+    return _BY_SUBTYPE.get(mime_type.partition("/")[2].removeprefix("x-"), mime_type)
+
 
 def _table(scans: Sequence[Scan], beside: bool) -> Table:
     kept, notes = fit_scans(scans)
@@ -21,8 +28,10 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     for record in (record for scan in kept for record in scan.records):
         found = window(record)
         if record.mime_type is not None and found is not None:
-            counts.setdefault(record.mime_type, Counter())[found[1], round(found[0], 3)] += 1
+            counts.setdefault(_known(record.mime_type), Counter())[found[1], round(found[0], 3)] += 1
     types = [name for name in TYPES if name in counts] or sorted(counts)
+    if left := sum(counts[name].total() for name in counts if name not in types):
+        notes.append(f"Objects of other types are left out: {left:,}.")
     rows: list[tuple[Any, ...]] = [
         ("measured", name, label(value, unit), *share_cells(wilson(count, counts[name].total())))
         for name in types

@@ -9,6 +9,7 @@ from typing import Any
 
 from survey.charts import COLOURS, INK, SHARE_HEADER, Chart, Scan, Table, share_cells
 from survey.iw import paper
+from survey.iw.record import IwRecord
 from survey.iw.windows import COMMON, OTHERS, bucket, fit_scans
 from survey.shares import wilson
 
@@ -21,14 +22,14 @@ _PAPER = (
 def _table(scans: Sequence[Scan], beside: bool) -> Table:
     kept, notes = fit_scans(scans)
     rows: list[tuple[Any, ...]] = []
-    for scan in sorted(kept, key=lambda scan: scan.day):
+    for day, records in sorted(_by_day(kept).items()):
         for scheme in ("http", "https"):
-            counts = Counter(found for r in scan.records if r.scheme == scheme and (found := bucket(r)) is not None)
+            counts = Counter(found for r in records if r.scheme == scheme and (found := bucket(r)) is not None)
             if not counts:
                 continue
             for name in (*COMMON, OTHERS):
                 share = wilson(counts[name], counts.total())
-                rows.append(("measured", scan.day, scheme, name, *share_cells(share)))
+                rows.append(("measured", day, scheme, name, *share_cells(share)))
     if beside:
         rows += [
             (paper.NAME, day, "http", "10", None, None, int(paper.fact(what)) / 100, None, None) for day, what in _PAPER
@@ -41,6 +42,18 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
         rows=rows,
         notes=notes,
     )
+
+
+def _by_day(scans: Sequence[Scan]) -> dict[str, list[IwRecord]]:
+    """The records of each date: shards of a scan are one scan; of a server found twice, the later result counts."""
+    found: dict[str, dict[tuple[str, str | None, str | None], IwRecord]] = {}
+    for scan in scans:
+        servers = found.setdefault(scan.day, {})
+        for record in scan.records:
+            key = record.domain, record.scheme, record.mime_type
+            if key not in servers or (record.surveyed_at or 0.0) >= (servers[key].surveyed_at or 0.0):
+                servers[key] = record
+    return {day: list(servers.values()) for day, servers in found.items()}
 
 
 def _draw(table: Table, figure: Any) -> None:
