@@ -15,6 +15,19 @@ from vantage.fleet.bundle import archive, install
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 
 
+PROGRAMS = "[console_scripts]\nsmall-version = small:main\nsmall-late = small:late\n"
+SMALL = """
+def main() -> None:
+    from small_word import VERSION
+    print(VERSION, flush=True)
+
+def late() -> None:
+    print("runs", flush=True)
+    input()
+    main()
+"""
+
+
 def pip_wheel(folder: Path) -> Path:
     """pip's wheel, from its installed files (they are the wheel's, and lie in the environment of `make setup`)."""
     found = metadata.distribution("pip")
@@ -28,7 +41,9 @@ def pip_wheel(folder: Path) -> Path:
 
 
 def small_wheel(folder: Path, version: str, *, padding: int = 0, modules: int = 0) -> Path:
-    """A wheel with the program `small-version`, which prints its version.
+    """A wheel with the programs `small-version`, that prints its version, and `small-late`, that first reads a line.
+
+    The second one imports the version only then, as a campaign imports modules when it first needs them.
 
     Args:
         padding: bytes of a file that packs well.
@@ -37,10 +52,11 @@ def small_wheel(folder: Path, version: str, *, padding: int = 0, modules: int = 
     name = f"small-{version}"
     path = folder / f"{name}-py3-none-any.whl"
     files = {
-        "small.py": f"def main() -> None:\n    print({version!r})\n",
+        "small.py": SMALL,
+        "small_word.py": f"VERSION = {version!r}\n",
         f"{name}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: small\nVersion: {version}\n",
         f"{name}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{name}.dist-info/entry_points.txt": "[console_scripts]\nsmall-version = small:main\n",
+        f"{name}.dist-info/entry_points.txt": PROGRAMS,
     }
     files |= {f"small_{number}.py": "" for number in range(modules)}
     if padding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from tests.cells import Repeats
 from tests.small_bundle import command, run, unpacked
-from vantage.fleet.bundle import archive
+from vantage.fleet.bundle import archive, install
 
 MANIFEST = archive.MANIFEST
 
@@ -99,6 +100,33 @@ def test_two_releases_stay_and_the_link_always_leads_to_a_whole_one(tmp_path: Pa
     assert broken == []
     assert version(root) == "3" and len(releases(root)) == 2
     assert one not in releases(root)
+
+
+@pytest.mark.thorough
+def test_a_release_from_which_a_script_runs_stays(tmp_path: Path) -> None:
+    """A campaign imports modules and starts programs after its release was followed by two others."""
+    bundles, root = [unpacked(tmp_path, number) for number in "123"], tmp_path / "root"
+    assert run(command(bundles[0], root)).returncode == 0
+    (one,) = releases(root)
+    argv = [root / "current" / "bin" / "small-late"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin and child.stdout
+        assert child.stdout.readline() == "runs\n"
+        for bundle in bundles[1:]:
+            assert run(command(bundle, root)).returncode == 0
+        assert version(root) == "3" and one in releases(root) and len(releases(root)) == 3
+        assert child.communicate("\n", timeout=30)[0] == "1\n"
+    assert run(command(bundles[2], root)).returncode == 0
+    assert one not in releases(root) and len(releases(root)) == 2
+
+
+def test_a_program_runs_from_its_release_whatever_its_name(tmp_path: Path) -> None:
+    program = shutil.copy(shutil.which("cat") or "", tmp_path)
+    other = tmp_path.with_name(f"{tmp_path.name}0")
+    with subprocess.Popen(["cat"], executable=program, stdin=subprocess.PIPE) as child:
+        assert install.runs_from(tmp_path) and not install.runs_from(other)
+        child.communicate()
+    assert not install.runs_from(tmp_path)
 
 
 @pytest.mark.thorough

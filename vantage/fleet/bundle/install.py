@@ -27,7 +27,7 @@ from pathlib import Path
 
 MANIFEST = "manifest.json"
 KEPT = 2
-"""Releases that stay: the new one, and the one before."""
+"""Releases that stay: the new one, and the one before. One that a process runs from stays as well."""
 
 WRONG, FAULT = 2, 75
 
@@ -200,14 +200,31 @@ def switch(root: Path, release: Path) -> str | None:
 
 
 def remove_old(releases: Path, release: Path, before: str | None) -> None:
-    """Removes all but the newest releases, by when they were last switched to."""
+    """Removes all but the newest releases, by when they were last switched to, and those that processes run from."""
 
     def last_used(other: Path) -> tuple[bool, bool, float]:
         return other == release, other.name == before, (other / MANIFEST).stat().st_mtime
 
     for other in sorted(releases.iterdir(), key=last_used, reverse=True)[KEPT:]:
+        if runs_from(other):
+            continue
         (other / MANIFEST).unlink()  # from here on it is what an installation left
         shutil.rmtree(other)
+
+
+def runs_from(release: Path) -> bool:
+    """Whether a process runs from a release: a campaign that began with it imports modules and starts programs later.
+
+    A program has the release in its command line, as the first line of a script names its Python by the full path, or
+    is mapped from it. A unit that waits to be started again has no process, and starts from ROOT/current.
+    """
+    marks = {os.fsencode(f"{path}/") for path in (release, release.resolve())}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            named = (process / "cmdline").read_bytes() + (process / "maps").read_bytes()
+            if any(mark in named for mark in marks):
+                return True
+    return False
 
 
 if __name__ == "__main__":
