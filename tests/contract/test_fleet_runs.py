@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ PLAYBOOK = """
         msg: "{{ inventory_hostname }}: no space left"
       when: bad | default(false)
     - name: Change something
-      ansible.builtin.command: "true"
+      ansible.builtin.command: sleep 1
     - name: Tell
       ansible.builtin.set_fact:
         fleet_result: {word: "{{ word }}", host: "{{ inventory_hostname }}"}
@@ -61,16 +63,34 @@ def inventory(folder: Path, hosts: dict[str, object], **variables: object) -> Pa
     return path
 
 
+class Shown:
+    """What a display of progress was told."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.failed: list[int] = []
+        self.totals: set[int] = set()
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        self.done.append(done)
+        self.failed.append(failed)
+        self.totals.add(total)
+
+
 def test_each_host_has_its_verdict_and_the_others_go_on(tmp_path: Path) -> None:
     """With `serial`, Ansible itself stops where all hosts of a batch have failed: here after the first one."""
     local = LOCAL
-    hosts = {"a": {**local, "bad": True}, "b": {"ansible_host": "127.0.0.1", "ansible_port": 1}, "c": local}
+    hosts = {"a": {**local, "bad": True}, "b": {"ansible_host": "127.0.0.1", "ansible_port": 1}, "c": local, "d": local}
     path = inventory(tmp_path, hosts)
-    found = runs.on_hosts(runs.Task(playbook="tell", variables={"word": "x y"}), path, list(hosts), progress=None)
+    task, shown = runs.Task(playbook="tell", variables={"word": "x y"}), Shown()
+    found = runs.on_hosts(task, path, list(hosts), progress=shown)
     assert found["a"].fault == "a: no space left"
     assert found["b"].unreachable and "Connection refused" in (found["b"].fault or "")
     assert found["c"].fault is None and found["c"].changed == 1
-    assert found["c"].result == {"word": "x y", "host": "c"}
+    assert found["c"].result == {"word": "x y", "host": "c"} and found["d"].result == {"word": "x y", "host": "d"}
+    assert shown.done == sorted(shown.done) and shown.failed == sorted(shown.failed), "it only goes forward"
+    assert set(shown.done) >= {2, 3, 4} and shown.totals == {4}, "c is through while d is not"
+    assert (shown.done[-1], shown.failed[-1]) == (4, 2)
 
 
 def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path) -> None:
@@ -118,6 +138,46 @@ def test_ctrl_c_ends_ansible_within_seconds(tmp_path: Path, ours: Path) -> None:
     waiting.join()
     pid = int((tmp_path / "pid").read_text())
     os.kill(pid, signal.SIGKILL)  # a task on a host outlives Ansible, here and by SSH: the same command repeats it
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from vantage.fleet import runs
+runs.files = lambda: Path(sys.argv[1])
+runs.on_hosts(runs.Task(playbook="tell"), Path(sys.argv[2]), ["a"], progress=None)
+"""
+
+
+def test_ansible_and_its_tasks_here_end_with_a_killed_control_machine(tmp_path: Path, ours: Path) -> None:
+    (ours / "playbooks" / "tell.yml").write_text(
+        "- hosts: vantage\n  gather_facts: false\n  tasks:\n"
+        f"    - ansible.builtin.command: {sys.executable} -c 'import time; time.sleep(300)' {tmp_path}/task\n"
+    )
+    path = inventory(tmp_path, {"a": LOCAL})
+    with subprocess.Popen([sys.executable, "-c", KILLED, ours, path], stderr=subprocess.DEVNULL) as control:
+        wait_for(lambda: any(f"{tmp_path}/task" in line for line in naming(tmp_path)), seconds=60)
+        assert any("ansible-playbook" in line for line in naming(tmp_path))
+        control.kill()
+    wait_for(lambda: not naming(tmp_path), seconds=10)
+
+
+def naming(folder: Path) -> list[str]:
+    """Command lines of the other processes that name a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in line and int(entry.name) != os.getpid():
+                found.append(line)
+    return found
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_a_playbook_that_cannot_start_says_why(tmp_path: Path, ours: Path) -> None:

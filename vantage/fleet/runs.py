@@ -40,6 +40,11 @@ _POLL_S = 0.5
 """How often Ctrl-C is looked for."""
 
 
+_TIED = ("setpriv", "--pdeathsig", "TERM", "--")
+"""Prefix that ends Ansible when we are killed, as pexpect makes it ignore the end of its terminal. Not by SIGKILL as
+elsewhere: Ansible hands SIGTERM on to its workers, which are in sessions of their own.
+"""
+
 _QUICK = {
     "ANSIBLE_TIMEOUT": "8",
     "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none -o ConnectTimeout=8 -o ServerAliveInterval=4 "
@@ -89,8 +94,9 @@ def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Pro
     """
     found: dict[str, Verdict] = {}
     left = list(hosts)
+    shown = _Shown(task, hosts, progress)
     while left:
-        events = _events(task, inventory, ",".join(left), hosts=left, progress=progress)
+        events = _events(task, inventory, left, shown)
         these = verdicts(left, events)
         found |= these
         untouched = [host for host, verdict in these.items() if verdict.untouched]
@@ -103,7 +109,7 @@ def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Pro
 
 def look(task: Task, inventory: Path) -> list[dict[str, Any]]:
     """The events of a task that contacts no host."""
-    return _events(task, inventory, None, hosts=(), progress=None)
+    return _events(task, inventory, (), _Shown(task, (), None))
 
 
 def _complain(events: Sequence[Mapping[str, Any]], task: Task) -> None:
@@ -119,9 +125,8 @@ def plain_error(line: str) -> str:
     return line.removeprefix("[ERROR]:").removeprefix("ERROR!").strip().rstrip(".")
 
 
-def _events(
-    task: Task, inventory: Path, limit: str | None, *, hosts: Sequence[str], progress: Progress | None
-) -> list[dict[str, Any]]:
+def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) -> list[dict[str, Any]]:
+    """The events of one run, on these hosts; without hosts it has no limit."""
     runner = _runner()
     events: list[dict[str, Any]] = []
     news: deque[Mapping[str, Any]] = deque()
@@ -135,8 +140,6 @@ def _events(
     def stop(number: int, _: FrameType | None) -> None:
         asked.append(number)
 
-    shown = _Shown(task, hosts, progress)
-
     def cancelled() -> bool:
         shown.take(news)
         return bool(asked)
@@ -144,11 +147,11 @@ def _events(
     folder, artefacts = files(), _artefacts()
     how = {"playbook": str(folder / "playbooks" / f"{task.playbook}.yml")} if task.playbook else _module(task)
     with signals.handled_by(stop):
-        runner.run(
+        run = runner.init_runner(
             private_data_dir=str(artefacts),
             **how,
             inventory=str(inventory.absolute()),
-            limit=limit,
+            limit=",".join(hosts) or None,
             extravars=dict(task.variables),
             forks=min(max(len(hosts), 5), MOST_FORKS),
             envvars=environment(folder, inventory) | (_QUICK if task.quick else {}),
@@ -159,7 +162,9 @@ def _events(
             fact_cache_type="memory",
             quiet=True,
         )
-    shown.take(news)
+        run.config.command[:0] = _TIED
+        run.run()
+    shown.take(news, last=True)
     _tidy(artefacts / "artifacts", time.time())
     if asked:
         raise KeyboardInterrupt
@@ -224,41 +229,61 @@ def _tidy(folder: Path, now: float) -> None:
 
 
 class _Shown:
-    """The progress of a run: hosts that are done with the present task."""
+    """The progress of a task: hosts that are through, and how many have done the present step. It only goes forward.
+
+    A host is through when it has failed, when the next batch of the play begins (`serial`), or at the end.
+    """
 
     def __init__(self, task: Task, hosts: Sequence[str], progress: Progress | None) -> None:
-        self._task, self._total, self._progress = task, len(hosts), progress
+        self._task, self._hosts, self._progress = task, frozenset(hosts), progress
+        self._through: set[str] = set()
         self._failed: set[str] = set()
-        self._done: set[str] = set()
-        self._note = ""
+        self._play = ""
+        self._batch: set[str] = set()
+        self._step = ""
+        self._stepped: set[str] = set()
         self._at = 0.0
 
-    def take(self, news: deque[Mapping[str, Any]]) -> None:
+    def take(self, news: deque[Mapping[str, Any]], *, last: bool = False) -> None:
         while news:
             event = news.popleft()
-            data = event.get("event_data") or {}
-            if event.get("event") == "playbook_on_task_start":
-                self._note, self._done = str(data.get("task") or ""), set()
-            elif event.get("event") in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
-                self._failed.add(str(data.get("host")))
-            elif event.get("event") == "runner_on_ok":
-                self._done.add(str(data.get("host")))
+            self._note(str(event.get("event")), event.get("event_data") or {})
         now = time.monotonic()
-        if self._progress is not None and now - self._at > _POLL_S:
+        if self._progress is not None and (last or now - self._at > _POLL_S):
             self._at = now
+            here = f" ({len(self._stepped)} of {len(self._hosts)})" if self._step else ""
+            through, failed = len(self._through & self._hosts), len(self._failed & self._hosts)
             self._progress.update(
-                self._task.name, done=len(self._done), total=self._total, failed=len(self._failed), note=self._note
+                self._task.name, done=through, total=len(self._hosts), failed=failed, note=f"{self._step}{here}"
             )
+
+    def _note(self, event: str, data: Mapping[str, Any]) -> None:
+        host = str(data.get("host"))
+        if event == "playbook_on_play_start":
+            if data.get("play") == self._play:  # ansible-runner gives each batch a number of its own
+                self._through |= self._batch
+            self._play, self._batch = str(data.get("play")), set()
+        elif event == "playbook_on_task_start":
+            self._step, self._stepped = str(data.get("task") or ""), set()
+        elif event in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
+            self._failed.add(host)
+            self._through.add(host)
+        elif event in ("runner_on_ok", "runner_on_skipped"):
+            self._batch.add(host)
+            self._stepped.add(host)
+        elif event == "playbook_on_stats":
+            self._through |= set(data.get("processed") or ())
+            self._step = ""
 
 
 def _runner() -> Any:
     try:
-        import ansible_runner
+        from ansible_runner import interface
     except ModuleNotFoundError as error:
         raise missing(error.name or "ansible_runner") from None
     if shutil.which("ansible-playbook", path=_path()) is None:
         raise missing("ansible")
-    return ansible_runner
+    return interface
 
 
 def missing(module: str) -> UsageError:
