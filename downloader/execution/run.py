@@ -129,8 +129,7 @@ def run_campaign(
     check_targets(targets, where=campaign.targets)
     block_lists(campaign)
     plan = share(campaign, targets, vantage_points or list(places), list(places))
-    check_budgets(campaign, targets, vantage_points=len(plan.vantage_points))
-    check_disk(campaign, targets)
+    check_limits(plan)
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
@@ -223,6 +222,12 @@ def _open_journals(
             journal.close()
         raise
     return journals
+
+
+def check_limits(plan: SharedPlan) -> None:
+    """Raises UsageError if a budget, or the limit of the folder, has no room for one measurement run."""
+    check_budgets(plan.campaign, plan.targets, vantage_points=len(plan.vantage_points))
+    check_disk(plan.campaign, plan.targets)
 
 
 def check_folder(plan: SharedPlan, out: Path) -> None:

@@ -74,6 +74,14 @@ FILES: dict[str, tuple[str, str]] = {
         'name = "c"\ntargets = "t.csv"\nvantage_points = ["here"]\n',
         r"c\.toml: field contact: .*; write an e-mail address",
     ),
+    "budget below a run": (
+        HEAD + 'configurations = "paper"\nbudgets = { domain = "1 MB" }\n',
+        r"c\.toml: field budgets\.domain: there are 1 MB a day for .* one measurement run of .* needs .*; raise it, or",
+    ),
+    "limit below a run": (
+        HEAD + 'configurations = "paper"\ndisk = { limit = "2 MB" }\n',
+        r"c\.toml: field disk\.limit: a limit of 2 MB has no room for one measurement run of .*; raise it",
+    ),
 }
 
 TABLES = {
@@ -115,8 +123,9 @@ def out(world: Any) -> Iterator[Path]:
 def test_a_broken_campaign_file(world: Any, out: Path, fault: str) -> None:
     text, said = FILES[fault]
     world.write("c.toml", text.replace("LAB", str(world.folder / "tiny.toml")))
-    sentence = world.upshift("run", "c.toml", "--out", out).sentence()
-    assert re.search(said, sentence), sentence
+    done = world.upshift("run", "c.toml", "--out", out)
+    assert re.search(said, done.sentence()), done.stderr
+    assert done.stderr.count("\n") == 1, "told before a lab is built"
 
 
 @pytest.mark.parametrize("fault", TABLES)

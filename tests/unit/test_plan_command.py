@@ -163,7 +163,10 @@ def test_json_has_everything(file: Path) -> None:
     assert told["targets"] == 14 and told["downloads_per_run"] == 10 and len(told["plan_sha256"]) == 64
 
 
-def test_a_budget_below_one_run_is_refused(file: Path) -> None:
-    file.write_text(file.read_text() + '[budgets]\ndomain = "1 MB"\n')
+@pytest.mark.parametrize(
+    ("more", "field"), [('[budgets]\ndomain = "1 MB"\n', "budgets.domain"), ('[disk]\nlimit = "2 MB"\n', "disk.limit")]
+)
+def test_a_budget_or_limit_below_one_run_is_refused(file: Path, more: str, field: str) -> None:
+    file.write_text(file.read_text() + more)
     found = CliRunner().invoke(app, ["plan", str(file)])
-    assert "field budgets.domain" in str(found.exception)
+    assert f"field {field}" in str(found.exception)

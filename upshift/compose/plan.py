@@ -15,7 +15,7 @@ import typer
 
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.times import USUAL, PathGuess
-from downloader.limits.budget import check_budgets
+from downloader.execution.run import check_limits
 from upshift import terminal
 from upshift.compose.estimate import Estimate, Paths, Share, estimate
 from upshift.compose.shared import shared_plan, topology_of
@@ -46,7 +46,7 @@ def plan(
     """
     loaded = load(campaign)
     shared = shared_plan(loaded, hosts=here or (loaded.topology is None and len(loaded.vantage_points) > 1))
-    check_budgets(loaded, shared.targets, vantage_points=len(shared.vantage_points))
+    check_limits(shared)
     found = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
     if json:
         typer.echo(dumps({**asdict(found), "last_day": found.last_day}, default=str))
@@ -58,7 +58,7 @@ def plan(
     unknown = sum(target.size_bytes is None or target.size_is_lower_bound for target in shared.targets)
     if unknown:
         size = size_text(loaded.max_bytes)
-        said = f"The size of {unknown} targets is not known: they count as max_bytes ({size})."
+        said = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
         terminal.print_line(terminal.console(sys.stdout), said)
 
 

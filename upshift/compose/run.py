@@ -19,7 +19,7 @@ from downloader.control.endpoint import Endpoint, parse_endpoint
 from downloader.control.lock import check_free
 from downloader.control.reporter import Reporter
 from downloader.execution.gates import trusts_clock
-from downloader.execution.run import RunSummary, check_clients, check_folder, run_campaign
+from downloader.execution.run import RunSummary, check_clients, check_folder, check_limits, run_campaign
 from downloader.limits.disk import check_start
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
@@ -92,6 +92,7 @@ def run_file(
     check_trust(campaign)
     block_lists(campaign)
     plan = shared_plan(campaign, here)
+    check_limits(plan)
     _check_host(plan, here)
     check_folder(plan, out)
     check_free(out)
