@@ -7,55 +7,40 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from downloader.campaign.campaign import Campaign, Order
+from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.published import client_with, pauses_s, settings_with
+from downloader.campaign.published import client_with
 from downloader.campaign.trust import trusted
-from downloader.client import Client, ClientResult, DownloadRequest
+from downloader.client import Client
 from downloader.control.reporter import VantageReport
 from downloader.execution import remains
-from downloader.execution.calls import Caller, CutError, Resolution, StoppedError
-from downloader.execution.capture import Capture
-from downloader.execution.journal import Ended, Journal
-from downloader.execution.records import Planned, complete, mark_void, not_started, record, reused_port
+from downloader.execution.attempt import Attempt
+from downloader.execution.calls import Caller, CutError, StoppedError
+from downloader.execution.journal import Journal
+from downloader.execution.records import mark_void
 from downloader.execution.stopping import Stopping
-from downloader.execution.tcpdump import Captured
 from downloader.limits.captures import CaptureStore
 from downloader.limits.disk import FolderDisk
 from downloader.limits.packing import packed_name
-from downloader.limits.spent import interrupted_bytes, network_of, reserved
-from downloader.limits.traffic import ip_bytes
-from downloader.schedule.gate import Cut, Gate, State
+from downloader.limits.spent import reserved
+from downloader.schedule.gate import Gate, State
 from downloader.schedule.schedule import POLL_S, Schedule
 from downloader.schedule.turns import Turns
-from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target
-from upshift.errors import PlaceError, ReachError
-from upshift.files.target_rules import host_and_port
+from upshift.domain import Download, Failure, Outcome
+from upshift.errors import PlaceError
 from upshift.progress import Progress
-from upshift.reach import check_address, check_named
 from upshift.scrub import file_name, scrub
-from upshift.system.place import Place, Verdict, Watch
+from upshift.system.place import Place
 
 SIGNAL_S = 1.0
 """How long a dead program waits for its explanation: a signal to all of a terminal's or a unit's processes may reach
 clients and tcpdump before it reaches us. Then the run is interrupted, and nothing has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """The address for the downloads of a run, or why there is none."""
-
-    address: str | None
-    looked_up: Resolution | None
-    failure: Failure | None = None
-    detail: str = ""
-
-
 class Worker:
-    """The measurement runs of one vantage point.
+    """The measurement runs of one vantage point; what its attempts ask of it is `downloader.execution.attempt.Vantage`.
 
     Args:
         out: the campaign's folder.
@@ -142,7 +127,7 @@ class Worker:
         number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
         self._remove_interrupted(run, number)
         self._schedule.began(run, number)
-        attempt = _Attempt(self, run, number, caller)
+        attempt = Attempt(self, run, number, caller)
         try:
             with self.place.measuring():
                 downloads, disturbed = attempt.make()
@@ -186,20 +171,14 @@ class Worker:
         self._show(run.target.domain)
         return True
 
-    def _interrupt(self, run: PlannedRun, number: int, attempt: _Attempt) -> None:
+    def _interrupt(self, run: PlannedRun, number: int, attempt: Attempt) -> None:
         """Journals an attempt as interrupted, with what it took."""
         self._schedule.ended(run, number, attempt.downloads)
         self.journal.interrupt(run.number, ended=attempt.ended())
         self._report.interrupted_run()
 
     def check(self, run: PlannedRun) -> None:
-        """To be called before each look-up and download, and every second meanwhile.
-
-        Raises:
-            StoppedError: the campaign is being stopped.
-            CutError: a gate ends the run.
-            PlaceError: the place is broken.
-        """
+        """Raises what ends the run now, as `Vantage.check` says."""
         self._asked = time.monotonic()
         self._report.alive()
         if self._stop.is_set():
@@ -273,150 +252,3 @@ class Worker:
         """Removes captures that an earlier process left unfinished."""
         for part in self._folder.glob(".*.part.*"):
             part.unlink(missing_ok=True)
-
-
-class _Attempt:
-    """One attempt of one measurement run: look-up, watch, capture, warm-ups, all configurations."""
-
-    def __init__(self, worker: Worker, run: PlannedRun, attempt: int, caller: Caller) -> None:
-        self._worker, self._run, self._attempt, self._caller = worker, run, attempt, caller
-        self._campaign, self._place = worker.campaign, worker.place
-        self._host, self._port = host_and_port(run.target.url)
-        self._budget_s = self._campaign.budget_for(run.target)
-        # On the Internet only what the campaign itself names: a place adds its name servers, which may be private.
-        self._named = self._place.allowed_prefixes if self._campaign.lab else self._campaign.allowed_prefixes
-        self._cut: Cut | None = None
-        self._entered: str | None = None
-        """The address in the account."""
-        self._ip_bytes = 0
-        self._is_whole = True
-        """Whether `_ip_bytes` are all: the capture is complete, or nothing was sent to a server."""
-        self.downloads: list[Download] = []
-        """What has been finished."""
-
-    def ended(self) -> Ended:
-        """What the attempt took; for the account."""
-        taken = self._ip_bytes
-        if not self._is_whole:
-            taken = interrupted_bytes(self._campaign, self._run.target, self._ip_bytes, self.downloads)
-        return Ended(ip_bytes=taken, at=self._worker.clock())
-
-    def make(self) -> tuple[list[Download], Disturbance | None]:
-        """The downloads of the attempt, and why it is void, if it is."""
-        fixed = self._look_up()
-        if fixed.address is None and self._campaign.order != Order.PUBLISHED:
-            downloads = [self._one(index, fixed) for index in range(len(self._run.configurations))]
-            cut = None if self._cut is None else self._cut.void
-            return complete(downloads, capture=None, captured=None, verdict=None), cut
-        watch = self._watch(fixed.address)
-        path = self._worker.capture_path(self._run, self._attempt)
-        published = self._campaign.order == Order.PUBLISHED
-        capture = Capture.start(self._place, path, address=None if published else fixed.address, port=self._port)
-        captured: Captured | None = None
-        self._is_whole = False
-        try:
-            for index, name in enumerate(self._run.configurations):
-                self._worker.show(self._run, index, name)
-                goal = self._look_up() if published and index > 0 else fixed
-                self.downloads.append(self._one(index, goal))
-                self._worker.journal.stage(self._run.number, self._attempt, self.downloads[-1])
-            if watch is not None:
-                watch.settle()
-            captured = capture.finish()
-        finally:
-            if captured is None:
-                self._ip_bytes = capture.abandon()
-        self._ip_bytes, self._is_whole = ip_bytes(path), captured.dropped == 0
-        verdict: Verdict | None = None if watch is None else watch.finish()
-        done = complete(self.downloads, capture=self._worker.relative(path), captured=captured, verdict=verdict)
-        cut = None if self._cut is None else self._cut.void
-        return done, cut or (None if verdict is None else verdict.disturbed) or reused_port(done)
-
-    def _look_up(self) -> _Address:
-        """A fresh address that may be contacted, or why there is none."""
-        found: Resolution | None = None
-        try:
-            self._check()
-            found = self._caller.resolve(self._host, family=self._campaign.address_family)
-            if not found.addresses:
-                return _Address(None, found, Failure.DNS_ERROR, found.error or "no address")
-            address = found.addresses[0]
-            check_address(address, self._place.allowed_prefixes)
-            check_named(address, self._named)
-            self._worker.resolved(self._run, self._attempt, address)
-        except ReachError as error:
-            return _Address(None, found, Failure.ADDRESS_REFUSED, error.what)
-        except CutError as error:
-            return _Address(None, found, self._keep(error), error.cut.reason)
-        return _Address(address, found)
-
-    def _watch(self, address: str | None) -> Watch | None:
-        """A watch on the path; None if the place has no path to the address, e.g. for a name that was not resolved."""
-        if address is None:
-            return None
-        try:
-            return self._place.watch(address)
-        except PlaceError:
-            return None
-
-    def _one(self, index: int, goal: _Address) -> Download:
-        configuration = self._campaign.configuration(self._run.configurations[index])
-        target: Target = self._run.target
-        planned = Planned(
-            campaign=self._campaign.name,
-            vantage=self._place.name,
-            iteration=self._run.iteration,
-            target=target,
-            configuration=configuration,
-            position=self._run.positions[index],
-            attempt=self._attempt,
-            budget_s=self._budget_s,
-            port=self._port,
-        )
-        try:
-            result = self._download(configuration, goal)
-        except CutError as error:
-            result = not_started(self._keep(error), error.cut.reason, at=time.time(), address=goal.address)
-        return record(planned, result, looked_up=goal.looked_up)
-
-    def _check(self) -> None:
-        """Raises CutError if the run has been cut, or is to be; StoppedError when stopped."""
-        if self._cut is not None:
-            raise CutError(self._cut)
-        self._worker.check(self._run)
-
-    def _keep(self, error: CutError) -> Failure:
-        """The cause of all downloads that are left in a run that was cut; raises the error if there is none."""
-        if error.cut.failure is None:
-            raise error
-        self._cut = error.cut
-        return error.cut.failure
-
-    def _download(self, configuration: Configuration, goal: _Address) -> ClientResult:
-        self._check()
-        if goal.address is None:
-            return not_started(goal.failure or Failure.UNKNOWN, goal.detail, at=time.time(), address=None)
-        if goal.address != self._entered:  # now that packets are captured: a kill before this took no bytes
-            self._entered = goal.address
-            network = network_of(self._run.target, goal.address)
-            self._worker.journal.resolved(self._run.number, self._attempt, goal.address, network)
-        self._place.apply(settings_with(self._campaign.published_quirks, configuration))
-        client = self._worker.client(configuration.client)
-        before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
-        self._worker.pause(before_s)
-        request = DownloadRequest(
-            url=self._run.target.url,
-            address=goal.address,
-            port=self._port,
-            ca_file=self._worker.ca_file,
-            budget_s=self._budget_s,
-            max_bytes=self._campaign.max_bytes,
-            user_agent=self._campaign.user_agent,
-            allowed=tuple(str(prefix) for prefix in self._place.allowed_prefixes),
-            options=configuration.options,
-            logs=self._worker.logs_path(self._run, self._attempt) / configuration.name,
-            nameservers=tuple(self._place.nameservers),
-        )
-        result = self._caller.download(client, request)
-        self._worker.pause(after_s)
-        return result
