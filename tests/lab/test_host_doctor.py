@@ -14,7 +14,7 @@ import pytest
 
 from downloader import clients
 from vantage.doctor import checks as doctor
-from vantage.doctor import facts as host_facts
+from vantage.doctor.gather import gather
 from vantage.host.undo_log import module_environment
 
 pytestmark = pytest.mark.lab
@@ -69,7 +69,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
 
 
 def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    facts = host_facts.gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
+    facts = gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
     assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
     _, done = calibrated
     assert done.returncode == 0, done.stderr

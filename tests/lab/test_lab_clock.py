@@ -23,7 +23,7 @@ from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
 from upshift.compose.run import run_file
 from upshift.system import process
-from vantage.doctor.facts import private_namespace
+from vantage.doctor.probes import private_namespace
 from vantage.lab.calibrate import calibrate
 from vantage.lab.calibrate.calibrate import Calibration, Check
 from vantage.lab.lab import Lab, open_lab

@@ -7,18 +7,8 @@ from typing import Any
 
 import pytest
 
-from vantage.doctor.checks import (
-    OUR_BINARIES,
-    PACKAGES,
-    Facts,
-    ServerFound,
-    Status,
-    UplinkFound,
-    campaign_can_run,
-    examine,
-    lab_can_run,
-    smallest_window_scale,
-)
+from vantage.doctor.checks import Status, campaign_can_run, examine, lab_can_run, smallest_window_scale
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(

@@ -72,8 +72,8 @@ def doctor(
     Exit code 0 if the lab (with --for campaign: a campaign) can run here, and with --calibrate every client has a
     ceiling, else 1. No packet leaves this host: probes and calibration run in private network namespaces.
     """
-    from vantage.doctor import facts as host_facts
     from vantage.doctor.ceilings import record
+    from vantage.doctor.gather import gather
     from vantage.host import guardian
     from vantage.lab.state import state_directory
 
@@ -82,7 +82,7 @@ def doctor(
         _calibrate(seconds, as_json=as_json)
     ceilings = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
     unknown = record.unknown(ceilings, clients.ALL)
-    facts = host_facts.gather(
+    facts = gather(
         out,
         clients.ALL.values(),
         ceilings=unknown,

@@ -1,17 +1,18 @@
 """What a host can and cannot measure, and how to fix it: checks as pure functions of gathered facts.
 
-`vantage.doctor.facts` gathers, `upshift.compose.doctor` prints. A check is a function from `Facts` to a `Finding`;
+`vantage.doctor.gather` gathers, `upshift.compose.doctor` prints. A check is a function from `Facts` to a `Finding`;
 adding one is adding it to `CHECKS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from upshift.system.builds import DEBUG_MARK
-from vantage.linux.cpu import CpusAwake, Method, Wakeups
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts
+from vantage.linux.cpu import Method
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_KERNEL = (5, 4)
@@ -30,22 +31,8 @@ LATE_WAKEUP_US = 100.0
 WELL_KNOWN_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen"})
 """Clock sources that are read without a trap into a slow device."""
 
-PACKAGES: Mapping[str, str] = {
-    "nsenter": "util-linux",
-    "unshare": "util-linux",
-    "setpriv": "util-linux",
-    "ip": "iproute2",
-    "ss": "iproute2",
-    "sysctl": "procps",
-    "tcpdump": "tcpdump",
-    "knotd": "knot",
-}
-"""Programs that the lab needs besides its servers -> their Debian package."""
-
 _LAB_PROGRAMS = frozenset({"knotd"})
-"""Those of them that campaigns do not need."""
-
-OUR_BINARIES = ("pathem",)
+"""Those of `PACKAGES` that campaigns do not need."""
 
 
 class Status(StrEnum):
@@ -67,80 +54,6 @@ class Finding:
     """Whether the lab needs it; the others matter for campaigns on real hosts only."""
     campaign: bool = False
     """Whether no campaign should be run on this host before it is ok."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFound:
-    """What was found of one of the lab's server kinds."""
-
-    fault: str | None
-    """Why it cannot be started, `what; remedy`; None if it can."""
-    version: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UplinkFound:
-    """How this host reaches the Internet."""
-
-    fault: str | None
-    """Why it is not known, `what; remedy`; None if it is."""
-    name: str | None
-    """Interface."""
-    addresses: tuple[str, ...]
-    """Its global addresses."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What was found on this host. A probe's value is None if it succeeded, else its error message."""
-
-    python: tuple[int, int, int]
-    kernel: str
-    root: bool
-    namespaces: str | None
-    tun: str | None
-    nat: str | None
-    capture: str | None
-    prober: str | None
-    """Raw sockets of the prober of initial windows."""
-    native: str | None
-    """Import of the capture engine `upshift_native`."""
-    trustme: str | None
-    """Import of the lab's certificate maker."""
-    cubic_by_route: str | None
-    programs: Mapping[str, str | None]
-    """Program -> its version, or None if it is missing."""
-    servers: Mapping[str, ServerFound]
-    """Server kinds of the lab that are programs of their own."""
-    clients: Mapping[str, str | None]
-    """Client -> why it cannot run, or None if it can."""
-    ceilings: Mapping[str, str | None]
-    """Client -> why its ceiling is not known, or None if it is."""
-    busy_share: float
-    """Share of CPU time that other programs used before the ceilings were measured, 0 to 1."""
-    available_congestion_controls: tuple[str, ...]
-    allowed_congestion_controls: tuple[str, ...]
-    default_congestion_control: str | None
-    rmem_max: int | None
-    tcp_rmem_max: int | None
-    udp_gro: bool
-    steal_share: float
-    load_1m: float
-    cpus: int
-    clock: str | None
-    wakeups: Wakeups
-    """How late this host's idle CPUs wake."""
-    wakeups_awake: Wakeups
-    """The same with its CPUs kept awake."""
-    cpus_awake: CpusAwake
-    out: str
-    free_bytes: int
-    time_of_day: str | None
-    """Why slots cannot be told by this host's clock, or None if they can."""
-    uplink: UplinkFound
-    host_leftovers: tuple[str, ...] = field(default=())
-    """Changes of dead campaigns, as text."""
-    dead_labs: tuple[str, ...] = field(default=())
 
 
 def examine(facts: Facts) -> list[Finding]:

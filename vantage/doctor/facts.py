@@ -1,241 +1,96 @@
-"""Gathers the facts that `upshift doctor` checks. Probes run in a private network namespace, never on the host."""
+"""The facts about a host: what `vantage.doctor.gather` finds and `vantage.doctor.checks` judges."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import platform
-import random
-import shutil
-import socket
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from upshift.errors import PlaceError
-from upshift.reach import ANYWHERE
-from upshift.system import process
-from upshift.system.clock import read_clock
-from upshift.system.place import Program
-from vantage.doctor.checks import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
-from vantage.host import guardian, rules
-from vantage.host.network import choose_link, find_uplink
-from vantage.lab.network.pathem import find_pathem
-from vantage.lab.server_kind import ServerKind
-from vantage.lab.servers import ALL as KINDS
-from vantage.lab.state import all_labs, state_directory
-from vantage.linux import cpu, sysctls
-from vantage.linux import environment as host_environment
+from vantage.linux.cpu import CpusAwake, Wakeups
 
-_UDP_GRO = 104
-"""linux/udp.h; Python 3.11's socket module lacks it."""
+PACKAGES: Mapping[str, str] = {
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "ip": "iproute2",
+    "ss": "iproute2",
+    "sysctl": "procps",
+    "tcpdump": "tcpdump",
+    "knotd": "knot",
+}
+"""Programs that the lab needs besides its servers -> their Debian package."""
+
+OUR_BINARIES = ("pathem",)
 
 
-def private_namespace() -> tuple[str, ...]:
-    """Command prefix for a private network namespace; without root, in a user namespace with our own user ID.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFound:
+    """What was found of one of the lab's server kinds."""
 
-    With a mapping to root, tcpdump would drop its privileges.
-    """
-    if os.geteuid() == 0:
-        return ("unshare", "--net", "--mount", "--")
-    return ("unshare", "--user", "--net", "--mount", "--map-current-user", "--keep-caps", "--")
-
-
-def gather(
-    out: Path,
-    clients: Iterable[Program],
-    *,
-    ceilings: Mapping[str, str | None],
-    busy_share: float = 0.0,
-    sample_s: float = 1.0,
-    uplink: str | None = None,
-) -> Facts:
-    """All facts.
-
-    Takes about twice `sample_s`: it times wake-ups and watches the CPU's steal time.
-
-    Args:
-        out: where a campaign's results are to go.
-        clients: the download programs to look for.
-        ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
-        busy_share: of the CPU time, by other programs, when the ceilings were measured.
-        uplink: interface to measure by; None: that of the default route.
-    """
-    before = host_environment.cpu_times()
-    names = (*PACKAGES, *OUR_BINARIES)
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        versions = pool.map(_version, names)
-        kinds = {name: kind for name, kind in KINDS.items() if kind.version is not None}
-        found = pool.map(_server, kinds.values())
-        probes = [
-            pool.submit(try_privately, ("true",)),
-            pool.submit(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun")),
-            pool.submit(try_translation),
-            pool.submit(try_capture),
-            pool.submit(try_cubic),
-            pool.submit(try_prober),
-        ]
-        namespaces, tun, nat, capture, cubic, prober = (probe.result() for probe in probes)
-        programs = dict(zip(names, versions, strict=True))
-        servers = dict(zip(kinds, found, strict=True))
-    wakeups = cpu.measure_wakeups(sample_s)
-    after = host_environment.cpu_times()
-    with cpu.keep_cpus_awake(find_pathem) as cpus_awake:
-        wakeups_awake = cpu.measure_wakeups(sample_s)
-    folder = _existing(out)
-    rmem_max, tcp_rmem = sysctls.read("net.core.rmem_max"), sysctls.read("net.ipv4.tcp_rmem")
-    return Facts(
-        python=sys.version_info[:3],
-        kernel=platform.release(),
-        root=os.geteuid() == 0,
-        namespaces=namespaces,
-        tun=tun,
-        nat=nat,
-        capture=capture,
-        prober=prober,
-        native=_import("upshift_native"),
-        trustme=_import("trustme"),
-        cubic_by_route=cubic,
-        programs=programs,
-        servers=servers,
-        clients={client.name: client.missing() for client in clients},
-        ceilings=ceilings,
-        busy_share=busy_share,
-        available_congestion_controls=_words("net.ipv4.tcp_available_congestion_control"),
-        allowed_congestion_controls=_words("net.ipv4.tcp_allowed_congestion_control"),
-        default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),
-        rmem_max=int(rmem_max) if rmem_max else None,
-        tcp_rmem_max=int(tcp_rmem.split()[2]) if tcp_rmem else None,
-        udp_gro=has_udp_gro(),
-        steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
-        load_1m=os.getloadavg()[0],
-        cpus=len(os.sched_getaffinity(0)),
-        clock=host_environment.clock_source(),
-        wakeups=wakeups,
-        wakeups_awake=wakeups_awake,
-        cpus_awake=cpus_awake,
-        out=str(out),
-        free_bytes=shutil.disk_usage(folder).free,
-        time_of_day=_time_of_day(),
-        uplink=_uplink(uplink),
-        host_leftovers=host_leftovers(),
-        dead_labs=tuple(lab.name for lab in all_labs() if not lab.alive()),
-    )
+    fault: str | None
+    """Why it cannot be started, `what; remedy`; None if it can."""
+    version: str | None
 
 
-def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | None:
-    """Runs a program in a private namespace; None if it succeeded, else its error message."""
-    try:
-        done = process.run((*private_namespace(), *argv), stdin=stdin, timeout_s=20)
-    except PlaceError as error:
-        return error.what
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"{argv[0]} ended with exit code {done.returncode}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkFound:
+    """How this host reaches the Internet."""
+
+    fault: str | None
+    """Why it is not known, `what; remedy`; None if it is."""
+    name: str | None
+    """Interface."""
+    addresses: tuple[str, ...]
+    """Its global addresses."""
 
 
-def try_translation() -> str | None:
-    """Loads the rules that a campaign's namespace uses."""
-    link = choose_link((), ipv6=True, rng=random.Random(0))
-    table = "upshift_probe"
-    text = rules.host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
-    return try_privately(("nft", "-f", "-"), stdin=text)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found on this host. A probe's value is None if it succeeded, else its error message."""
 
-
-def try_cubic() -> str | None:
-    """Sets CUBIC on a route; the sysctl may refuse what the route allows (allowed_congestion_control)."""
-    lines = "link set lo up\nroute add 198.18.0.1/32 dev lo congctl cubic\n"
-    return try_privately(("ip", "-batch", "-"), stdin=lines)
-
-
-def try_capture() -> str | None:
-    """Starts tcpdump on a private loopback and waits until it reports that it listens."""
-    argv = ("tcpdump", "-i", "lo", "-w", "/dev/null")
-    private = private_namespace()
-    up = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
-    try:
-        with process.start(argv, prefix=(*private, *up), stderr=True) as child:
-            said = ""
-            while child.stderr is not None and (line := child.stderr.readline()):
-                if "listening on" in line:
-                    return None
-                said = line.strip() or said
-    except PlaceError as error:
-        return error.what
-    return said or "tcpdump ended at once"
-
-
-def try_prober() -> str | None:
-    """Starts the prober of initial windows on a private loopback; without requests it ends at once."""
-    name = "iwprobe"
-    path = process.find_program(name)
-    if path is None:
-        return f"{name} is not installed"
-    script = 'ip link set lo up && exec "$@"'
-    return try_privately(("sh", "-c", script, "sh", path, "--device", "lo", "--address", "198.18.0.250"), stdin="")
-
-
-def has_udp_gro() -> bool:
-    """Whether a UDP socket takes the option UDP_GRO (Linux 5.0); nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        try:
-            handle.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
-        except OSError:
-            return False
-    return True
-
-
-def host_leftovers() -> tuple[str, ...]:
-    """Changes to this host that dead campaigns left, as text."""
-    try:
-        return tuple(f"{plan.place}: {guardian.describe(plan)}" for plan in guardian.leftovers(state_directory()))
-    except PlaceError as error:
-        return (error.sentence(),)
-
-
-def _version(name: str) -> str | None:
-    path = process.find_program(name)
-    return None if path is None else host_environment.version_of(name) or f"{path} (version unknown)"
-
-
-def _server(kind: ServerKind) -> ServerFound:
-    if (fault := kind.missing()) is not None or kind.version is None:
-        return ServerFound(fault=fault, version=None)
-    return ServerFound(fault=None, version=host_environment.first_line(kind.version()))
-
-
-def _import(name: str) -> str | None:
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        return str(error)
-    return None
-
-
-def _time_of_day() -> str | None:
-    try:
-        return read_clock().fault()
-    except PlaceError as error:
-        return error.what
-
-
-def _uplink(wanted: str | None) -> UplinkFound:
-    try:
-        found = find_uplink(wanted)
-    except PlaceError as error:
-        return UplinkFound(fault=f"{error.what}; {error.remedy or 'see: ip route'}", name=None, addresses=())
-    return UplinkFound(fault=None, name=found.name, addresses=found.addresses)
-
-
-def _words(name: str) -> tuple[str, ...]:
-    return tuple((sysctls.read(name) or "").split())
-
-
-def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
-    path = path.absolute()
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
+    python: tuple[int, int, int]
+    kernel: str
+    root: bool
+    namespaces: str | None
+    tun: str | None
+    nat: str | None
+    capture: str | None
+    prober: str | None
+    """Raw sockets of the prober of initial windows."""
+    native: str | None
+    """Import of the capture engine `upshift_native`."""
+    trustme: str | None
+    """Import of the lab's certificate maker."""
+    cubic_by_route: str | None
+    programs: Mapping[str, str | None]
+    """Program -> its version, or None if it is missing."""
+    servers: Mapping[str, ServerFound]
+    """Server kinds of the lab that are programs of their own."""
+    clients: Mapping[str, str | None]
+    """Client -> why it cannot run, or None if it can."""
+    ceilings: Mapping[str, str | None]
+    """Client -> why its ceiling is not known, or None if it is."""
+    busy_share: float
+    """Share of CPU time that other programs used before the ceilings were measured, 0 to 1."""
+    available_congestion_controls: tuple[str, ...]
+    allowed_congestion_controls: tuple[str, ...]
+    default_congestion_control: str | None
+    rmem_max: int | None
+    tcp_rmem_max: int | None
+    udp_gro: bool
+    steal_share: float
+    load_1m: float
+    cpus: int
+    clock: str | None
+    wakeups: Wakeups
+    """How late this host's idle CPUs wake."""
+    wakeups_awake: Wakeups
+    """The same with its CPUs kept awake."""
+    cpus_awake: CpusAwake
+    out: str
+    free_bytes: int
+    time_of_day: str | None
+    """Why slots cannot be told by this host's clock, or None if they can."""
+    uplink: UplinkFound
+    host_leftovers: tuple[str, ...] = field(default=())
+    """Changes of dead campaigns, as text."""
+    dead_labs: tuple[str, ...] = field(default=())

@@ -27,7 +27,7 @@ from upshift.system.place import Program
 from vantage.doctor.ceilings.path import PREFIX, SERVER_ADDRESS, Pair, cpu_s
 from vantage.doctor.ceilings.servers import FILE_BYTES, HOST, PORT, SERVERS, Server, prepare, wait_until_ready
 from vantage.doctor.ceilings.values import Ceiling, Transfer, read_answer
-from vantage.doctor.facts import private_namespace
+from vantage.doctor.probes import private_namespace
 from vantage.host.undo_log import module_environment
 from vantage.lab.servers import ALL as KINDS
 
