@@ -74,10 +74,10 @@ def doctor(
     """
     from vantage.doctor.ceilings import record
     from vantage.doctor.gather import gather
-    from vantage.host import guardian
+    from vantage.host.undo import recover
     from vantage.lab.state import state_directory
 
-    undone = guardian.recover(state_directory()) if restore else []
+    undone = recover(state_directory()) if restore else []
     if calibrate:
         _calibrate(seconds, as_json=as_json)
     ceilings = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())

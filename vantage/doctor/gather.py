@@ -17,7 +17,7 @@ from upshift.system.clock import read_clock
 from upshift.system.place import Program
 from vantage.doctor import probes
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
-from vantage.host import guardian
+from vantage.host import undo_plan
 from vantage.host.network import find_uplink
 from vantage.lab.network.pathem import find_pathem
 from vantage.lab.server_kind import ServerKind
@@ -104,7 +104,7 @@ def gather(
 def host_leftovers() -> tuple[str, ...]:
     """Changes to this host that dead campaigns left, as text."""
     try:
-        return tuple(f"{plan.place}: {guardian.describe(plan)}" for plan in guardian.leftovers(state_directory()))
+        return tuple(f"{plan.place}: {undo_plan.describe(plan)}" for plan in undo_plan.leftovers(state_directory()))
     except PlaceError as error:
         return (error.sentence(),)
 

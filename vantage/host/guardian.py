@@ -3,45 +3,28 @@
 It is started *before* the first change, in its own session, and waits for its owner to end: the other end of its
 standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also works when a forked
 child of the owner kept the pipe. An owner that is suspended (SIGSTOP) for 5 s is killed. Then it undoes the plan in
-the state file and removes the file.
-
-The plan is a file, so that it outlives both processes:
-
-    STATE/host.lock          flock(2) around every reading, writing and undoing of plans
-    STATE/host/IDENT.json    what one place has changed and how to undo it, written before each change
+the state file and removes the file (`vantage.host.undo_plan`, `vantage.host.undo`).
 
 Before it undoes anything, it makes sure that no program of the owner can still change settings. A program that the
 owner has just started does not yet have its parent-death signal. So, once the owner is dead, any process that still
 has the pipe open (a fork of the owner) is killed, then every program with the place's mark in its environment, and
 every program in the place's network namespace.
-
-Undoing a step twice, or before it was done, is safe. `recover` undoes the plans that have neither an owner nor a
-guardian any more; after a restart of the host (another boot_id) nothing is left to undo, and the file is removed.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from upshift.errors import PlaceError, UsageError
-from upshift.files import atomic
-from upshift.files.config import read_json
-from upshift.system.process import kill_and_wait, run, start_time_ticks
-from vantage.linux import sysctls
-from vantage.linux.namespace import parse_route
-from vantage.linux.offloads import set_features
-
-HANDOVER_S = 20.0
-"""How long `recover` waits for a guardian that is still undoing."""
+from upshift.system.process import kill_and_wait, start_time_ticks
+from vantage.host.undo import undo
+from vantage.host.undo_plan import locked, plan_path, read_plan, remove_partial_files
 
 MARK = "UPSHIFT_PLACE"
 """Environment variable that every program of a place carries, with the place's ident."""
@@ -55,228 +38,6 @@ _LOOK_S = 1.0
 
 UNDECIDED_S = 1.0
 """How long the guardian rechecks processes that it can neither kill nor rule out."""
-
-Process = tuple[int, int]
-"""Number and start time in clock ticks (`upshift.system.process.start_time_ticks`)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """How to undo one change.
-
-    Attributes:
-        kind: `sysctl` (write `value` to `name`), `link` (delete the interface `name`), `table` (delete the nftables
-            table `name`), `route` (replace by the line `value` as `ip route show` printed it; `name` is `-4` or `-6`),
-            or `feature` (switch the offload `value` of interface `name` on).
-        shared: other places on this host may need the change too; the last of them undoes it.
-    """
-
-    kind: str
-    name: str
-    value: str = ""
-    shared: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Everything that one place has changed on this host, as it is in the state file."""
-
-    ident: str
-    place: str
-    isolation: str
-    boot: str
-    namespace: str
-    """The network namespace that the steps belong to, as /proc/PID/ns/net names it."""
-    owner: Process
-    guardian: Process | None = None
-    steps: tuple[Step, ...] = ()
-    faults: tuple[str, ...] = field(default=())
-    """What could not be undone, as sentences."""
-
-    @property
-    def owner_lives(self) -> bool:
-        return start_time_ticks(self.owner[0]) == self.owner[1]
-
-    @property
-    def guarded(self) -> bool:
-        """Whether its owner or its guardian lives."""
-        return self.owner_lives or (
-            self.guardian is not None and start_time_ticks(self.guardian[0]) == self.guardian[1]
-        )
-
-
-def boot_id() -> str:
-    """The kernel's name for this boot (random(4))."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def own_namespace() -> str:
-    return str(Path("/proc/self/ns/net").readlink())
-
-
-def plan_path(state: Path, ident: str) -> Path:
-    return state / "host" / f"{ident}.json"
-
-
-def write_plan(state: Path, plan: Plan) -> None:
-    """Writes the plan to disk atomically."""
-    path = plan_path(state, plan.ident)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    atomic.write_json(path, {"schema": 1, **asdict(plan)})
-
-
-def read_plan(path: Path) -> Plan | None:
-    """The plan in that file, None if it does not exist. Raises PlaceError if it cannot be read."""
-    remedy = "undo the changes that it lists, and remove the file"
-    try:
-        data = read_json(path, remedy=remedy)
-        data.pop("schema")
-        data["steps"] = tuple(Step(**step) for step in data["steps"])
-        data["faults"] = tuple(data["faults"])
-        for key in ("owner", "guardian"):
-            data[key] = tuple(data[key]) if data[key] is not None else None
-        return Plan(**data)
-    except (UsageError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if not path.exists():
-            return None
-        said = error.what if isinstance(error, UsageError) else error
-        raise PlaceError(
-            f"the record of changes to the host cannot be read ({said})", where=str(path), remedy=remedy
-        ) from None
-
-
-def plans(state: Path) -> list[Plan]:
-    """All plans of the state folder."""
-    return [plan for path in sorted((state / "host").glob("*.json")) if (plan := read_plan(path)) is not None]
-
-
-@contextmanager
-def locked(state: Path) -> Iterator[None]:
-    """Holds the lock of the state folder; waits for it."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (state / "host.lock").open("wb") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def shared_steps(others: Iterable[Plan]) -> dict[tuple[str, str], Step]:
-    """Steps that living places of this network namespace share: (kind, name) -> step, with the original value."""
-    return {
-        (step.kind, step.name): step
-        for plan in others
-        if plan.guarded and plan.boot == boot_id() and plan.namespace == own_namespace()
-        for step in plan.steps
-        if step.shared
-    }
-
-
-def undo(state: Path, plan: Plan) -> tuple[str, ...]:
-    """Undoes a plan and removes its file; call it with the lock held. Returns what could not be undone.
-
-    Where something could not be, the file stays, with those steps and the reasons.
-    """
-    needed = shared_steps(other for other in plans(state) if other.ident != plan.ident)
-    left: list[Step] = []
-    faults: list[str] = []
-    for step in plan.steps:
-        if step.shared and (step.kind, step.name) in needed:
-            continue
-        try:
-            undo_step(step)
-        except (PlaceError, OSError) as error:
-            left.append(step)
-            faults.append(f"{step.kind} {step.name}: {error}")
-    remove_partial_files(state, plan.ident)
-    if left:
-        write_plan(state, replace(plan, steps=tuple(left), faults=tuple(faults)))
-    else:
-        plan_path(state, plan.ident).unlink(missing_ok=True)
-    return tuple(faults)
-
-
-def remove_partial_files(state: Path, ident: str = "*") -> None:
-    """Removes files that a killed process was still writing (`whole_file` of the store). Call it with the lock held.
-
-    Plans are written under the lock, so none is being written now.
-    """
-    for partial in (state / "host").glob(f".{ident}.json.*.part"):
-        partial.unlink(missing_ok=True)
-
-
-def undo_step(step: Step) -> None:
-    """Undoes one step. Something that no longer exists is not an error."""
-    match step.kind:
-        case "sysctl":
-            with suppress(FileNotFoundError):  # the interface that had it no longer exists
-                # What the kernel had refused to change, it refuses to write again.
-                if sysctls.read(step.name) != step.value:
-                    sysctls.write(step.name, step.value)
-        case "link":
-            if Path(f"/sys/class/net/{step.name}").exists() or _has_link(step.name):
-                run(("ip", "link", "delete", step.name)).check(doing=f"removing the interface {step.name}")
-        case "table":
-            family, _, name = step.name.partition(" ")
-            done = run(("nft", "delete", "table", family, name))
-            if done.returncode != 0 and "No such file or directory" not in done.stderr:
-                done.check(doing=f"removing the nftables table {name}")
-        case "route":
-            present = run(("ip", step.name, "route", "show")).stdout
-            if step.value not in map(plain_route, present.splitlines()):
-                run(("ip", step.name, "route", "replace", *step.value.split())).check(doing=f"restoring {step.value!r}")
-        case "feature":
-            set_features(step.name, {step.value: True})
-        case _:
-            raise PlaceError(f"unknown kind of change {step.kind!r}")
-
-
-def plain_route(line: str) -> str:
-    """A line of `ip route show` without its state (flags, time left), as `ip route replace` takes it."""
-    words = list(parse_route(line))
-    if "expires" in words:
-        at = words.index("expires")
-        del words[at : at + 2]
-    return " ".join(words)
-
-
-def _has_link(name: str) -> bool:
-    """/sys may show the interfaces of another network namespace than ours (it shows those of its mounter)."""
-    return run(("ip", "link", "show", "dev", name)).returncode == 0
-
-
-def recover(state: Path) -> list[str]:
-    """Undoes the changes that dead campaigns left in this network namespace; returns one sentence per plan.
-
-    Waits for a guardian that is at work (at most `HANDOVER_S`).
-    """
-    messages: list[str] = []
-    deadline = time.monotonic() + HANDOVER_S
-    while any(not plan.owner_lives and plan.guarded for plan in plans(state)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    if not (state / "host").is_dir():
-        return messages
-    with locked(state):
-        remove_partial_files(state)
-        for plan in leftovers(state):
-            if plan.boot != boot_id():
-                plan_path(state, plan.ident).unlink(missing_ok=True)
-                messages.append(f"{plan.place}: the host was restarted since, so there was nothing to undo")
-            elif plan.namespace != own_namespace():
-                messages.append(f"{plan.place}: its changes are in another network namespace ({plan.namespace})")
-            elif faults := undo(state, plan):
-                messages.append(f"{plan.place}: could not be undone: {'; '.join(faults)}")
-            else:
-                messages.append(f"{plan.place}: undid the changes of an earlier run ({describe(plan)})")
-    return messages
-
-
-def leftovers(state: Path) -> list[Plan]:
-    """Plans without a living owner or guardian."""
-    return [plan for plan in plans(state) if not plan.guarded]
-
-
-def describe(plan: Plan) -> str:
-    """The plan's steps in a few words."""
-    return ", ".join(f"{step.kind} {step.name}" for step in plan.steps) or "nothing"
 
 
 def stop_programs(ident: str, namespaces: Iterable[int]) -> None:

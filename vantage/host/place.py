@@ -24,7 +24,6 @@ from upshift.system import process
 from upshift.system.place import Prober, Watch
 from upshift.system.process import PARENT_DEATH, Child, Completed
 from vantage.host import raw_ports, rules
-from vantage.host.guardian import Step, plain_route
 from vantage.host.namespace import INTERFACE, CampaignNamespace, wants_ipv6
 from vantage.host.network import (
     RESOLV_CONF,
@@ -35,7 +34,9 @@ from vantage.host.network import (
     read_json,
     text_of,
 )
+from vantage.host.undo import plain_route
 from vantage.host.undo_log import UndoLog
+from vantage.host.undo_plan import Step
 from vantage.host.watch import HostWatch
 from vantage.lab.network.pathem import find_pathem
 from vantage.lab.state import state_directory

@@ -15,9 +15,9 @@ from pathlib import Path
 from upshift.errors import PlaceError
 from upshift.system.place import Prober
 from upshift.system.process import run
-from vantage.host.guardian import Step
 from vantage.host.network import read_json
 from vantage.host.undo_log import UndoLog
+from vantage.host.undo_plan import Step
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import vantage
 from upshift.errors import PlaceError
 from upshift.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
-from vantage.host import guardian
-from vantage.host.guardian import Plan, Step
+from vantage.host import undo, undo_plan
+from vantage.host.guardian import MARK
+from vantage.host.undo_plan import Plan, Step
 from vantage.linux import sysctls
 
 RELEASE_S = 30.0
@@ -42,14 +43,14 @@ class UndoLog:
     def __init__(self, place: str, *, isolation: str, state: Path) -> None:
         self._state = state
         self.ident = secrets.token_hex(4)
-        self.recovered = guardian.recover(state)
+        self.recovered = undo.recover(state)
         owner = (os.getpid(), start_time_ticks(os.getpid()) or 0)
         # The guardian first: from here on, everything in the state file is undone.
         self._guardian: Child | None = start(
             (sys.executable, "-m", "vantage.host.guardian", str(state), self.ident, *map(str, owner)),
             stdin=True,
             stdout=True,
-            env={**module_environment(), guardian.MARK: ""},
+            env={**module_environment(), MARK: ""},
             outlive=True,
         )
         self._expect("ready")
@@ -57,15 +58,15 @@ class UndoLog:
             ident=self.ident,
             place=place,
             isolation=isolation,
-            boot=guardian.boot_id(),
-            namespace=guardian.own_namespace(),
+            boot=undo_plan.boot_id(),
+            namespace=undo_plan.own_namespace(),
             owner=owner,
             guardian=(self._guardian.pid, start_time_ticks(self._guardian.pid) or 0),
         )
         try:
-            with guardian.locked(state):
+            with undo_plan.locked(state):
                 self._refuse_second_campaign()
-                guardian.write_plan(state, self._plan)
+                undo_plan.write_plan(state, self._plan)
         except BaseException:
             self.release()
             raise
@@ -78,7 +79,7 @@ class UndoLog:
     @property
     def environment(self) -> dict[str, str]:
         """Environment that every program of the place needs, so that the guardian finds it."""
-        return {guardian.MARK: self.ident}
+        return {MARK: self.ident}
 
     def run(self, argv: Sequence[str], *, stdin: str | None = None) -> Completed:
         """Runs a program on the host that makes a recorded change."""
@@ -87,7 +88,7 @@ class UndoLog:
     def add(self, steps: Iterable[Step]) -> None:
         """Records changes before they are made; a setting that is already recorded keeps its first value."""
         self.check_guarded()
-        with guardian.locked(self._state):
+        with undo_plan.locked(self._state):
             self._record(steps)
 
     def share(self, flags: Sequence[str], interface: str) -> tuple[str, ...]:
@@ -97,8 +98,8 @@ class UndoLog:
         recorded as well.
         """
         self.check_guarded()
-        with guardian.locked(self._state):
-            theirs = guardian.shared_steps(plan for plan in guardian.plans(self._state) if plan.ident != self.ident)
+        with undo_plan.locked(self._state):
+            theirs = undo_plan.shared_steps(plan for plan in undo_plan.plans(self._state) if plan.ident != self.ident)
             steps = []
             for flag in flags:
                 before = theirs.get(("sysctl", flag))
@@ -117,7 +118,7 @@ class UndoLog:
         new = tuple(step for step in steps if key(step) not in known)
         if new:
             self._plan = replace(self._plan, steps=(*self._plan.steps, *new))
-            guardian.write_plan(self._state, self._plan)
+            undo_plan.write_plan(self._state, self._plan)
 
     def hold(self, namespace: str) -> None:
         """Makes the guardian open this network namespace (a path); it kills the programs in it at the end."""
@@ -138,11 +139,11 @@ class UndoLog:
         finally:
             if keeper.stdout is not None:
                 keeper.stdout.close()
-        with guardian.locked(self._state):
-            path = guardian.plan_path(self._state, self.ident)
-            plan = guardian.read_plan(path)
+        with undo_plan.locked(self._state):
+            path = undo_plan.plan_path(self._state, self.ident)
+            plan = undo_plan.read_plan(path)
             # It still exists if the guardian was killed or a step failed: try here.
-            faults = guardian.undo(self._state, plan) if plan is not None else ()
+            faults = undo.undo(self._state, plan) if plan is not None else ()
         if faults:
             raise PlaceError(
                 f"changes to this host could not be undone: {'; '.join(faults)}",
@@ -153,7 +154,7 @@ class UndoLog:
     def _refuse_second_campaign(self) -> None:
         if self._plan.isolation != "host":
             return
-        for other in guardian.plans(self._state):
+        for other in undo_plan.plans(self._state):
             if other.owner_lives and other.isolation == "host" and other.namespace == self._plan.namespace:
                 raise PlaceError(
                     f"the campaign of process {other.owner[0]} is changing this host's settings",

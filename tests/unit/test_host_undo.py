@@ -10,8 +10,8 @@ import pytest
 
 from upshift.errors import PlaceError
 from upshift.system.process import start_time_ticks
-from vantage.host import guardian
-from vantage.host.guardian import Plan, Step
+from vantage.host import undo, undo_plan
+from vantage.host.undo_plan import Plan, Step
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
 NOBODY = (os.getpid(), 1)
@@ -23,8 +23,8 @@ def plan(**changes: object) -> Plan:
         ident="aa",
         place="MUC",
         isolation="host",
-        boot=guardian.boot_id(),
-        namespace=guardian.own_namespace(),
+        boot=undo_plan.boot_id(),
+        namespace=undo_plan.own_namespace(),
         owner=NOBODY,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
@@ -32,33 +32,33 @@ def plan(**changes: object) -> Plan:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = plan(owner=US, guardian=NOBODY, steps=(Step(kind="sysctl", name="a/b", value="1", shared=True),))
-    guardian.write_plan(tmp_path, written)
-    assert guardian.plans(tmp_path) == [written]
+    undo_plan.write_plan(tmp_path, written)
+    assert undo_plan.plans(tmp_path) == [written]
     assert written.owner_lives and written.guarded
-    assert guardian.leftovers(tmp_path) == []
+    assert undo_plan.leftovers(tmp_path) == []
 
 
 def test_a_broken_record_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "x.json").write_text('{"schema": 1}')
     with pytest.raises(PlaceError, match="cannot be read"):
-        guardian.plans(tmp_path)
+        undo_plan.plans(tmp_path)
 
 
 def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Step] = []
-    monkeypatch.setattr(guardian, "undo_step", done.append)
+    monkeypatch.setattr(undo, "undo_step", done.append)
     steps = (Step(kind="sysctl", name="a/b", value="1"), Step(kind="table", name="inet t"))
-    guardian.write_plan(tmp_path, plan(steps=steps))
+    undo_plan.write_plan(tmp_path, plan(steps=steps))
     (tmp_path / "host" / ".aa.json.123.part").write_text("half")
     assert [
         words
-        for words in guardian.recover(tmp_path)
+        for words in undo.recover(tmp_path)
         if "undid the changes of an earlier run (sysctl a/b, table inet t)" in words
     ]
     assert done == list(steps)
     (tmp_path / "host" / ".bb.json.123.part").write_text("half")
-    assert guardian.recover(tmp_path) == []
+    assert undo.recover(tmp_path) == []
     assert list((tmp_path / "host").iterdir()) == []
 
 
@@ -69,32 +69,32 @@ def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_cannot_be_here_any_more_is_not_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], says: str, stays: bool
 ) -> None:
-    monkeypatch.setattr(guardian, "undo_step", lambda step: pytest.fail(f"undid {step}"))
-    guardian.write_plan(tmp_path, plan(steps=(Step(kind="link", name="ups0"),), **changes))
-    assert says in guardian.recover(tmp_path)[0]
-    assert bool(guardian.plans(tmp_path)) is stays
+    monkeypatch.setattr(undo, "undo_step", lambda step: pytest.fail(f"undid {step}"))
+    undo_plan.write_plan(tmp_path, plan(steps=(Step(kind="link", name="ups0"),), **changes))
+    assert says in undo.recover(tmp_path)[0]
+    assert bool(undo_plan.plans(tmp_path)) is stays
 
 
 def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Step] = []
-    monkeypatch.setattr(guardian, "undo_step", done.append)
+    monkeypatch.setattr(undo, "undo_step", done.append)
     shared = Step(kind="sysctl", name="f", value="0", shared=True)
     first, second = plan(ident="aa", owner=US, steps=(shared,)), plan(ident="bb", owner=US, steps=(shared,))
-    guardian.write_plan(tmp_path, first)
-    guardian.write_plan(tmp_path, second)
-    assert guardian.undo(tmp_path, first) == () and done == []
-    assert guardian.undo(tmp_path, second) == () and done == [shared]
+    undo_plan.write_plan(tmp_path, first)
+    undo_plan.write_plan(tmp_path, second)
+    assert undo.undo(tmp_path, first) == () and done == []
+    assert undo.undo(tmp_path, second) == () and done == [shared]
 
 
 def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def undo(step: Step) -> None:
+    def refuse(step: Step) -> None:
         if step.kind == "link":
             raise PlaceError("no permission")
 
-    monkeypatch.setattr(guardian, "undo_step", undo)
-    guardian.write_plan(tmp_path, plan(steps=(Step(kind="sysctl", name="a"), Step(kind="link", name="ups0"))))
-    assert "no permission" in guardian.recover(tmp_path)[0]
-    (left,) = guardian.plans(tmp_path)
+    monkeypatch.setattr(undo, "undo_step", refuse)
+    undo_plan.write_plan(tmp_path, plan(steps=(Step(kind="sysctl", name="a"), Step(kind="link", name="ups0"))))
+    assert "no permission" in undo.recover(tmp_path)[0]
+    (left,) = undo_plan.plans(tmp_path)
     assert [step.kind for step in left.steps] == ["link"] and left.faults
 
 
@@ -109,4 +109,4 @@ def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monke
     ],
 )
 def test_routes_are_noted_as_ip_takes_them(line: str, plain: str) -> None:
-    assert guardian.plain_route(line) == plain
+    assert undo.plain_route(line) == plain
