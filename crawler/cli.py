@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from upshift.errors import UsageError
 from upshift.outreach import arguments
+
+if TYPE_CHECKING:
+    from crawler.run import Summary
 
 
 def crawl(
@@ -98,7 +101,11 @@ def crawl(
     }
     if as_json:
         typer.echo(json.dumps(facts))
-        return
+    else:
+        _print(summary, min_size, out)
+
+
+def _print(summary: Summary, min_size: int, out: Path) -> None:
     for line in (*summary.named_faults, *summary.complaints):
         typer.echo(line, err=True)
     for reason, count in summary.broken_rows.items():

@@ -127,15 +127,18 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
     told, runs_left_out = points.document(pairs, dataset.design.comparisons)
     server_cells, servers_left_out = servers.cells(dataset)
     downloads = [record.download for record in dataset.records]
-    sentences: list[str | None] = [findings.outcome_sentence(states)]
-    sentences += [findings.handshake_sentence(states), findings.truth_sentence(known)]
-    limits = client_limits(dataset.downloads)
-    sentences += [findings.ceiling_sentence(limits, unlimited_only=options.selection.unlimited_only)]
-    sentences += [*findings.identity_sentences(identity(dataset.downloads), only_hits=options.selection.only_hits)]
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
     stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
-    sentences += [conduct.order_sentence(ordered), findings.interval_note(main)]
-    sentences += [*findings.method_sentences(main), *dataset.notes]
+    sentences = [
+        findings.outcome_sentence(states),
+        findings.handshake_sentence(states),
+        findings.truth_sentence(known),
+        *_selection_sentences(dataset, options.selection),
+        conduct.order_sentence(ordered),
+        findings.interval_note(main),
+        *findings.method_sentences(main),
+        *dataset.notes,
+    ]
     return {
         "title": head.title(downloads),
         "asked": head.asked(dataset),
@@ -174,11 +177,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "servers_left_out": servers_left_out,
         "truth": _truth_matrix(known, dataset.design),
         "conservation": _conservation(downloads),
-        "figures": [
-            # Our own drawing: labels are drawn as paths, and comments, which repeat them, are removed.
-            (figure.title, Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL)))  # noqa: S704
-            for figure in figures.plan(dataset, selection=options.selection)
-        ],
+        "figures": _drawings(dataset, options.selection),
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
             (composition.cells(f.composition), list(composition.sentences(f.composition)))
@@ -192,6 +191,24 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "max_series": f"{series.MAX_DOWNLOADS:,}",
         "version": upshift.__version__,
     }
+
+
+def _selection_sentences(dataset: Dataset, selection: Selection) -> list[str | None]:
+    """What --unlimited-only and --only-hits leave out, or would."""
+    limits = client_limits(dataset.downloads)
+    return [
+        findings.ceiling_sentence(limits, unlimited_only=selection.unlimited_only),
+        *findings.identity_sentences(identity(dataset.downloads), only_hits=selection.only_hits),
+    ]
+
+
+def _drawings(dataset: Dataset, selection: Selection) -> list[tuple[str, Markup]]:
+    """Title and SVG of each figure."""
+    return [
+        # Our own drawing: labels are drawn as paths, and comments, which repeat them, are removed.
+        (figure.title, Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL)))  # noqa: S704
+        for figure in figures.plan(dataset, selection=selection)
+    ]
 
 
 def _shown(value: Any) -> Any:

@@ -300,6 +300,19 @@ def _work(
     # journal was closed while in use.
     ended = {name: threading.Event() for name in places}
     threads = {name: threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places}
+    _run_all(threads, ended, stop, reporter)
+    if errors:
+        raise errors[0]
+    return next((reason for reason in ended_by.values() if reason is not None), None)
+
+
+def _run_all(
+    threads: Mapping[str, threading.Thread],
+    ended: Mapping[str, threading.Event],
+    stop: threading.Event,
+    reporter: Reporter,
+) -> None:
+    """Starts the threads and waits until all have ended; Ctrl-C stops them first."""
     try:
         for thread in threads.values():
             thread.start()
@@ -313,9 +326,6 @@ def _work(
             if thread.ident is not None:
                 _await(ended[name])
         raise
-    if errors:
-        raise errors[0]
-    return next((reason for reason in ended_by.values() if reason is not None), None)
 
 
 def _await(ended: threading.Event) -> None:
