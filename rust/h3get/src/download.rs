@@ -1,19 +1,17 @@
-//! One download: the loop that moves datagrams between the socket and quiche, and the response out of it.
+//! One download: the loop that moves datagrams between the socket and quiche.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use clientkit::{
-    Clock, Field, Outcome, Record, Request, Response, Usage, Verdict, one_line, seconds,
-};
+use clientkit::{Clock, Outcome, Record, Request, Usage, Verdict, one_line, seconds};
 use nix::errno::Errno;
-use quiche::h3::{self, NameValue};
 
 use crate::acks::Acks;
 use crate::client::Quiche;
 use crate::dump::Dump;
 use crate::ending;
+use crate::exchange::Exchange;
 use crate::order::Order;
 use crate::quic::{self, QuicFacts, SetupError};
 use crate::socket::{RECEIVE_SIZE, Socket};
@@ -22,10 +20,6 @@ use crate::socket::{RECEIVE_SIZE, Socket};
 const DATAGRAMS_PER_ROUND: usize = 64;
 /// Large enough for everything that quiche sends: its datagrams are 1200 bytes, as we leave the default.
 const SEND_SIZE: usize = 1500;
-/// The first unidirectional stream of a client, which quiche's HTTP/3 takes for control.
-const CONTROL_STREAM: u64 = 2;
-/// Bytes that the type of that stream and its settings need at most.
-const SETTINGS_ROOM: usize = 64;
 /// HTTP/3 error codes with which this side closes.
 const H3_NO_ERROR: u64 = 0x100;
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
@@ -53,7 +47,7 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     let verdict = download.run();
     let transfer = download.clock.usage();
     download.close(&verdict);
-    if let (Some(dump), Some(path)) = (download.dump.take(), &client.dump)
+    if let (Some(dump), Some(path)) = (download.exchange.dump.take(), &client.dump)
         && let Err(error) = dump.write()
     {
         eprintln!("h3get: {}", unwritable(path, error)); // the download counts all the same
@@ -72,10 +66,7 @@ struct Download<'a> {
     request: &'a Request,
     socket: Socket,
     connection: quiche::Connection,
-    http: Option<h3::Connection>,
-    /// The request is on its way.
-    asked: bool,
-    response: Response,
+    exchange: Exchange,
     acks: Acks,
     order: Order,
     clock: Clock,
@@ -87,10 +78,7 @@ struct Download<'a> {
     received: usize,
     /// What quiche last complained about.
     fault: Option<quiche::Error>,
-    complete: bool,
     datagrams: Vec<u8>,
-    body: Vec<u8>,
-    dump: Option<Dump>,
 }
 
 impl<'a> Download<'a> {
@@ -106,9 +94,7 @@ impl<'a> Download<'a> {
             request,
             socket,
             connection,
-            http: None,
-            asked: false,
-            response: Response::new(request.max_bytes),
+            exchange: Exchange::new(request, dump),
             acks: Acks::default(),
             order: Order::default(),
             clock: Clock::start(),
@@ -116,10 +102,7 @@ impl<'a> Download<'a> {
             receive_calls: 0,
             received: 0,
             fault: None,
-            complete: false,
             datagrams: vec![0; RECEIVE_SIZE],
-            body: vec![0; RECEIVE_SIZE],
-            dump,
         }
     }
 
@@ -160,7 +143,7 @@ impl<'a> Download<'a> {
             self.flush()?;
             self.acks.sent();
         }
-        let (received_before, body_before) = (self.received, self.response.body_bytes);
+        let (received_before, body_before) = (self.received, self.exchange.response.body_bytes);
         let left = self.request.budget.saturating_sub(self.clock.elapsed());
         let mut datagrams = self.receive()?;
         if datagrams == 0 {
@@ -178,10 +161,11 @@ impl<'a> Download<'a> {
         if let Some(verdict) = self.progress(now).or_else(|| self.ended()) {
             return Ok(Some(verdict));
         }
-        let in_order = self.response.last_stream_byte_at() == Some(now);
+        let response = &self.exchange.response;
+        let in_order = response.last_stream_byte_at() == Some(now);
         self.acks.received(datagrams, in_order, now);
         if body_before > 0 {
-            let read = self.response.body_bytes - body_before;
+            let read = response.body_bytes - body_before;
             self.order
                 .received(datagrams, self.received - received_before, read);
         }
@@ -191,7 +175,7 @@ impl<'a> Download<'a> {
             Verdict::of_spent_budget(
                 self.request.budget,
                 established,
-                self.response.last_stream_byte_at(),
+                response.last_stream_byte_at(),
             )
         }))
     }
@@ -237,124 +221,14 @@ impl<'a> Download<'a> {
         let _ = self.connection.close(false, 0x1, b"");
     }
 
-    /// Moves HTTP/3 on: asks once the handshake is done, then reads.
+    /// Asks once the handshake is done, then reads.
     fn progress(&mut self, now: Duration) -> Option<Verdict> {
         if !self.connection.is_established() {
             return None;
         }
         self.connected_at.get_or_insert(now);
-        if !self.asked {
-            match self.ask() {
-                Ok(asked) => self.asked = asked,
-                Err(error) => return Some(ending::of_http3(&error)),
-            }
-        }
-        loop {
-            let event = self.http.as_mut()?.poll(&mut self.connection);
-            let verdict = match event {
-                Ok((_, h3::Event::Headers { list, .. })) => {
-                    if let Some(dump) = &mut self.dump {
-                        dump.on_headers(&list);
-                    }
-                    let fields: Vec<Field<'_>> = list
-                        .iter()
-                        .map(|field| (field.name(), field.value()))
-                        .collect();
-                    self.response.on_headers(&fields, now)
-                }
-                Ok((stream, h3::Event::Data)) => self.read_body(stream, now),
-                Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
-                Ok((_, h3::Event::Reset(code))) => Some(ending::of_reset(code)),
-                Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
-                Err(h3::Error::Done) if self.response.is_whole() => {
-                    Some(self.response.on_finished())
-                }
-                Err(h3::Error::Done) => return None,
-                Err(error) => return self.ended().or_else(|| Some(ending::of_http3(&error))),
-            };
-            if verdict.is_some() {
-                self.complete = verdict
-                    .as_ref()
-                    .is_some_and(|verdict| verdict.outcome == Outcome::Ok);
-                return verdict;
-            }
-        }
-    }
-
-    /// Asks for the file, as soon as the server's limits on streams and bytes allow it. Limits of zero are legal
-    /// (RFC 9000, section 18.2): the client waits for credit. `false` means that it still waits.
-    fn ask(&mut self) -> Result<bool, h3::Error> {
-        if self.http.is_none() {
-            if !self.can_send_settings() {
-                return Ok(false);
-            }
-            let config = h3::Config::new()?;
-            self.http = Some(h3::Connection::with_transport(
-                &mut self.connection,
-                &config,
-            )?);
-        }
-        match self.request() {
-            Err(
-                h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit),
-            ) => Ok(false),
-            other => other.map(|()| true),
-        }
-    }
-
-    /// quiche's HTTP/3 gives up where its control stream cannot take all settings at once.
-    fn can_send_settings(&mut self) -> bool {
-        // The same priority as quiche's HTTP/3 sets; it creates the stream, which can then be asked for its capacity.
-        let opened = self
-            .connection
-            .stream_priority(CONTROL_STREAM, 0, false)
-            .is_ok();
-        let capacity = self.connection.stream_capacity(CONTROL_STREAM);
-        opened && capacity.is_ok_and(|room| room >= SETTINGS_ROOM)
-    }
-
-    fn request(&mut self) -> Result<(), h3::Error> {
-        let url = &self.request.url;
-        let fields = [
-            h3::Header::new(b":method", b"GET"),
-            h3::Header::new(b":scheme", b"https"),
-            h3::Header::new(b":authority", url.authority.as_bytes()),
-            h3::Header::new(b":path", url.path.as_bytes()),
-            h3::Header::new(b"user-agent", self.request.user_agent.as_bytes()),
-            h3::Header::new(b"accept", b"*/*"),
-            h3::Header::new(b"accept-encoding", b"identity"),
-        ];
-        if let Some(dump) = &mut self.dump {
-            dump.on_request(&fields);
-        }
-        if let Some(http) = &mut self.http {
-            http.send_request(&mut self.connection, &fields, true)?;
-        }
-        Ok(())
-    }
-
-    fn read_body(&mut self, stream: u64, now: Duration) -> Option<Verdict> {
-        let http = self.http.as_mut()?;
-        loop {
-            let room = self.response.room(self.body.len());
-            let verdict = match http.recv_body(&mut self.connection, stream, &mut self.body[..room])
-            {
-                Ok(size) => {
-                    if let Some(dump) = &mut self.dump {
-                        dump.on_body(&self.body[..size]);
-                    }
-                    self.response.on_body(&self.body[..size], now)
-                }
-                Err(h3::Error::Done) => return None,
-                Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
-                    Some(ending::of_reset(code))
-                }
-                Err(error) => Some(ending::of_http3(&error)),
-            };
-            if verdict.is_some() {
-                return verdict;
-            }
-        }
+        self.exchange
+            .progress(&mut self.connection, self.request, self.fault, now)
     }
 
     /// Whether QUIC has ended the connection, and why.
@@ -397,7 +271,7 @@ impl<'a> Download<'a> {
         (record.tls_cipher, record.tls_group) = quic::tls_facts(&mut self.connection);
         record.alpn = (!alpn.is_empty()).then(|| one_line(&String::from_utf8_lossy(&alpn)));
         record.socket_drops = self.socket.counts_drops.then_some(self.socket.drops);
-        record.absorb(self.response, "3", self.complete);
+        record.absorb(self.exchange.response, "3", self.exchange.is_complete);
         record
     }
 }

@@ -7,6 +7,7 @@ mod client;
 mod download;
 mod dump;
 mod ending;
+mod exchange;
 mod order;
 mod quic;
 mod socket;
