@@ -5,13 +5,14 @@
 //! seen, with a window of two segments, brings new data if the window was the limit. RST.
 
 use crate::flight::Flight;
-use crate::segment::{ACK, FIN, Outgoing, PSH, RST, SYN, Segment, Sink};
+use crate::segment::{FIN, RST, SYN, Segment, Sink};
 use crate::stream::Stream;
 use crate::talk::Talk;
 use crate::verdict::{Verdict, note};
 
 mod download;
 mod handshake;
+mod sending;
 #[cfg(test)]
 mod tests;
 mod withheld;
@@ -239,83 +240,7 @@ impl Probe {
         }
     }
 
-    // Sending
-
-    fn send(&mut self, seq: u32, flags: u8, window: u16, sink: &mut impl Sink) {
-        self.numbers.packets_out += 1;
-        let ack = if flags & ACK == 0 {
-            0
-        } else {
-            self.base.wrapping_add(self.acked)
-        };
-        sink.send(Outgoing {
-            seq,
-            ack,
-            flags,
-            window,
-            syn: None,
-            payload: &[],
-        });
-    }
-
-    fn send_ack(&mut self, window: u16, sink: &mut impl Sink) {
-        self.send(self.next(), ACK, window, sink);
-    }
-
-    /// Our next sequence number.
-    fn next(&self) -> u32 {
-        self.una
-            .wrapping_add(u32::try_from(self.out.len()).unwrap_or(0))
-    }
-
-    /// Sends what is in `out` from an index, in segments of the server's MSS.
-    fn send_from(&mut self, from: usize, now: u64, sink: &mut impl Sink) {
-        let mss = usize::from(self.numbers.server_mss.unwrap_or(DEFAULT_MSS).max(64));
-        let mss = mss.min(self.plan.device_payload.max(64) as usize);
-        let mut seq = self.una.wrapping_add(u32::try_from(from).unwrap_or(0));
-        for payload in self.out[from..].chunks(mss) {
-            self.numbers.packets_out += 1;
-            sink.send(Outgoing {
-                seq,
-                ack: self.base.wrapping_add(self.acked),
-                flags: ACK | PSH,
-                window: WINDOW,
-                syn: None,
-                payload,
-            });
-            seq = seq.wrapping_add(u32::try_from(payload.len()).unwrap_or(0));
-        }
-        if from < self.out.len() {
-            self.repeats = 0;
-            self.numbers.requests = 1;
-        }
-        self.wake = now.saturating_add(REQUEST_AGAIN);
-    }
-
-    fn repeat_request(&mut self, now: u64, sink: &mut impl Sink) {
-        if self.out.is_empty() || self.repeats == MOST_REPEATS {
-            self.wake = u64::MAX;
-            return;
-        }
-        let repeats = self.repeats + 1;
-        self.send_from(0, now, sink);
-        self.repeats = repeats;
-        self.numbers.requests = repeats + 1;
-        self.numbers.notes |= note::HELD_UP;
-    }
-
     // Receiving
-
-    fn on_ack(&mut self, segment: &Segment) {
-        if !segment.has(ACK) {
-            return;
-        }
-        let covers = segment.ack.wrapping_sub(self.una) as usize;
-        if covers > 0 && covers <= self.out.len() {
-            self.out.drain(..covers);
-            self.una = segment.ack;
-        }
-    }
 
     fn on_reset(&mut self, segment: &Segment, now: u64, sink: &mut impl Sink) {
         let offset = segment.seq.wrapping_sub(self.base);

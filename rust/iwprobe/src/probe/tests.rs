@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::segment::Outgoing;
+use crate::segment::{ACK, Outgoing, PSH};
 
 const RTT: u64 = 20 * MS;
 const TIMEOUT: u64 = 220 * MS;
