@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use clientkit::Reach;
@@ -13,10 +12,12 @@ use thiserror::Error;
 
 use crate::args::Options;
 use crate::clock::{Clocks, Random};
+use crate::input::Input;
 use crate::link::{Link, Stamp};
 use crate::outbox::Outbox;
 use crate::pace::Pace;
 use crate::packet::{self, Parsed, Peer};
+use crate::poll;
 use crate::probe::Probe;
 use crate::tls::Tls;
 use crate::verdict::Verdict;
@@ -24,7 +25,6 @@ use crate::wire::{Request, RequestError, write_refusal, write_reply};
 
 /// Packets that are read before timers and requests have their turn.
 const PACKETS_AT_ONCE: usize = 512;
-const READ_BYTES: usize = 1 << 16;
 const REPLIES_AT_ONCE: usize = 1 << 16;
 /// Headers of IPv4 and IPv6 with TCP.
 const HEADERS: [u32; 2] = [40, 60];
@@ -65,8 +65,7 @@ pub struct Prober {
     outbox: Outbox,
     /// When probes may begin.
     beginnings: Option<Pace>,
-    input: Vec<u8>,
-    is_ended: bool,
+    input: Input,
     replies: Vec<u8>,
     clocks: Clocks,
     random: Random,
@@ -96,8 +95,7 @@ impl Prober {
             free: Vec::new(),
             open: FxHashMap::default(),
             timers: BinaryHeap::new(),
-            input: Vec::with_capacity(2 * READ_BYTES),
-            is_ended: false,
+            input: Input::default(),
             replies: Vec::with_capacity(REPLIES_AT_ONCE),
             clocks: Clocks::now(),
             random: Random::new()?,
@@ -120,11 +118,7 @@ impl Prober {
                 .flush(&self.links, Clocks::now().monotonic)
                 .map_err(|error| ProberError::System("cannot send", error))?;
             self.reply()?;
-            if self.is_ended
-                && self.open.is_empty()
-                && self.input.is_empty()
-                && self.outbox.is_empty()
-            {
+            if self.input.is_over() && self.open.is_empty() && self.outbox.is_empty() {
                 return Ok(());
             }
             if !is_busy {
@@ -238,7 +232,7 @@ impl Prober {
     // Requests and replies
 
     fn begin_all(&mut self) -> Result<bool, ProberError> {
-        let input = std::mem::take(&mut self.input);
+        let input = self.input.take();
         let mut rest = &input[..];
         let mut begun = 0;
         let allowed = self.allowed();
@@ -256,9 +250,8 @@ impl Prober {
             pace.took(self.clocks.monotonic, begun);
         }
         let taken = input.len() - rest.len();
-        self.input = input;
-        self.input.drain(..taken);
-        if self.is_ended && allowed > 0 && begun == 0 && self.open.is_empty() {
+        self.input.give_back(input, taken);
+        if self.input.is_ended() && allowed > 0 && begun == 0 && self.open.is_empty() {
             self.input.clear(); // half a request
         }
         Ok(begun == PACKETS_AT_ONCE)
@@ -357,64 +350,27 @@ impl Prober {
     /// Sleeps until there is something to do.
     fn wait(&mut self) -> Result<(), ProberError> {
         let is_allowed = self.allowed() > 0;
-        let wants_input = !self.is_ended && self.is_accepting() && is_allowed;
-        let stdin = io::stdin();
-        let mut fds: Vec<libc::pollfd> =
-            self.links.iter().map(|link| poll_for(link.fd())).collect();
+        let wants_input = !self.input.is_ended() && self.is_accepting() && is_allowed;
+        let links = self.links.iter();
+        let mut fds: Vec<_> = links.map(|link| poll::readable(link.fd())).collect();
         if wants_input {
-            fds.push(poll_for(stdin.as_raw_fd()));
+            fds.push(poll::readable(self.input.fd()));
         }
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
-        let is_over = self.is_ended && self.input.is_empty();
         let begins = self.beginnings.as_ref();
-        let begins = begins.filter(|_| !is_allowed && !is_over).map(Pace::next);
+        let begins = begins
+            .filter(|_| !is_allowed && !self.input.is_over())
+            .map(Pace::next);
         let wake = [timer, self.outbox.wake(), begins];
         let wake = wake.into_iter().flatten().min();
         let now = Clocks::now().monotonic;
-        let time = wake
-            .map(|wake| wake.saturating_sub(now))
-            .map(|ns| libc::timespec {
-                tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-                tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
-            });
-        let limit = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the array and the time outlive the call; there is no signal mask.
-        unsafe {
-            libc::ppoll(
-                fds.as_mut_ptr(),
-                fds.len() as libc::nfds_t,
-                limit,
-                std::ptr::null(),
-            )
-        };
+        poll::sleep(&mut fds, wake.map(|wake| wake.saturating_sub(now)));
         if wants_input && fds.last().is_some_and(|fd| fd.revents != 0) {
-            // SAFETY: standard input stays open as long as the process.
-            let stdin = unsafe { BorrowedFd::borrow_raw(stdin.as_raw_fd()) };
-            self.read(stdin)?;
+            self.input
+                .read()
+                .map_err(|error| ProberError::System("standard input", error))?;
         }
         Ok(())
-    }
-
-    fn read(&mut self, stdin: BorrowedFd) -> Result<(), ProberError> {
-        let before = self.input.len();
-        self.input.resize(before + READ_BYTES, 0);
-        let buffer = &mut self.input[before..];
-        // SAFETY: the kernel writes at most the buffer's length.
-        let count =
-            unsafe { libc::read(stdin.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-        let count = usize::try_from(count)
-            .map_err(|_| ProberError::System("standard input", io::Error::last_os_error()))?;
-        self.input.truncate(before + count);
-        self.is_ended = count == 0;
-        Ok(())
-    }
-}
-
-fn poll_for(fd: libc::c_int) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
     }
 }
 
