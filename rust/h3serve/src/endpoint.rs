@@ -228,6 +228,17 @@ impl Endpoint {
         if header.ty != quiche::Type::Initial {
             return Ok(None);
         }
+        self.accept(ours, data, info, socket).map(Some)
+    }
+
+    /// Makes a connection of a client's first datagram.
+    fn accept(
+        &mut self,
+        ours: Vec<u8>,
+        data: &mut [u8],
+        info: RecvInfo,
+        socket: usize,
+    ) -> quiche::Result<Key> {
         let settings = self.present_settings();
         settings.configure(&mut self.config);
         let scid = ConnectionId::from_ref(&ours);
@@ -250,7 +261,7 @@ impl Endpoint {
         if let Err(error) = taken {
             eprintln!("h3serve: {}: {error}", info.from);
         }
-        Ok(Some(key))
+        Ok(key)
     }
 
     /// Settings for a connection that begins now.

@@ -222,25 +222,11 @@ impl Link {
             .or_else(|| set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER))
             .ok_or_else(|| system("SO_SNDBUF"))?;
         filter(fd, us).ok_or_else(|| system("SO_ATTACH_FILTER"))?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of the ring, whose size the kernel has just accepted.
-        let ring = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                FRAMES * FRAME,
-                access,
-                libc::MAP_SHARED,
-                fd,
-                0,
-            )
-        };
-        if ring == libc::MAP_FAILED {
-            return Err(system("mmap"));
-        }
+        let ring = map_ring(fd)?;
         let link = Self {
             us,
             socket,
-            ring: ring.cast(),
+            ring,
             next: 0,
             to: device.address(protocol),
         };
@@ -333,6 +319,18 @@ fn set<T>(fd: RawFd, level: libc::c_int, name: libc::c_int, value: &T) -> Option
     // SAFETY: the kernel reads `size` bytes of the value.
     let done = unsafe { libc::setsockopt(fd, level, name, ptr::from_ref(value).cast(), size) };
     (done == 0).then_some(())
+}
+
+/// The ring, shared with the kernel.
+fn map_ring(fd: RawFd) -> Result<*mut u8, LinkError> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let size = FRAMES * FRAME;
+    // SAFETY: a new mapping of the ring, whose size the kernel has just accepted.
+    let ring = unsafe { libc::mmap(ptr::null_mut(), size, access, libc::MAP_SHARED, fd, 0) };
+    if ring == libc::MAP_FAILED {
+        return Err(system("mmap"));
+    }
+    Ok(ring.cast())
 }
 
 /// Only packets to our address: a classic BPF program on the IP header's destination.

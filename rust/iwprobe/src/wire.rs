@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 
+use crate::answer::Answer;
 use crate::flight::Arrival;
 use crate::probe::{Mode, Plan, Probe};
 use crate::verdict::{Verdict, note};
@@ -196,21 +197,12 @@ pub fn write_reply(
 ) {
     let start = out.len();
     let (numbers, flight, answer) = (&probe.numbers, &probe.flight, &probe.talk.answer);
-    let is_redirect = (300..400).contains(&answer.status);
-    let location: &[u8] = if is_redirect { &answer.location } else { &[] };
-    let is_cut = location.len() > LOCATION;
-    let location = if is_cut { &[] } else { location };
-    let cookie = if answer.cookie.len() > SET_COOKIE {
-        &[]
-    } else {
-        &answer.cookie[..]
-    };
-    let notes = numbers.notes | if is_cut { note::LOCATION_CUT } else { 0 };
+    let (location, cookie, cut) = texts(answer);
     let put = |out: &mut Vec<u8>, value: u32| out.extend_from_slice(&value.to_le_bytes());
     let put16 = |out: &mut Vec<u8>, value: u16| out.extend_from_slice(&value.to_le_bytes());
     put(out, number);
     out.extend_from_slice(&[verdict as u8, probe.talk.tls_version()]);
-    put16(out, notes);
+    put16(out, numbers.notes | cut);
     put16(out, narrow(flight.largest()));
     put16(out, narrow(flight.holes()));
     put16(out, answer.status);
@@ -257,6 +249,24 @@ pub fn write_reply(
         put(out, *end);
     }
     out.resize(start + reply_bytes(arrivals), 0);
+}
+
+/// Where a redirect goes and the cookies, each left out if it is too long, and the note of that.
+fn texts(answer: &Answer) -> (&[u8], &[u8], u16) {
+    let is_redirect = (300..400).contains(&answer.status);
+    let location: &[u8] = if is_redirect { &answer.location } else { &[] };
+    let is_cut = location.len() > LOCATION;
+    let location = if is_cut { &[] } else { location };
+    let cookie = if answer.cookie.len() > SET_COOKIE {
+        &[]
+    } else {
+        &answer.cookie[..]
+    };
+    (
+        location,
+        cookie,
+        if is_cut { note::LOCATION_CUT } else { 0 },
+    )
 }
 
 fn narrow(value: u32) -> u16 {
