@@ -173,13 +173,13 @@ class Reporter:
             budgets = tuple(use for part in self._parts.values() for use in part.budgets)
             rate = self._rate()
         progress = document.total(part.progress for part in parts.values())
-        left = progress.planned - progress.recorded
+        activity = own or _together([part.activity for part in parts.values()], now)
         return Status(
             written_at=now,
-            activity=own or _together([part.activity for part in parts.values()], now),
+            activity=activity,
             progress=progress,
             rate_per_s=rate,
-            eta_s=0.0 if left == 0 else left / rate if rate > 0 else None,
+            eta_s=_eta_s(progress, rate, activity, now),
             campaign=self._campaign,
             plan_sha256=self._plan_sha256,
             started_at=self._started_at,
@@ -343,6 +343,14 @@ class VantageReport:
 
 _ORDER = (State.RUNNING, State.STOPPING)
 """Of several vantage points, the first in one of these states tells for all; else the one that may go on first."""
+
+
+def _eta_s(progress: Progress, rate_per_s: float, activity: Activity, now: float) -> float | None:
+    """Time left at a rate, but not less than the present wait: the last hour tells nothing of one until midnight."""
+    left = progress.planned - progress.recorded
+    if left == 0:
+        return 0.0
+    return max(left / rate_per_s, (activity.until or now) - now) if rate_per_s > 0 else None
 
 
 def _together(parts: Sequence[Activity], now: float) -> Activity:

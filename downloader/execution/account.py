@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from downloader.execution.folder import open_journals
 from downloader.execution.journal_reader import JournalReader
 from downloader.limits.spent import Entry
-from upshift.domain import Download
+from upshift.domain import Download, Failure
 from upshift.errors import UsageError
 from upshift.files.target_rules import host_and_port
 from upshift.reach import is_allowed
@@ -56,7 +56,8 @@ class Fetched:
     exact: bool
     """False: the attempt was killed, and `ip_bytes` is the worst case."""
     requests: tuple[Request, ...]
-    """Those that are recorded; a kill may have hit another one."""
+    """Those that are recorded; a kill may have hit another one. Of those that an opt-out ended, the first, which may
+    have run: the others sent nothing."""
 
 
 def parse(text: str) -> Asked:
@@ -123,8 +124,15 @@ def _fetched(folder: str, vantage: str, agent: str, journal: JournalReader, entr
         ended=entry.ended,
         ip_bytes=entry.ip_bytes,
         exact=entry.settled,
-        requests=tuple(_request(download) for download in journal.attempt(entry.run, entry.attempt)),
+        requests=tuple(map(_request, _sent(journal.attempt(entry.run, entry.attempt)))),
     )
+
+
+def _sent(downloads: Sequence[Download]) -> list[Download]:
+    """The downloads of an attempt in their order, without those that were left when an opt-out ended it."""
+    causes = [download.failure for download in downloads]
+    ended = causes.index(Failure.OPTED_OUT) if Failure.OPTED_OUT in causes else len(downloads)
+    return list(downloads[: ended + 1])
 
 
 def _request(download: Download) -> Request:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,17 @@ def test_what_was_fetched(campaign: Path) -> None:
     assert {request.local_ip for request in first.requests} == {"198.18.0.1"}
     assert all(request.at >= START and request.body_bytes > 30_000 for request in first.requests)
     assert (killed.ip_bytes, killed.exact, killed.requests) == (5_000_000, False, ())
+
+
+def test_what_an_opt_out_left_is_no_request(campaign: Path) -> None:
+    """Only the first of the downloads that it ended may have run."""
+    with closing(sqlite3.connect(campaign / "vantage" / "MUC" / "journal.sqlite")) as db, db:
+        db.execute(
+            "UPDATE downloads SET record = json_set(record, '$.failure', 'opted_out', '$.outcome', 'failed')"
+            " WHERE plan IN (SELECT id FROM plan WHERE run = 0 ORDER BY id LIMIT -1 OFFSET 2)"
+        )
+    (first, _) = fetched(parse("AS64500"), [campaign])
+    assert [request.configuration for request in first.requests] == list(CONFIGURATIONS)[:3]
 
 
 def call(*words: Any) -> Any:

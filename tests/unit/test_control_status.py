@@ -337,6 +337,8 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
         )
         assert found.rate_per_s == 0.3, "only what this process recorded counts"
         assert found.eta_s == pytest.approx(86 / 0.3)
+        report.does(State.WAITING_FOR_BUDGET, "nothing fits", found.written_at + 9_999)
+        assert reporter.status().eta_s == 9_999, "not before the wait ends"
         assert found.last_error is not None and "no address" in found.last_error.what
         assert "\x1b" not in found.last_error.what
         assert found.budgets == (BudgetUse(vantage="A", budget="as", whose="AS64497", used_bytes=5, limit_bytes=10),)
