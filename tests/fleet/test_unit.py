@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 UNIT = f"upshift-campaign@{NAME}.service"
 BACK_S = 10.0
+WATCHDOG_S = 6
+DROP_IN = f"/run/systemd/system/{UNIT}.d"
 RUNNER = f"$(systemctl show --property MainPID --value {UNIT})"
 GUARDIAN = "$(pgrep -f vantage[.]host[.]guardian)"
 
@@ -66,9 +69,56 @@ def test_the_host_is_as_before_however_the_unit_ends(fleet: Fleet, way: str) -> 
     wait(lambda: host.network() == before, seconds=BACK_S, what="the host is not as before")
 
 
+def test_systemd_hears_the_unit_and_kills_it_when_it_hangs(fleet: Fleet) -> None:
+    """The guardian is suspended, too: it would kill a suspended runner itself."""
+    (host,) = fleet.hosts.values()
+    before = host.network()
+    host.sh(f"mkdir -p {DROP_IN}; printf '[Service]\\nWatchdogSec={WATCHDOG_S}\\n' > {DROP_IN}/watchdog.conf")
+    host.sh("systemctl daemon-reload; systemctl log-level debug")
+    try:
+        host.sh(f"systemctl start {UNIT}")  # returns after READY=1
+        began = main_process(host)
+        wait(lambda: host.network() != before, seconds=60, what="the campaign changes nothing on the host")
+        time.sleep(3 * WATCHDOG_S)
+        assert main_process(host) == began, "a unit that works is not killed"
+        assert {"READY=1", "WATCHDOG=1"} <= notifications(host, began)
+
+        host.sh(f"kill -STOP {RUNNER} {GUARDIAN}")
+        wait(lambda: main_process(host) != began, seconds=4 * WATCHDOG_S, what="systemd does not kill it")
+        wait(lambda: host.network() == before, seconds=BACK_S, what="the host is not as before")
+        wait(lambda: shown(host, "ActiveState") == "activating", seconds=30, what="it is not started again")
+        assert shown(host, "Result") == "watchdog"
+
+        host.sh(f"systemctl restart {UNIT}")
+        began = main_process(host)
+        wait(lambda: host.network() != before, seconds=60, what="the campaign changes nothing on the host")
+        fleet.do("stop")
+        wait(lambda: "STOPPING=1" in notifications(host, began), seconds=30, what="it does not say that it stops")
+    finally:
+        host.sh(
+            f"systemctl stop {UNIT}; systemctl log-level info; rm -r {DROP_IN}; systemctl daemon-reload", timeout_s=400
+        )
+    wait(lambda: host.network() == before, seconds=BACK_S, what="the host is not as before")
+
+
+def notifications(host: Host, pid: str) -> set[str]:
+    """What systemd has heard from a process by sd_notify(3), by its journal.
+
+    Systemd 252 writes `Got notification message from PID 7 (READY=1)`, 257 `from PID 7: READY=1`.
+    """
+    lines = host.sh(f"journalctl --unit {UNIT} --output cat --no-pager")
+    heard = re.findall(rf"notification message from PID {pid}\b\W+(.*)", lines)
+    return {said.rstrip(")") for line in heard for said in line.split(", ")}
+
+
+def shown(host: Host, value: str) -> str:
+    """A property of the unit."""
+    return host.sh(f"systemctl show --property {value} --value {UNIT}").strip()
+
+
 def main_process(host: Host) -> str:
     """The process that the unit waits for; 0 where it has ended."""
-    return host.sh(f"systemctl show --property MainPID --value {UNIT}").strip()
+    return shown(host, "MainPID")
 
 
 def wait(condition: object, *, seconds: float, what: str) -> None:
