@@ -1,6 +1,7 @@
 """Other tools for initial windows, on the same servers: estimates per second, and how many are right.
 
-iw-prober (the tool of the TMA'18 paper on CDNs, github.com/janrueth/iw-prober) is taken from PATH or $IW_PROBER.
+iw-prober (the tool of the TMA'18 paper on CDNs, github.com/janrueth/iw-prober) is taken from PATH or $IW_PROBER; the
+zmap modules: see `zmap.py`.
 """
 
 from __future__ import annotations
@@ -19,34 +20,45 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.iw.world import FILE, World, open_world
+from benchmarks.iw import zmap
+from benchmarks.iw.world import EXACT_BYTES, FILE, World, open_world
 from survey.iw.program import prober
-from survey.iw.wire import Request, Verdict
+from survey.iw.wire import Request, Scheme, Verdict
 from survey.programs import Programs
+
+SERVERS = ((Scheme.HTTP, 10), (Scheme.HTTP, 100), (Scheme.HTTP, None), (Scheme.HTTPS, 10))
+"""Scheme and window; None: an answer as long as the window (*exact fit*), where no window is the right result."""
 
 PARALLEL = (10, 100, 1_000)
 UNLIMITED = 1_000_000
 """Packets per second of iw-prober; it keeps a queue of as many."""
 
 
-def addresses(window: int, count: int) -> list[str]:
-    """Servers with this window."""
+def addresses(window: int | None, count: int) -> list[str]:
+    """Servers with this window; None: whose answer is no longer than the window, so that nobody can tell it."""
+    if window is None:
+        return [f"198.19.101.{number % 254 + 1}" for number in range(count)]
     if window == 100:
         return [f"198.19.100.{number % 254 + 1}" for number in range(count)]
     return [f"198.19.{number >> 8 & 63}.{number & 255}" for number in range(count)]
 
 
-def ours(world: World, hosts: Sequence[str], window: int, mss: int, together: int) -> tuple[float, int]:
+def ours(
+    world: World, hosts: Sequence[str], window: int | None, mss: int, together: int, scheme: Scheme = Scheme.HTTP
+) -> tuple[float, int]:
     """Estimates per second, and how many are right."""
+    port = {Scheme.HTTP: 80, Scheme.HTTPS: 443}[scheme]
 
     async def work() -> int:
         places = asyncio.Semaphore(together)
 
         async def one(host: str) -> bool:
             async with places:
-                request = Request(address=host, port=80, mss=mss, host=host, path=FILE, user_agent="bench")
+                request = Request(
+                    address=host, port=port, mss=mss, host=host, scheme=scheme, path=FILE, user_agent="bench"
+                )
                 reply = await probers.ask(request)
-            return reply.verdict == Verdict.LIMITED and reply.flight_segments == window
+            return (reply.flight_segments if reply.verdict == Verdict.LIMITED else None) == window
 
         async with Programs(prober(world.attachment), world.client.start) as probers:
             return sum(await asyncio.gather(*map(one, hosts)))
@@ -57,7 +69,7 @@ def ours(world: World, hosts: Sequence[str], window: int, mss: int, together: in
 
 
 def iw_prober(
-    program: str, world: World, hosts: Sequence[str], window: int, mss: int, together: int
+    program: str, world: World, hosts: Sequence[str], window: int | None, mss: int, together: int
 ) -> tuple[float, int]:
     """The same."""
     own, gateway = world.attachment.addresses[0], world.attachment.next_hop or ""
@@ -93,21 +105,28 @@ def main() -> None:
     parser.add_argument("--mss", type=int, default=64)
     given = parser.parse_args()
     peer = os.environ.get("IW_PROBER") or shutil.which("iw-prober")
+    modules, reason = zmap.find()
     with open_world() as world:
-        for window in (10, 100):
+        for scheme, window in SERVERS:
+            mss = given.mss if window else EXACT_BYTES // 10
             hosts = addresses(window, given.hosts if window == 10 else 200)
-            print(f"IW {window}, MSS {given.mss}, {len(hosts)} hosts")
-            rate, right = ours(world, hosts, window, given.mss, 1_000)
-            print(f"  iwprobe, 1000 together: {rate:,.0f} estimates/s, {right} right", flush=True)
-            for together in PARALLEL if peer else ():
+            print(f"{scheme.name}, {f'IW {window}' if window else 'exact fit'}, MSS {mss}, {len(hosts):,} hosts")
+            said("iwprobe, 1,000 together", hosts, *ours(world, hosts, window, mss, 1_000, scheme))
+            for together in PARALLEL if peer and scheme == Scheme.HTTP else ():
                 some = hosts[: max(100, 2 * together)]
-                rate, right = iw_prober(peer or "", world, some, window, given.mss, together)
-                print(
-                    f"  iw-prober, {together} together: {rate:,.0f} estimates/s, {right} of {len(some)} right",
-                    flush=True,
-                )
+                found = iw_prober(peer or "", world, some, window, mss, together)
+                said(f"iw-prober, {together:,} together", some, *found)
+            for rate in zmap.RATES if modules else ():
+                found = zmap.estimates(modules or "", world, hosts, window, mss, rate, scheme)
+                said(f"zmap module, {rate:,} SYNs/s", hosts, *found)
     if not peer:
         print("iw-prober is not installed: put it on PATH or set IW_PROBER to compare with it")
+    if not modules:
+        print(reason)
+
+
+def said(name: str, hosts: Sequence[str], rate: float, right: int) -> None:
+    print(f"  {name}: {rate:,.0f} estimates/s, {right:,} of {len(hosts):,} right", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Two namespaces joined by veth: nginx at every address of 198.19.0.0/16, and room for a prober.
+"""Two namespaces joined by veth: nginx at every address of 198.19.0.0/16, HTTP and TLS, and room for a prober.
 
-Servers in 198.19.100.0/24 have an initial window of 100 segments, the others the kernel's 10.
+Servers in 198.19.100.0/24 have an initial window of 100 segments, the others the kernel's 10. Those in 198.19.101.0/24
+answer any request over HTTP with `EXACT_BYTES`, head included, and close.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -14,18 +16,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import trustme
+
 from survey.iw.program import Attachment
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, Node
 
 FILE = "/file"
-"""Of 20,000 bytes."""
+"""Of 20,000 bytes; `/` is the same."""
 
-NGINX = """
+EXACT_BYTES = 640
+"""Ten segments at an MSS of 64; of three digits without the head, as the first body."""
+
+NGINX = r"""
 daemon off; pid {folder}/pid; error_log /dev/null crit; worker_processes 1; worker_rlimit_nofile 65536;
 events {{ worker_connections 30000; multi_accept on; }}
 http {{ access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
  uwsgi_temp_path {folder}; scgi_temp_path {folder};
- server {{ listen 80 backlog=20000; root {folder}; }} }}
+ server {{ listen 80 backlog=20000; listen 443 ssl backlog=20000; root {folder}; index file;
+  ssl_certificate {folder}/certificate; ssl_certificate_key {folder}/key; }}
+ server {{ listen 80; server_name ~^198\.19\.101\.; keepalive_timeout 0; location / {{ return 200 {body}; }} }} }}
 """
 
 
@@ -47,12 +56,21 @@ def open_world() -> Iterator[World]:
         folder = Path(name)
         folder.chmod(0o755)
         (folder / FILE[1:]).write_bytes(b"x" * 20_000)
-        (folder / "conf").write_text(NGINX.format(folder=folder))
+        certificate = trustme.CA().issue_cert("iw.test", key_type=trustme.KeyType.RSA)
+        certificate.private_key_pem.write_to_path(folder / "key")
+        certificate.cert_chain_pems[0].write_to_path(folder / "certificate")
+        conf = folder / "conf"
+        conf.write_text(NGINX.format(folder=folder, body="x" * 300))
         try:
             world = _connected(client, server)
-            nginx = subprocess.Popen([*server.enter, "nginx", "-c", str(folder / "conf")])
+            nginx = subprocess.Popen([*server.enter, "nginx", "-c", str(conf)])
             try:
-                while ":80 " not in server.run("ss", "-Hltn"):
+                while ":443 " not in server.run("ss", "-Hltn"):
+                    time.sleep(0.05)
+                spare = EXACT_BYTES - _exact_bytes(server)
+                conf.write_text(NGINX.format(folder=folder, body="x" * (300 + spare)))
+                nginx.send_signal(signal.SIGHUP)
+                while _exact_bytes(server) != EXACT_BYTES:
                     time.sleep(0.05)
                 yield world
             finally:
@@ -61,6 +79,11 @@ def open_world() -> Iterator[World]:
         finally:
             client.close()
             server.close()
+
+
+def _exact_bytes(server: Node) -> int:
+    """Length of the answer from 198.19.101.0/24."""
+    return int(server.run("sh", "-c", "curl -s -i -H 'Host: 198.19.101.1' http://127.0.0.1/ | wc -c"))
 
 
 def _connected(client: Node, server: Node) -> World:
