@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -114,6 +115,31 @@ def notifications(host: Host, pid: str) -> set[str]:
 def shown(host: Host, value: str) -> str:
     """A property of the unit."""
     return host.sh(f"systemctl show --property {value} --value {UNIT}").strip()
+
+
+def test_root_undoes_by_hand_what_a_killed_unit_left(fleet: Fleet) -> None:
+    """The plans belong to the service's user, and so do their files afterwards."""
+    (host,) = fleet.hosts.values()
+    before = host.network()
+    host.sh(f"mkdir -p {DROP_IN}; printf '[Service]\\nExecStopPost=\\n' > {DROP_IN}/none.conf; systemctl daemon-reload")
+    try:
+        host.sh(f"systemctl start {UNIT}")
+        wait(lambda: host.network() != before, seconds=60, what="the campaign changes nothing on the host")
+        host.sh(f"systemctl kill --signal=KILL {UNIT}")
+        wait(lambda: main_process(host) == "0", seconds=60, what="the unit does not end")
+        assert host.network() != before
+        told = json.loads(host.sh("cd /root && /opt/upshift/current/bin/upshift doctor --quick --json || true"))
+        [left] = [finding for finding in told["findings"] if finding["name"] == "leftovers"]
+        assert "an earlier campaign was killed and left these changes: " in left["says"] and "sysctl" in left["says"]
+
+        told = json.loads(
+            host.sh("cd /root && /opt/upshift/current/bin/upshift doctor --restore --quick --json || true")
+        )
+        assert [said for said in told["restored"] if "undid the changes of an earlier run" in said]
+        assert host.network() == before
+        assert host.sh("find /run/upshift -not -user upshift") == ""
+    finally:
+        host.sh(f"rm -r {DROP_IN}; systemctl daemon-reload; systemctl stop {UNIT}", timeout_s=400)
 
 
 def main_process(host: Host) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,9 +17,13 @@ import typer
 from downloader import clients
 from upshift.domain import Transport
 from upshift.progress import show
+from upshift.system import process
 from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, campaign_can_run, examine, lab_can_run
+from vantage.lab.state import ROOTS, service_user, state_directory
 
 if TYPE_CHECKING:
+    import pwd
+
     from rich.console import Console
 
 CALIBRATION_S = 1.0
@@ -33,6 +38,10 @@ class Purpose(StrEnum):
 
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
+
+
+_SERVICE_RIGHTS = ("net_admin", "sys_admin", "net_raw", "sys_ptrace", "kill")
+"""Capabilities of the service on a vantage point (role vantage: `vantage_capabilities`)."""
 
 
 def doctor(
@@ -75,8 +84,9 @@ def doctor(
     from vantage.doctor.ceilings import record
     from vantage.doctor.gather import gather
     from vantage.host.undo import recover
-    from vantage.lab.state import state_directory
 
+    if user := service_user():
+        raise typer.Exit(process.follow(_as_service(user, sys.argv[1:])))
     undone = recover(state_directory()) if restore else []
     if calibrate:
         _calibrate(seconds, as_json=as_json)
@@ -107,6 +117,18 @@ def doctor(
         _print(findings, ceilings if calibrate else None, undone, purpose=purpose, able=verdicts[purpose])
     measured = not calibrate or all(entry["fault"] is None for entry in (ceilings or {}).get("clients", {}).values())
     raise typer.Exit(0 if verdicts[purpose] and measured else 1)
+
+
+def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:
+    """The same command as the service's user, with the service's rights and folders (role vantage).
+
+    What it undoes was written by that user, so root does not act on it; files of root would be in the service's way.
+    """
+    rights = ",".join(f"+{right}" for right in _SERVICE_RIGHTS)
+    become = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", f"--inh-caps={rights}"]
+    become += [f"--ambient-caps={rights}", f"--bounding-set=-all,{rights}", "--no-new-privs"]
+    folders = [f"HOME={user.pw_dir}", f"XDG_STATE_HOME={user.pw_dir}/.state", f"XDG_RUNTIME_DIR={ROOTS.parent}"]
+    return ["setpriv", *become, "--", "env", *folders, sys.executable, "-P", "-m", "upshift", *arguments]
 
 
 def _calibrate(seconds: float, *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 import tempfile
@@ -34,6 +35,10 @@ LONGEST_SOCKET_PATH = 107
 SOCKET_NAME = "pathem.sock"
 
 
+ROOTS = Path("/run/upshift")
+"""Root's folder. On a vantage point of a fleet it belongs to the service's user."""
+
+
 def state_directory() -> Path:
     """`$UPSHIFT_STATE_DIR`, else a folder for this user's runtime files; created with mode 0700 if missing.
 
@@ -44,7 +49,7 @@ def state_directory() -> Path:
     elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
         path = Path(runtime) / "upshift"
     elif os.geteuid() == 0:
-        path = Path("/run/upshift")
+        path = ROOTS
     else:
         # In a world-writable folder, so ownership and mode are checked below.
         path = Path(tempfile.gettempdir()) / f"upshift-{os.geteuid()}"
@@ -64,6 +69,14 @@ def state_directory() -> Path:
             remedy="set UPSHIFT_STATE_DIR to a folder that you own",
         )
     return path
+
+
+def service_user() -> pwd.struct_passwd | None:
+    """As root, the other user to whom root's folder belongs; None where there is none, and with UPSHIFT_STATE_DIR."""
+    if os.geteuid() != 0 or os.environ.get("UPSHIFT_STATE_DIR") or not ROOTS.is_dir():
+        return None
+    owner = ROOTS.lstat().st_uid
+    return pwd.getpwuid(owner) if owner else None
 
 
 @dataclass(frozen=True, slots=True)
