@@ -112,15 +112,7 @@ class Dataset:
 
     def started_at(self) -> Floats:
         """When each download started [Unix time, s]; read anew, as little needs it."""
-        if self.given is not None:
-            return np.array([record.download.started_at for record in self.given], dtype=np.float64)
-        found = np.empty(len(self.downloads))
-        first = 0
-        for folder in self.folders:
-            for batch in store.scan(folder.path / DOWNLOADS, "downloads", ["started_at"]):
-                found[first : first + batch.num_rows] = batch["started_at"].to_numpy(zero_copy_only=False)
-                first += batch.num_rows
-        return found
+        return _started_at(self.folders) if self.given is None else _given_started_at(self.given)
 
     def kpi(self, name: str) -> Floats:
         """A KPI of each download as a finite number, NaN if it is missing."""
@@ -207,11 +199,11 @@ def of_records(
 ) -> Dataset:
     """A dataset of these records, in the order of their folders; see `Dataset` for the other arguments."""
     ordered = sorted(records, key=lambda record: record.folder)
-    reader = Reader()
+    reader = Reader(len(ordered))
     for index, folder in enumerate(folders):
         members = [record.download for record in ordered if record.folder == index]
         reader.add(folder.path, [_as_batch(members)], folder.environment)
-    downloads, kpi_rows = reader.finish()
+    downloads, kpi_rows = reader.finish(lambda: _given_started_at(ordered))
     return Dataset(
         folders=tuple(folders),
         downloads=downloads,
@@ -265,12 +257,13 @@ def load(paths: Sequence[Path]) -> Dataset:
     units: dict[str, str] = {}
     read: list[tuple[Path, list[Appearance]]] = []
     resolved: set[Path] = set()
-    reader = Reader()
     for path in paths:
         if path.resolve() in resolved:
             raise UsageError("this folder is named twice", where=str(path), remedy="name it once")
         resolved.add(path.resolve())
         _check(path)
+    reader = Reader(sum(store.count(path / DOWNLOADS, "downloads") for path in paths))
+    for path in paths:
         documents = {
             "environment": _json(path, "environment.json"),
             "lab": _json(path, "lab.json"),
@@ -289,7 +282,7 @@ def load(paths: Sequence[Path]) -> Dataset:
                     units.setdefault(name, unit)
         superseded += _superseded(path)
     memory.release()
-    downloads, kpi_rows = reader.finish()
+    downloads, kpi_rows = reader.finish(lambda: _started_at(folders))
     memory.release()
     design = read_design(read)
     return Dataset(
@@ -326,6 +319,21 @@ def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[C
                     f"{folder.path}: {np.count_nonzero(unmatched)} of {np.count_nonzero(members)} downloads are ok and "
                     "have no row in kpis.parquet."
                 )
+
+
+def _started_at(folders: Sequence[Folder]) -> Floats:
+    """When each download in the files started [Unix time, s]."""
+    return np.concatenate(
+        [
+            batch["started_at"].to_numpy(zero_copy_only=False)
+            for folder in folders
+            for batch in store.scan(folder.path / DOWNLOADS, "downloads", ["started_at"])
+        ]
+    )
+
+
+def _given_started_at(records: Sequence[Record]) -> Floats:
+    return np.array([record.download.started_at for record in records], dtype=np.float64)
 
 
 def _finite(column: pa.Array) -> Floats:

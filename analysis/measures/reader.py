@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ _TEXTS = (
 )
 _OTHERS = (
     *("levels", "position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
-    *("void_reason", "treatment_ok", "slow_handshake", "started_at", "asn"),
+    *("void_reason", "treatment_ok", "slow_handshake", "asn"),
 )
 _KEY_TEXTS = ("campaign", "vantage", "domain", "url", "configuration")
 
@@ -66,14 +66,21 @@ class Names:
 
 
 class Reader:
-    """Reads folders one by one; then `finish` has all of them."""
+    """Reads folders one by one; then `finish` has all of them.
 
-    def __init__(self) -> None:
+    Args:
+        rows: how many downloads they have together.
+    """
+
+    def __init__(self, rows: int) -> None:
         self._names = {name: Names() for name in (*_KEY_TEXTS, *_TEXTS, "levels", "asn")}
         self._keys: list[list[npt.NDArray[Any]]] = []
         """Folder and run key of each stretch: of neighbouring rows of one run."""
         self._stretches = 0
-        self._parts: dict[str, list[npt.NDArray[Any]]] = {}
+        self._rows = rows
+        self._read = 0
+        self._whole: dict[str, npt.NDArray[Any]] = {}
+        """The columns, of which the first `_read` rows are filled."""
         self._ceilings: dict[tuple[int, int, int], tuple[int, Ceiling]] = {}
         """(folder, vantage, client) -> index, ceiling."""
         self._paths: list[Path] = []
@@ -105,8 +112,19 @@ class Reader:
             self._rate(batch, columns, environment)
             _appear(batch, columns["configuration"], appearances)
             for name, values in columns.items():
-                self._parts.setdefault(name, []).append(values)
+                self._fill(name, values)
+            self._read += batch.num_rows
         return list(appearances.values())
+
+    def _fill(self, name: str, values: npt.NDArray[Any]) -> None:
+        """Writes a column of a batch into the whole one: joining all batches at the end would copy everything."""
+        whole = self._whole.get(name)
+        if whole is None:
+            whole = np.empty(self._rows, dtype=values.dtype)
+        elif whole.dtype != values.dtype:  # More texts need a wider code.
+            whole = whole.astype(np.promote_types(whole.dtype, values.dtype))
+        whole[self._read : self._read + len(values)] = values
+        self._whole[name] = whole
 
     def add_kpis(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the rows of `kpis` of the folder added last, with `schemas.DOWNLOAD_KEY`."""
@@ -144,7 +162,6 @@ class Reader:
             "position": _numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
             "budget_s": _numbers(batch, "budget_s"),
-            "started_at": _numbers(batch, "started_at"),
             "is_void": batch.column("void_reason").is_valid().to_numpy(zero_copy_only=False),
             "treatment_ok": _flags(batch, "treatment_ok"),
             "slow_handshake": _flags(batch, "slow_handshake"),
@@ -174,15 +191,19 @@ class Reader:
         columns["has_rate"] = ~np.isnan(rates)
         columns["near_ceiling"] = near_ceiling(rates, highest[columns["ceiling"]])
 
-    def finish(self) -> tuple[Downloads, tuple[Codes, ...]]:
+    def finish(self, started_at: Callable[[], Floats]) -> tuple[Downloads, tuple[Codes, ...]]:
         """All downloads; and per folder, for each row of its `kpis`, the row of its download (-1: there is none).
+
+        Args:
+            started_at: reads when each download started [Unix time, s]; called if folders have the same runs.
 
         Raises:
             UsageError: a download is listed twice, in one folder or in two.
         """
         keys = [np.concatenate(part) for part in zip(*self._keys, strict=True)]
-        joined: dict[str, Any] = {name: np.concatenate(self._parts.pop(name)) for name in list(self._parts)}
-        stretch, started_at = joined.pop("stretch"), joined.pop("started_at")
+        joined: dict[str, Any] = dict(self._whole)
+        del self._whole
+        stretch = joined.pop("stretch")
         of_stretch = numbered(keys)
         del self._keys
         is_measured = np.zeros(int(of_stretch.max(initial=-1)) + 1, dtype=np.bool_)
@@ -226,13 +247,13 @@ class Reader:
             what = f"download {self._words(downloads, row)} is listed twice"
             raise UsageError(what, where=str(path / "downloads.parquet"), remedy="export it again")
 
-    def _refuse_copies(self, downloads: Downloads, keys: Mapping[str, Ints], started_at: Floats) -> None:
+    def _refuse_copies(self, downloads: Downloads, keys: Mapping[str, Ints], started_at: Callable[[], Floats]) -> None:
         """Raises UsageError for a download that two folders have, e.g. as one is a copy of the other."""
         same = numbered([keys[name][: len(downloads.runs)] for name in schemas.RUN_KEY])
         rows = np.flatnonzero((np.bincount(same) > 1)[same][downloads.run])
         if not len(rows):
             return
-        started = np.unique(started_at[rows], return_inverse=True)[1]
+        started = np.unique(started_at()[rows], return_inverse=True)[1]
         key = numbered([same[downloads.run[rows]], downloads.configuration.codes[rows], started])
         order = np.argsort(key, kind="stable")
         repeats = np.flatnonzero(key[order][1:] == key[order][:-1])

@@ -177,6 +177,16 @@ def test_a_download_twice_or_in_two_folders_is_named(tmp_path: Path) -> None:
         dataset.load([one, other])
 
 
+def test_codes_get_wider_as_more_texts_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(store, "ROWS_SCANNED_AT_ONCE", 50)
+    rows = [make_download(domain=f"d{n // 2}", configuration=f"C{n}") for n in range(600)]
+    folders = [write_campaign(tmp_path / name, part) for name, part in (("one", rows[:200]), ("two", rows[200:]))]
+    found = dataset.load(folders).downloads
+    assert [found.configuration.names[code] for code in found.configuration.codes] == [d.configuration for d in rows]
+    assert [found.runs.domain.names[code] for code in found.runs.domain.codes[found.run]] == [d.domain for d in rows]
+
+
 def test_kpis_are_joined_by_key_whatever_their_order(tmp_path: Path) -> None:
     rows = [make_download(domain=f"d{n}", configuration=name) for n in range(9) for name in ("BL", "WS")]
     folder = write_campaign(tmp_path / "c", rows, kpis=False)
