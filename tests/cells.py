@@ -46,6 +46,7 @@ def cells(
     every: Iterable[Any],
     quick: Collection[Any],
     ids: Callable[[Any], str] | None = None,
+    indirect: bool = False,
 ) -> pytest.MarkDecorator:
     """Parametrizes a test with all cells of a sweep; those not in `quick` are for `make soak`.
 
@@ -55,7 +56,7 @@ def cells(
         names: as for `pytest.mark.parametrize`.
         every: all values, each of them a tuple where there are several names.
         quick: some of them, at least one.
-        ids: as for `pytest.mark.parametrize`.
+        ids, indirect: as for `pytest.mark.parametrize`.
 
     Raises:
         ValueError: `quick` is empty, or has a value that `every` does not have.
@@ -67,7 +68,7 @@ def cells(
     soak = getattr(pytest.mark, SOAK)
     several = "," in names
     found = [pytest.param(*(value if several else (value,)), marks=() if value in quick else soak) for value in values]
-    return pytest.mark.parametrize(names, found, ids=ids)
+    return pytest.mark.parametrize(names, found, ids=ids, indirect=indirect)
 
 
 def examples(count: int) -> int:

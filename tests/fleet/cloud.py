@@ -1,4 +1,4 @@
-"""A cloud to test a fleet with: Debian hosts at the vantage points of a lab, and a control machine's namespace.
+"""A cloud to test a fleet with: hosts at the vantage points of a lab, and a control machine's namespace.
 
     control 198.18.254.1 -- mgmt -- mgmt0 [ host MUC 198.18.254.11 ] tun0 -- the lab's servers
                                  -- mgmt0 [ host SFO 198.18.254.12 ] tun0 -- ...

@@ -1,9 +1,9 @@
-"""What all tests of a fleet need: root, Debian roots, and a cloud of hosts."""
+"""What all tests of a fleet need: root, roots of the hosts' systems, and a cloud of hosts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,10 @@ from tests.lab.conftest import newest_emulator
 from tests.package_index import download_small
 from upshift.errors import PlaceError
 
-HOSTS = {"MUC": "bookworm", "SGP": "trixie"}
-"""The hosts of the tier's cloud."""
+DEBIANS = {"MUC": "bookworm", "SGP": "trixie"}
+"""The hosts of a cloud where a test names no others."""
+
+UBUNTUS = {"MUC": "jammy", "SGP": "noble"}
 
 
 @pytest.fixture(scope="session")
@@ -25,28 +27,38 @@ def cloud_machine() -> None:
     if os.geteuid() != 0:
         pytest.fail("this test needs root: give make test, or run pytest by sudo", pytrace=False)
     newest_emulator()
+    skip_without(DEBIANS.values())
+
+
+def skip_without(suites: Iterable[str]) -> None:
+    """Skips where a root cannot be had."""
     try:
-        for suite in roots.SUITES:
+        for suite in suites:
             roots.root(suite)
     except PlaceError as error:
         pytest.skip(error.sentence())
 
 
 @pytest.fixture(scope="module")
-def cloud(cloud_machine: None) -> Iterator[Cloud]:
-    """Two hosts that have booted, one of each Debian."""
-    with open_cloud(HOSTS) as found:
+def cloud(request: pytest.FixtureRequest, cloud_machine: None) -> Iterator[Cloud]:
+    """Hosts that have booted, by a test's cells, or one of each Debian. Skips without their roots."""
+    hosts: dict[str, str] = getattr(request, "param", DEBIANS)
+    skip_without(hosts.values())
+    with open_cloud(hosts) as found:
         found.start()
         yield found
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bundles of this checkout. Skips without a package index, and on systems newer than vantage points."""
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles of this checkout for the hosts of this run. Skips without a package index, and on systems newer than
+    vantage points.
+    """
     if BUNDLES_VARIABLE not in os.environ:
         download_small(tmp_path_factory.mktemp("index") / "wheels")
+    suites = [*DEBIANS.values(), *(UBUNTUS.values() if request.config.getoption("--soak") else ())]
     try:
-        return bundles(tmp_path_factory.mktemp("bundles"))
+        return bundles(tmp_path_factory.mktemp("bundles"), suites)
     except PlaceError as error:
         if "newer C library" in error.sentence():
             pytest.skip(error.sentence())

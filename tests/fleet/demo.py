@@ -100,7 +100,7 @@ def main() -> None:
     out.mkdir(parents=True)
     try:
         with step("bundles for Python 3.11 and 3.13"):
-            built = bundles(out / "bundles")
+            built = bundles(out / "bundles", SUITES.values())
         with open_cloud(SUITES) as cloud:
             with step("boot"):
                 cloud.start()

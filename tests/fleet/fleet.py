@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from downloader.execution.journal_reader import JournalReader
 from tests.fleet.cloud import Cloud
+from tests.fleet.roots import SYSTEMS
 from upshift.domain import Download, Target
 from upshift.files import targets as target_files
 from upshift.system import process
@@ -48,12 +49,14 @@ levels = {{ window_scaling = 14 }}
 """
 
 
-def bundles(folder: Path) -> Path:
-    """Bundles of this checkout for the Pythons of the cloud's Debians. Raises PlaceError if they cannot be built."""
+def bundles(folder: Path, suites: Iterable[str]) -> Path:
+    """Bundles of this checkout for the Pythons of these suites. Raises PlaceError if they cannot be built."""
     if given := os.environ.get(BUNDLES_VARIABLE):
         return Path(given)
     argv = [sys.executable, "-m", "upshift", "fleet", "bundle", "--out", str(folder)]
-    built = process.run([*argv, "--python", "3.11", "--python", "3.13"], timeout_s=3600, cwd=REPOSITORY)
+    for python in sorted({SYSTEMS[suite].python for suite in suites}):
+        argv += ["--python", python]
+    built = process.run(argv, timeout_s=3600, cwd=REPOSITORY)
     built.check(doing="building the bundles")
     return folder
 

@@ -1,4 +1,4 @@
-"""A host of the tests' cloud: a Debian with systemd as process 1, in the network namespace of a lab's node.
+"""A host of the tests' cloud: a Debian or Ubuntu with systemd as process 1, in the network namespace of a lab's node.
 
 systemd-nspawn runs inside a PID namespace and a mount namespace of its own, which end with the process that started it,
 however that ends: the kernel then kills all of the host. In a cgroup of its own, because nspawn puts every container
@@ -110,6 +110,12 @@ class Host:
         (self.root / "etc/hostname").write_text(f"{self.name}\n")
         (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n::1 localhost\n")
         (self.root / "etc/resolv.conf").write_text(f"nameserver {nameserver}\n")
+        stub = self.root / "etc/systemd/resolved.conf"
+        if stub.exists():  # as images of Ubuntu have it
+            stub.with_name("resolved.conf.d").mkdir()
+            stub.with_name("resolved.conf.d").joinpath("cloud.conf").write_text(f"[Resolve]\nDNS={nameserver}\n")
+            (self.root / "etc/resolv.conf").unlink()
+            (self.root / "etc/resolv.conf").symlink_to("../run/systemd/resolve/stub-resolv.conf")
 
     def start(self) -> None:
         """Gives it power; `wait` waits until it has booted."""

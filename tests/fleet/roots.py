@@ -1,4 +1,4 @@
-"""Debian roots for the hosts of the tests' cloud, and the packages that they may install: made once, then cached.
+"""Roots for the hosts of the tests' cloud, and the packages that they may install: made once, then cached.
 
     CACHE/fleet/SUITE-HASH12.tar    a minimal system as a cloud image has it: systemd, SSH, sudo, Python
     CACHE/fleet/SUITE-HASH12/       flat apt repository of what provisioning installs (sources.list(5))
@@ -9,11 +9,13 @@ mirror, and only where the cache has nothing.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,17 +23,60 @@ from upshift.errors import PlaceError
 from upshift.system import process
 from upshift.system.process import Completed
 
-SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13"}
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-MIRROR = "http://deb.debian.org/debian"
 USER = "debian"
 """The user that a cloud image has: may use sudo without a password."""
+
+DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+UBUNTU_KEYRING = "ubuntu-archive-keyring"
+"""Package of Debian 13 and newer; taken from there on any system, so that Debian's keys vouch for Ubuntu's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A distribution's package mirror."""
+
+    mirror: str
+    components: str
+    pockets: tuple[str, ...]
+    """Ends of the names of suites."""
+    ubuntu_keys: bool = False
+
+    def lines(self, suite: str, keyring: Path) -> list[str]:
+        """For sources.list(5)."""
+        return [f"deb [signed-by={keyring}] {self.mirror} {suite}{end} {self.components}" for end in self.pockets]
+
+
+DEBIAN = Archive("http://deb.debian.org/debian", "main", ("",))
+UBUNTU = Archive("http://archive.ubuntu.com/ubuntu", "main universe", ("", "-updates"), ubuntu_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What a suite is, and what of it differs from Debian."""
+
+    name: str
+    archive: Archive
+    python: str
+    """Version of the Python that runs Upshift there."""
+    image: tuple[str, ...] = ()
+    """Packages of its cloud images that provisioning may stumble over."""
+    served: tuple[str, ...] = ()
+
+
+_SERVER = ("apparmor", "needrestart", "systemd-timesyncd", "unattended-upgrades")
+SYSTEMS = {
+    "bookworm": System("Debian 12", DEBIAN, "3.11"),
+    "trixie": System("Debian 13", DEBIAN, "3.13"),
+    "jammy": System("Ubuntu 22.04", UBUNTU, "3.11", image=_SERVER, served=("python3.11",)),
+    "noble": System("Ubuntu 24.04", UBUNTU, "3.12", image=(*_SERVER, "systemd-resolved")),
+}
+"""Suite -> system."""
 
 IMAGE = (
     *("systemd-sysv", "udev", "dbus", "openssh-server", "sudo", "python3", "python3-apt"),
     *("iproute2", "procps", "ca-certificates"),
 )
-"""Beside the essential packages. No NTP client, nothing that a measurement needs."""
+"""Beside the essential packages, on every system. No NTP client, nothing that a measurement needs."""
 
 SERVED = (
     *("tcpdump", "nftables", "ethtool", "rsync", "nginx-light", "systemd-timesyncd", "chrony"),
@@ -51,7 +96,7 @@ HOOKS = (
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A minimal Debian and what it can install."""
+    """A minimal system and what it can install."""
 
     suite: str
     tar: Path
@@ -77,16 +122,21 @@ def root(suite: str) -> Root:
         PlaceError: it is not in the cache, and cannot be made here.
     """
     cache = cache_folder()
-    recipe = "\n".join([suite, *IMAGE, *HOOKS])
+    system = SYSTEMS[suite]
+    recipe = "\n".join([suite, *IMAGE, *system.image, *HOOKS])
     tar = cache / f"{suite}-{_hash12(recipe)}.tar"
-    found = Root(suite, tar, cache / f"{suite}-{_hash12(recipe + ' '.join(SERVED))}")
+    served = " ".join((*SERVED, *system.served))
+    found = Root(suite, tar, cache / f"{suite}-{_hash12(recipe + served)}")
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{suite}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # worker processes of one test run
-        if not tar.exists():
-            _make_tar(found)
-        if not found.repository.exists():
-            _make_repository(found)
+        if tar.exists() and found.repository.exists():
+            return found
+        with _keyring(system.archive) as keyring:
+            if not tar.exists():
+                _make_tar(found, keyring)
+            if not found.repository.exists():
+                _make_repository(found, keyring)
     return found
 
 
@@ -94,20 +144,38 @@ def _hash12(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _make_tar(wanted: Root) -> None:
-    process.require("mmdebstrap", package="mmdebstrap")
-    if not KEYRING.exists():
-        raise PlaceError("the keys of Debian's archive are missing", remedy="apt-get install debian-archive-keyring")
+def _make_tar(wanted: Root, keyring: Path) -> None:
+    system = SYSTEMS[wanted.suite]
     part = wanted.tar.with_suffix(".part.tar")
-    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(IMAGE)}", f"--keyring={KEYRING}"]
+    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join((*IMAGE, *system.image))}"]
     argv += ['--aptopt=Acquire::Languages "none"', *(f"--customize-hook={hook}" for hook in HOOKS)]
-    made = process.run([*argv, wanted.suite, str(part), MIRROR], timeout_s=BUILD_TIMEOUT_S)
-    _check(made, wanted)
+    lines = system.archive.lines(wanted.suite, keyring)
+    made = process.run([*argv, wanted.suite, str(part), *lines], timeout_s=BUILD_TIMEOUT_S)
+    _check(made, system)
     part.rename(wanted.tar)
 
 
-def _make_repository(wanted: Root) -> None:
+@contextlib.contextmanager
+def _keyring(archive: Archive) -> Iterator[Path]:
+    """The keys of an archive, where the user `_apt` can read them."""
+    process.require("mmdebstrap", package="mmdebstrap")
+    if not DEBIAN_KEYRING.exists():
+        raise PlaceError("the keys of Debian's archive are missing", remedy="apt-get install debian-archive-keyring")
+    if not archive.ubuntu_keys:
+        yield DEBIAN_KEYRING
+        return
+    with tempfile.TemporaryDirectory(prefix="upshift-keys-") as name:
+        folder = Path(name) / "root"
+        argv = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={UBUNTU_KEYRING}", "trixie", str(folder)]
+        lines = DEBIAN.lines("trixie", DEBIAN_KEYRING)
+        _check(process.run([*argv, *lines], timeout_s=BUILD_TIMEOUT_S), SYSTEMS["trixie"])
+        Path(name).chmod(0o755)
+        yield folder / f"usr/share/keyrings/{UBUNTU_KEYRING}.gpg"
+
+
+def _make_repository(wanted: Root, keyring: Path) -> None:
     """By this machine's apt, with the root's list of what is installed."""
+    system = SYSTEMS[wanted.suite]
     process.require("dpkg-scanpackages", package="dpkg-dev")
     part = wanted.repository.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
@@ -115,15 +183,16 @@ def _make_repository(wanted: Root) -> None:
     with tempfile.TemporaryDirectory(prefix="upshift-root-") as name:
         folder = Path(name) / "root"
         wanted.unpack(folder)
-        (folder / "etc/apt/sources.list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {wanted.suite} main\n")
+        lines = system.archive.lines(wanted.suite, keyring)
+        (folder / "etc/apt/sources.list").write_text("\n".join(lines) + "\n")
         config = Path(name) / "apt.conf"
         status = folder / "var/lib/dpkg/status"
         config.write_text(f'Dir "{folder}"; Dir::State::Status "{status}"; Acquire::Languages "none";\n')
         env = {"APT_CONFIG": str(config)}
-        _check(process.run(["apt-get", "-qq", "update"], env=env, timeout_s=BUILD_TIMEOUT_S), wanted)
-        for package in SERVED:  # one by one: NTP clients conflict
+        _check(process.run(["apt-get", "-qq", "update"], env=env, timeout_s=BUILD_TIMEOUT_S), system)
+        for package in (*SERVED, *system.served):  # one by one: NTP clients conflict
             fetch = ["apt-get", "-qq", "--yes", "--download-only", "--no-install-recommends", "install", package]
-            _check(process.run(fetch, env=env, timeout_s=BUILD_TIMEOUT_S), wanted)
+            _check(process.run(fetch, env=env, timeout_s=BUILD_TIMEOUT_S), system)
         for package in (folder / "var/cache/apt/archives").glob("*.deb"):
             shutil.copy(package, part)
     index = process.run(["dpkg-scanpackages", "--multiversion", "."], cwd=part).check(doing="indexing the packages")
@@ -131,8 +200,8 @@ def _make_repository(wanted: Root) -> None:
     part.rename(wanted.repository)
 
 
-def _check(done: Completed, wanted: Root) -> None:
+def _check(done: Completed, system: System) -> None:
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
         said = (errors or ["no message"])[0].removeprefix("E: ")
-        raise PlaceError(f"{SUITES[wanted.suite]} cannot be had: no cached root, and from {MIRROR}: {said}")
+        raise PlaceError(f"{system.name} cannot be had: no cached root, and from {system.archive.mirror}: {said}")

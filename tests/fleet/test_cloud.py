@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -197,11 +198,14 @@ def _processes_of(folder: str) -> list[str]:
     return found
 
 
-def test_roots_that_cannot_be_had_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("suite", ["trixie", "noble"])  # keys of Ubuntu are from Debian
+def test_roots_that_cannot_be_had_are_one_sentence(suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(roots, "MIRROR", "http://127.0.0.1:9/debian")
+    nowhere = dataclasses.replace(roots.DEBIAN, mirror="http://127.0.0.1:9/debian")
+    monkeypatch.setattr(roots, "DEBIAN", nowhere)
+    monkeypatch.setitem(roots.SYSTEMS, "trixie", dataclasses.replace(roots.SYSTEMS["trixie"], archive=nowhere))
     with pytest.raises(
         Exception, match=r"Debian 13 cannot be had: no cached root, and from http://127.0.0.1:9/debian: "
     ):
-        roots.root("trixie")
-    assert not list(tmp_path.rglob("trixie-*[0-9a-f].tar"))
+        roots.root(suite)
+    assert not list(tmp_path.rglob(f"{suite}-*[0-9a-f].tar"))

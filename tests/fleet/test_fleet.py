@@ -1,4 +1,7 @@
-"""A fleet of two hosts from provisioning to teardown: systemd stops one unit, and one host loses its power."""
+"""A fleet of two hosts from provisioning to teardown: systemd stops one unit, and one host loses its power.
+
+On Debian in `make test`, on Ubuntu in `make soak`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cells import cells
 from tests.fleet.cloud import Cloud
+from tests.fleet.conftest import DEBIANS, UBUNTUS
 from tests.fleet.fleet import NAME, Fleet, overlaps
 from tests.fleet.host import LINKS, Host, differences
 
@@ -16,6 +21,7 @@ UNIT = f"upshift-campaign@{NAME}.service"
 BACK_S = 10.0
 
 
+@cells("cloud", every=[DEBIANS, UBUNTUS], quick=[DEBIANS], ids=lambda hosts: "-".join(hosts.values()), indirect=True)
 def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
     fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
     first, second = cloud.hosts.values()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
 import pytest
 
 from analysis.captures.scan import scan_capture
-from downloader.execution.capture import insert
+from downloader.execution.capture import insert, part_names
 from upshift.errors import PlaceError
 
 MAGIC = 0xA1B2C3D4
@@ -55,6 +56,13 @@ def test_packets_are_in_order_of_time(
     assert snap == 65_535
     assert [path.name for path in tmp_path.iterdir() if path != few] == [into.name]
     assert not scan_capture(into).warnings
+
+
+def test_names_that_ubuntu_lets_tcpdump_write() -> None:
+    """Its AppArmor profile allows `/**.[pP][cC][aA][pP] rw` (/etc/apparmor.d/usr.bin.tcpdump of 22.04 and 24.04)."""
+    folder = Path("/var/lib/upshift/week/results/vantage/MUC/captures")
+    for name in ("0-example.org.pcap", "0-example.org.pcap.zst"):
+        assert all(re.fullmatch(r"/.*\.pcap", str(part)) for part in part_names(folder / name))
 
 
 def test_captures_of_different_kinds_are_refused(tmp_path: Path) -> None:
