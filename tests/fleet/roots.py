@@ -63,7 +63,7 @@ class System:
     served: tuple[str, ...] = ()
 
 
-_SERVER = ("apparmor", "needrestart", "systemd-timesyncd", "unattended-upgrades")
+_SERVER = ("apt", "apparmor", "needrestart", "systemd-timesyncd", "unattended-upgrades")
 SYSTEMS = {
     "bookworm": System("Debian 12", DEBIAN, "3.11"),
     "trixie": System("Debian 13", DEBIAN, "3.13"),
