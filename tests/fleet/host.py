@@ -29,6 +29,10 @@ GONE_TIMEOUT_S = 10.0
 LINKS = {"lo", "tun0", "mgmt0"}
 """What a node has while its host is off; all else was made by the host and goes with its power."""
 
+OWN_VALUES = ("conntrack_count", "tcp_fastopen_key")
+"""Settings that nobody sets: what is counted, and a random key that the kernel makes for the first listener with Fast
+Open (systemd-resolved on Ubuntu)."""
+
 BOOT = """
 for cgroup in {cgroups}; do echo 0 > "$cgroup/cgroup.procs"; done
 mount --bind /proc/self/ns/net "{netns}"
@@ -41,6 +45,8 @@ exec systemd-nspawn -q -b -D "{root}" --register=no --keep-unit --network-namesp
 VOLATILE = (
     *("proc", "sys", "dev", "run", "tmp", "var/tmp", "var/log", "var/cache", "var/lib/apt", "var/lib/dpkg"),
     *("var/lib/systemd", "var/lib/ucf", "home/debian/.ansible", "etc/machine-id", "etc/ld.so.cache"),
+    # An empty folder of Ubuntu's: purging any package with a profile removes it (dh_apparmor).
+    "etc/apparmor.d/disable",
     *("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-"),
 )
 """Files that change while a host does nothing, or by any installation: packages and users are compared apart, what they
@@ -194,7 +200,7 @@ class Host:
         """Every setting of its network namespace."""
         done = process.run(["nsenter", f"--net={self._netns}", "sysctl", "-a", "-r", r"^net\."])
         pairs = (line.split(" = ", 1) for line in done.stdout.splitlines() if " = " in line)
-        return {name: value for name, value in pairs if "conntrack_count" not in name}
+        return {name: value for name, value in pairs if not name.endswith(OWN_VALUES)}
 
     def _reset_node(self) -> None:
         self.node("nft", "flush", "ruleset")

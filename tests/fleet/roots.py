@@ -61,14 +61,17 @@ class System:
     image: tuple[str, ...] = ()
     """Packages of its cloud images that provisioning may stumble over."""
     served: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    """What its packages leave when they are purged: rows of `Host.fingerprint` as `differences` names them."""
 
 
 _SERVER = ("apt", "apparmor", "needrestart", "systemd-timesyncd", "unattended-upgrades")
+_RDMA = ("users: rdma", "files: etc/group", "files: etc/gshadow")  # of libibverbs1, which its libpcap needs
 SYSTEMS = {
     "bookworm": System("Debian 12", DEBIAN, "3.11"),
     "trixie": System("Debian 13", DEBIAN, "3.13"),
     "jammy": System("Ubuntu 22.04", UBUNTU, "3.11", image=_SERVER, served=("python3.11",)),
-    "noble": System("Ubuntu 24.04", UBUNTU, "3.12", image=(*_SERVER, "systemd-resolved")),
+    "noble": System("Ubuntu 24.04", UBUNTU, "3.12", image=(*_SERVER, "systemd-resolved"), left=_RDMA),
 }
 """Suite -> system."""
 
