@@ -113,7 +113,9 @@ def test_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch, arguments: li
 @pytest.mark.thorough
 def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path) -> None:
     """A module that waits stands in for slow imports, so that the signal comes while one is imported."""
-    (tmp_path / "typer.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(30)\n")
+    # In short steps: a signal just before a sleep is looked at after it.
+    wait = "import pathlib, time\npathlib.Path('begun').touch()\nfor _ in range(600): time.sleep(0.05)\n"
+    (tmp_path / "typer.py").write_text(wait)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     argv = [sys.executable, "-m", "upshift", "--help"]
     with subprocess.Popen(argv, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as popen:

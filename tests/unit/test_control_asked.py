@@ -125,7 +125,8 @@ signals.install()
 {before}
 try:
     print("ready", flush=True)
-    time.sleep(30)
+    for _ in range(600):  # a signal just before a sleep is looked at after it
+        time.sleep(0.05)
 except KeyboardInterrupt:
     print(signals.reason(), flush=True)
     try:
