@@ -199,7 +199,7 @@ class _Side:
 
     def speedups(self, config: str, vs: str) -> Values:
         """Logs of the speed-ups within each measurement run that has both."""
-        pairs, _ = pair(self._samples, config, vs)
+        pairs = pair(self._samples, config, vs)
         unit = self._unit_of_run[self._data.downloads.run[self._samples.download[pairs.config]]]
         with np.errstate(divide="ignore"):
             return Values(unit, np.log(pairs.low), np.log(pairs.high))

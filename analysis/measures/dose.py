@@ -2,7 +2,8 @@
 
 A speed-up of 1.0 over many runs may mean that an option has no effect, or that it could not take effect: ECN without a
 queue, a large window where 65,535 bytes are enough. Each factor defines when it took effect (`Factor.dose`, a KPI and a
-threshold), which is stored in `campaign.json`. See docs/design/analysis.md.
+threshold), which is stored in `campaign.json`. What tells the parts apart happened after the option was set: they are
+described and not tested. See docs/design/analysis.md.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from analysis.measures import costs
 from analysis.measures.arrays import Codes, Flags, Mask, on_all_cores
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples, pair
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import SpeedupSummary
 from analysis.measures.selection import DEFAULT, Selection
-from analysis.measures.speedup import row_of
+from analysis.measures.speedup import summary_of
 from upshift.domain import Comparison, Dose, Role
 
 
@@ -29,15 +30,15 @@ class DoseRow:
     comparison: Comparison
     words: str
     """The sign that an option took effect, e.g. `CE seen or SACK blocks seen`."""
-    acted: SpeedupRow
+    acted: SpeedupSummary
     """The runs in which one of the options that differ took effect, on either side."""
-    idle: SpeedupRow
+    idle: SpeedupSummary
     """Runs in which none did."""
-    unknown: SpeedupRow
+    unknown: SpeedupSummary
     """Runs for which it is unknown, as a KPI is missing."""
 
     @property
-    def parts(self) -> tuple[tuple[str, SpeedupRow], ...]:
+    def parts(self) -> tuple[tuple[str, SpeedupSummary], ...]:
         """(name, row) of each part."""
         return ("acted", self.acted), ("idle", self.idle), ("unknown", self.unknown)
 
@@ -100,6 +101,6 @@ def did_act(flags: Sequence[Flags]) -> Flags:
     return np.where(most == 1, 1, least).astype(np.int8)
 
 
-def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupRow:
+def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
     samples, comparison, runs = asked
-    return row_of(*pair(samples, comparison.config, comparison.vs, runs=runs), comparison)
+    return summary_of(pair(samples, comparison.config, comparison.vs, runs=runs), comparison)

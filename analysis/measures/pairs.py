@@ -121,8 +121,8 @@ class PlannedPairs:
     """Per pair, 1 if the reference failed."""
 
 
-def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) -> tuple[Pairs, PlannedPairs]:
-    """Pairs the downloads of `config` and `vs` within each measurement run: as treated, and as planned.
+def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) -> Pairs:
+    """Pairs the downloads of `config` and `vs` within each measurement run, as they were treated.
 
     Args:
         runs: which runs to pair; None for all.
@@ -130,22 +130,32 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
     sides = [samples.rows_of(name) for name in (config, vs)]
     is_there = (sides[0] >= 0) | (sides[1] >= 0)
     chosen = np.flatnonzero(is_there if runs is None else is_there & runs)
-    domain = samples.domain.codes[chosen]
     sides = [rows[chosen] for rows in sides]
     reasons, why = _why_not(samples, {config: sides[0], vs: sides[1]})
     numbers = np.bincount(why, minlength=len(reasons) + 1)[1:]
     excluded = {reason: int(number) for reason, number in sorted(zip(reasons, numbers, strict=True)) if number}
     treated = np.flatnonzero(why == 0)
+    domain = samples.domain.codes[chosen[treated]]
+    return _pairs(samples, domain, sides[0][treated], sides[1][treated], excluded, with_larger=True)
+
+
+def pair_planned(samples: Samples, config: str, vs: str, treated: Pairs) -> PlannedPairs:
+    """Pairs the downloads of `config` and `vs` within each measurement run, as they were planned.
+
+    Args:
+        treated: the same as they were treated.
+    """
+    sides = [samples.rows_of(name) for name in (config, vs)]
     both = np.flatnonzero((sides[0] >= 0) & (sides[1] >= 0))
-    planned = both[samples.planned[sides[0][both]] & samples.planned[sides[1][both]]]
-    pairs = _pairs(samples, domain[treated], sides[0][treated], sides[1][treated], excluded, with_larger=True)
-    as_planned = pairs
-    if not np.array_equal(planned, treated):
-        as_planned = _pairs(samples, domain[planned], sides[0][planned], sides[1][planned], {}, with_larger=False)
-    return pairs, PlannedPairs(
-        pairs=as_planned,
-        config_failed=np.isinf(samples.low[as_planned.config]).astype(np.int64),
-        vs_failed=np.isinf(samples.low[as_planned.vs]).astype(np.int64),
+    runs = both[samples.planned[sides[0][both]] & samples.planned[sides[1][both]]]
+    first, second = (rows[runs] for rows in sides)
+    pairs = treated
+    if not (np.array_equal(first, treated.config) and np.array_equal(second, treated.vs)):
+        pairs = _pairs(samples, samples.domain.codes[runs], first, second, {}, with_larger=False)
+    return PlannedPairs(
+        pairs=pairs,
+        config_failed=np.isinf(samples.low[pairs.config]).astype(np.int64),
+        vs_failed=np.isinf(samples.low[pairs.vs]).astype(np.int64),
     )
 
 

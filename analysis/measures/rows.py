@@ -99,8 +99,8 @@ class Intention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupRow:
-    """One row of Table 2."""
+class SpeedupSummary:
+    """What the speed-ups of some measurement runs were, with intervals and without tests."""
 
     comparison: Comparison
     group: str
@@ -122,6 +122,14 @@ class SpeedupRow:
     bounds: int
     """Pairs of which only a bound is known, decided or not."""
     median: Median
+    excluded: Mapping[str, int]
+    """Reason -> number of measurement runs without a pair because of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupRow(SpeedupSummary):
+    """One row of Table 2."""
+
     p_wilcoxon: float | None
     """Wilcoxon's signed-rank test of the medians of domains; None without pairs. All tests are two-sided."""
     p_clusters: float | None
@@ -134,8 +142,6 @@ class SpeedupRow:
     """One of `LARGER_CLUSTERS` -> the row with them as the unit, where they are known."""
     intention: Intention
     failures: Failures
-    excluded: Mapping[str, int]
-    """Reason -> number of measurement runs without a pair because of it."""
     q_bh: float | None = None
     """q-value of `p_wilcoxon` among all effects of the table (Benjamini and Hochberg); None for other roles."""
     q_by: float | None = None

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from analysis.measures.arrays import Codes, on_all_cores
 from analysis.measures.judgement import judge
-from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair
+from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import (
     BIN_EDGES,
     BIN_NAMES,
@@ -26,6 +27,7 @@ from analysis.measures.rows import (
     Median,
     Share,
     SpeedupRow,
+    SpeedupSummary,
 )
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle, numbered
 from analysis.measures.statistics.failures import mcnemar
@@ -42,38 +44,47 @@ from upshift.domain import Comparison
 SIDES = ("faster", "slower", "tie", "undecided")
 
 
+def summary_of(pairs: Pairs, comparison: Comparison, *, group: str = "") -> SpeedupSummary:
+    """What is said without tests."""
+    medians = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
+    return SpeedupSummary(**_summary(pairs, medians, comparison, group))
+
+
 def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group: str = "") -> SpeedupRow:
     """One row, from its pairs as arrays; without q-values and verdict: see `judge`."""
     n = len(pairs.low)
-    shares = _shares(_sides_of_domains(pairs), _bins_of_domains(pairs))
     logs = _Logs.of(pairs)
     low, high = logs.medians(pairs.domain, pairs.domains)
-    median, p_wilcoxon = _median(low, high), signed_rank(low, high)
-    same = Intention(
-        n=n, domains=pairs.domains, faster=shares[0], slower=shares[1], median=median, p_wilcoxon=p_wilcoxon
-    )
+    summary = _summary(pairs, (low, high), comparison, group)
+    p_wilcoxon = signed_rank(low, high)
+    same = {name: summary[name] for name in ("n", "domains", "faster", "slower", "median")}
     return SpeedupRow(
-        comparison=comparison,
-        group=group,
-        n=n,
-        domains=pairs.domains,
-        faster=shares[0],
-        slower=shares[1],
-        tie=shares[2],
-        undecided=shares[3],
-        bins=tuple(shares[4:-1]),
-        bin_undecided=shares[-1],
-        bounds=int(np.count_nonzero(pairs.low != pairs.high)),
-        median=median,
+        **summary,
         p_wilcoxon=p_wilcoxon if n else None,
         p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
         p_equivalence=equivalence(low, high, LEAST_MARGIN) if n else None,
         larger={name: _larger(pairs, clusters, logs, (low, high)) for name, clusters in pairs.larger.items()},
-        intention=same if planned.pairs is pairs else _intention(planned.pairs),
+        intention=Intention(**same, p_wilcoxon=p_wilcoxon) if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),
-        excluded=pairs.excluded,
     )
+
+
+def _summary(pairs: Pairs, medians: tuple[Floats, Floats], comparison: Comparison, group: str) -> dict[str, Any]:
+    """The fields of `SpeedupSummary`, with the lower and upper bounds of the medians of domains."""
+    shares = _shares(_sides_of_domains(pairs), _bins_of_domains(pairs))
+    return {
+        "comparison": comparison,
+        "group": group,
+        "n": len(pairs.low),
+        "domains": pairs.domains,
+        **dict(zip(SIDES, shares, strict=False)),
+        "bins": tuple(shares[len(SIDES) : -1]),
+        "bin_undecided": shares[-1],
+        "bounds": int(np.count_nonzero(pairs.low != pairs.high)),
+        "median": _median(*medians),
+        "excluded": pairs.excluded,
+    }
 
 
 def sides(pairs: Pairs) -> Codes:
@@ -253,4 +264,6 @@ def table2(
 
 def _row(asked: tuple[str, Samples, Comparison]) -> SpeedupRow:
     group, samples, comparison = asked
-    return row_of(*pair(samples, comparison.config, comparison.vs), comparison, group=group)
+    pairs = pair(samples, comparison.config, comparison.vs)
+    planned = pair_planned(samples, comparison.config, comparison.vs, pairs)
+    return row_of(pairs, planned, comparison, group=group)

@@ -68,7 +68,7 @@ def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Po
     paths = {run: path_of(members) for run, members in runs.items()}
     found: dict[int, list[Point]] = {run: [] for run in runs}
     for comparison in dataset.design.comparisons:
-        pairs, _ = pair(samples, comparison.config, comparison.vs)
+        pairs = pair(samples, comparison.config, comparison.vs)
         columns = (samples.run[pairs.config], pairs.config, pairs.vs, pairs.low, pairs.high)
         for run, config, vs, low, high in zip(*(column.tolist() for column in columns), strict=True):
             record, reference = records[config], records[vs]

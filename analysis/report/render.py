@@ -21,6 +21,7 @@ from analysis.measures.rows import (
     Median,
     Share,
     SpeedupRow,
+    SpeedupSummary,
 )
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
 from upshift.scrub import plain
@@ -55,25 +56,20 @@ CONFIGURATIONS_CSV = (
     "void",
     "void_share",
 )
-TABLE2_CSV = (
+SUMMARY_CSV = (
     *("comparison", "role", "config", "vs", "n", "faster", "slower", *BIN_NAMES),
     *("tie", "undecided", "bin_undecided", "bounds", "domains"),
     *("median", "median_low", "median_high", "median_least", "median_most"),
     *("faster_low", "faster_high", "slower_low", "slower_high"),
     *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
     "excluded",
-    *(
-        "p_wilcoxon",
-        "p_clusters",
-        "p_sign",
-        "p_equivalence",
-        "q_bh",
-        "q_by",
-        "verdict",
-        "margin",
-        "median_low90",
-        "median_high90",
-    ),
+)
+"""Columns that tell of speed-ups without tests."""
+
+TABLE2_CSV = (
+    *SUMMARY_CSV,
+    *("p_wilcoxon", "p_clusters", "p_sign", "p_equivalence", "q_bh", "q_by", "verdict", "margin"),
+    *("median_low90", "median_high90"),
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
     *("planned_median", "planned_low", "planned_high", "planned_p"),
@@ -84,7 +80,7 @@ TABLE2_CSV = (
 LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name}_time" for name in Limiter))
 """Columns of limiters.csv: shares of the downloads, then of the time."""
 
-DOSE_CSV = ("dose", "acted", *TABLE2_CSV)
+DOSE_CSV = ("dose", "acted", *SUMMARY_CSV)
 """Columns of dose.csv; `acted` is yes, no or unknown, and each comparison has a line for each."""
 
 
@@ -330,20 +326,19 @@ def configuration_rows(rows: Sequence[ConfigurationRow]) -> list[dict[str, Any]]
 
 def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
     """Flat rows for CSV: shares 0..1, the columns of `TABLE2_CSV`."""
-    found: list[dict[str, Any]] = []
-    for row in rows:
-        flat: dict[str, Any] = {by: row.group} if by else {}
-        flat |= {"comparison": row.comparison.name, "role": row.comparison.role.value}
-        flat |= {"config": row.comparison.config, "vs": row.comparison.vs}
-        flat |= {"n": row.n, "domains": row.domains, "bounds": row.bounds}
-        flat |= {name: share.share for name, share in zip(BIN_NAMES, row.bins, strict=True)}
-        for name, share in [("faster", row.faster), ("slower", row.slower), *zip(BIN_NAMES, row.bins, strict=True)]:
-            flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
-        flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
-        median = dataclasses.asdict(row.median)
-        flat |= {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
-        found.append({**flat, "excluded": sum(row.excluded.values()), **_evidence(row)})
-    return found
+    return [({by: row.group} if by else {}) | _summary(row) | _evidence(row) for row in rows]
+
+
+def _summary(row: SpeedupSummary) -> dict[str, Any]:
+    """The columns of `SUMMARY_CSV`, and the 90 % interval of the median."""
+    flat: dict[str, Any] = {"comparison": row.comparison.name, "role": row.comparison.role.value}
+    flat |= {"config": row.comparison.config, "vs": row.comparison.vs}
+    flat |= {"n": row.n, "domains": row.domains, "bounds": row.bounds, "excluded": sum(row.excluded.values())}
+    for name, share in [("faster", row.faster), ("slower", row.slower), *zip(BIN_NAMES, row.bins, strict=True)]:
+        flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
+    flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
+    median = dataclasses.asdict(row.median)
+    return flat | {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
 
 
 def limiter_rows(rows: Sequence[LimiterRow]) -> list[dict[str, Any]]:
@@ -381,10 +376,10 @@ def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
     """Flat rows for CSV and JSON: the columns of `DOSE_CSV`."""
     words = {"acted": "yes", "idle": "no", "unknown": "unknown"}
     return [
-        {"dose": row.words, "acted": words[name], **flat}
+        {"dose": row.words, "acted": words[name], **{column: flat[column] for column in SUMMARY_CSV}}
         for row in rows
         for name, part in row.parts
-        for flat in table2_rows([part])
+        for flat in [_summary(part)]
     ]
 
 

@@ -275,7 +275,8 @@ TABLE2_HEAD = (
 
 DOSE_HEAD = (
     "Three lines per comparison of an option: its measurement runs, split by whether the option took effect. These "
-    "columns, then those of `table2.csv`."
+    "columns, then those of `table2.csv` up to `excluded`: what tells the parts apart happened after the option was "
+    "set, so they are described and not tested."
 )
 
 DOSE_MEANINGS = {

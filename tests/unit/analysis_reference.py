@@ -17,9 +17,9 @@ from analysis.measures.judgement import judge
 from analysis.measures.limiters import LimiterRow, limiter_of, shares_of
 from analysis.measures.pairs import Metric
 from analysis.measures.processor import CPU_LIMIT, RUN_DELAY_LEAST_S, RUN_DELAY_LIMIT
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import SpeedupRow, SpeedupSummary
 from analysis.measures.selection import ClientLimits, Identity, Selection
-from analysis.measures.speedup import row_of
+from analysis.measures.speedup import row_of, summary_of
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row, provider_rank, transport_rank
 from tests.unit.samples import Sample, slow_pair
 from upshift.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
@@ -55,7 +55,7 @@ def table2(dataset: Dataset, *, metric: Metric, by: Grouping | None, selection: 
     return judge(rows)
 
 
-def dose_parts(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[list[SpeedupRow]]:
+def dose_parts(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[list[SpeedupSummary]]:
     """The three parts of each row by dose."""
     found = samples(records_of(dataset), metric=metric, selection=selection)
     records = {(record.run, record.download.configuration): record for record in dataset.records}
@@ -67,7 +67,7 @@ def dose_parts(dataset: Dataset, *, metric: Metric, selection: Selection) -> lis
         sides = (comparison.config, comparison.vs)
         states = {run: did_act(doses, [records.get((run, name)) for name in sides]) for run, _ in records}
         chosen = [[s for s in found if states[s.run] is state] for state in (True, False, None)]  # type: ignore[index]
-        parts.append([row_of(*slow_pair(each, *sides), comparison) for each in chosen])
+        parts.append([summary_of(slow_pair(each, *sides)[0], comparison) for each in chosen])
     return parts
 
 

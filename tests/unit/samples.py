@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.measures import speedup
 from analysis.measures.arrays import Ints, Texts
-from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair
+from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import SpeedupRow
 from upshift.domain import Comparison
 
@@ -69,7 +69,10 @@ def table(samples: Iterable[Sample]) -> Samples:
 
 def speedup_row(samples: Iterable[Sample], comparison: Comparison) -> SpeedupRow:
     """One row without q-values and verdict."""
-    return speedup.row_of(*pair(table(samples), comparison.config, comparison.vs), comparison)
+    made = table(samples)
+    pairs = pair(made, comparison.config, comparison.vs)
+    planned = pair_planned(made, comparison.config, comparison.vs, pairs)
+    return speedup.row_of(pairs, planned, comparison)
 
 
 def table2(samples: Iterable[Sample], comparisons: Sequence[Comparison]) -> list[SpeedupRow]:

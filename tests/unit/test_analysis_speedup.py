@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.measures import rows as values
 from analysis.measures import speedup
-from analysis.measures.pairs import Pairs, PlannedPairs, pair
+from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
 from analysis.measures.statistics.verdict import Verdict
 from tests.cells import examples
@@ -156,7 +156,9 @@ def test_counts_equal_the_slow_way(samples: list[Sample]) -> None:
 @UNHURRIED
 @given(mixed())
 def test_pairs_are_those_of_the_slow_way(samples: list[Sample]) -> None:
-    for one, other in zip(pair(table(samples), "A", "B"), slow_pair(samples, "A", "B"), strict=True):
+    made = table(samples)
+    pairs = pair(made, "A", "B")
+    for one, other in zip((pairs, pair_planned(made, "A", "B", pairs)), slow_pair(samples, "A", "B"), strict=True):
         pairs_, slow_pairs = (x.pairs if isinstance(x, PlannedPairs) else x for x in (one, other))
         assert pairs_.domains == slow_pairs.domains
         assert _rows(pairs_) == _rows(slow_pairs)
