@@ -35,7 +35,7 @@ PLAYBOOK = """
         msg: "{{ inventory_hostname }}: no space left"
       when: bad | default(false)
     - name: Change something
-      ansible.builtin.command: sleep 1
+      ansible.builtin.command: sleep {{ takes_s | default(1) }}
     - name: Tell
       ansible.builtin.set_fact:
         fleet_result: {word: "{{ word }}", host: "{{ inventory_hostname }}"}
@@ -80,7 +80,9 @@ class Shown:
 def test_each_host_has_its_verdict_and_the_others_go_on(tmp_path: Path) -> None:
     """With `serial`, Ansible itself stops where all hosts of a batch have failed: here after the first one."""
     local = LOCAL
-    hosts = {"a": {**local, "bad": True}, "b": {"ansible_host": "127.0.0.1", "ansible_port": 1}, "c": local, "d": local}
+    unreachable = {"ansible_host": "127.0.0.1", "ansible_port": 1}
+    # Progress is shown twice a second: for long enough that d is the only one left.
+    hosts = {"a": {**local, "bad": True}, "b": unreachable, "c": local, "d": {**local, "takes_s": 4}}
     path = inventory(tmp_path, hosts)
     task, shown = runs.Task(playbook="tell", variables={"word": "x y"}), Shown()
     found = runs.on_hosts(task, path, list(hosts), progress=shown)
