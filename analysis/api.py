@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -258,18 +259,24 @@ def make_tables(
     """
     of_table1, others = published.split(quirks)
     read = quirk.apply(data, others)
-    samples = costs.samples(read, metric=metric, selection=selection)
+    with ThreadPoolExecutor(2) as pool:  # Each of these alone uses one core.
+        costs_of = pool.submit(costs.samples, read, metric=metric, selection=selection)
+        table1 = pool.submit(tables.table1, quirk.apply(data, of_table1))
+        configurations = pool.submit(tables.configurations, data)
+        limiters_of = pool.submit(limiters, data)
+        order = pool.submit(order_effects, data.downloads, unproven=selection.unproven)
+    samples = costs_of.result()
     return Tables(
         data=data,
         metric=metric,
         by=by,
         selection=selection,
-        table1=tuple(tables.table1(quirk.apply(data, of_table1))),
-        configurations=tuple(tables.configurations(data)),
+        table1=tuple(table1.result()),
+        configurations=tuple(configurations.result()),
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
-        limiters=tuple(limiters(data)),
+        limiters=tuple(limiters_of.result()),
         dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, samples=samples)),
-        order=order_effects(data.downloads, unproven=selection.unproven),
+        order=order.result(),
         stopping=tuple(stoppings(data, unproven=selection.unproven)),
         quirks=tuple(quirks),
         congestion=tuple(congestion(read)) if quirks else (),
