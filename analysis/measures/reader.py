@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -226,10 +226,11 @@ class Reader:
             **joined,
         )
         del stretch
-        self._refuse_repeats(downloads)
+        rows = rows_by_code(downloads.configuration.codes, len(downloads.configuration.names))
+        self._refuse_repeats(downloads, rows)
         if len(self._paths) > 1:
             self._refuse_copies(downloads, key_of_run, started_at)
-        return downloads, tuple(self._kpi_rows(downloads, key_of_run, run_of_stretch))
+        return downloads, tuple(self._kpi_rows(downloads, key_of_run, run_of_stretch, rows))
 
     def _runs(self, keys: Mapping[str, Ints]) -> Runs:
         return Runs(
@@ -240,8 +241,8 @@ class Reader:
             url=Texts(keys["url"], self._names["url"].all),
         )
 
-    def _refuse_repeats(self, downloads: Downloads) -> None:
-        row = _repeated(downloads.run, downloads.configuration.codes, len(downloads.runs))
+    def _refuse_repeats(self, downloads: Downloads, rows: Sequence[Ints]) -> None:
+        row = _repeated(downloads.run, rows, len(downloads.runs))
         if row is not None:
             path = self._paths[int(downloads.runs.folder[downloads.run[row]])]
             what = f"download {self._words(downloads, row)} is listed twice"
@@ -269,15 +270,21 @@ class Reader:
         vantage, domain = (texts.names[int(texts.codes[run])] for texts in (runs.vantage, runs.domain))
         return f"{vantage}, iteration {runs.iteration[run]}, {domain}, {named.names[int(named.codes[row])]}"
 
-    def _kpi_rows(self, downloads: Downloads, keys: Mapping[str, Ints], run_of_stretch: Codes) -> list[Codes]:
-        """Per folder, the download of each row of its `kpis`."""
+    def _kpi_rows(
+        self, downloads: Downloads, keys: Mapping[str, Ints], run_of_stretch: Codes, rows: Sequence[Ints]
+    ) -> list[Codes]:
+        """Per folder, the download of each row of its `kpis`.
+
+        Args:
+            rows: the downloads of each configuration.
+        """
         runs = len(keys["folder"])
         names = self._names["configuration"].all
-        rows = rows_by_code(downloads.configuration.codes, len(names))
         found = []
         for path, (stretches, configurations) in zip(self._paths, self._kpis, strict=True):
             run = run_of_stretch[stretches]
-            row = _repeated(run, configurations, runs)
+            members_of = rows_by_code(configurations, len(names))
+            row = _repeated(run, members_of, runs)
             if row is not None:
                 key = {name: int(keys[name][run[row]]) for name in ("vantage", "iteration", "domain")}
                 vantage, domain = (self._names[name].all[key[name]] for name in ("vantage", "domain"))
@@ -286,18 +293,22 @@ class Reader:
                 raise UsageError(f"two rows for download {words}", where=where, remedy="make the file again")
             download = np.full(len(run), -1, dtype=np.int32)
             at = np.empty(runs, dtype=np.int32)
-            for code, members in enumerate(rows_by_code(configurations, len(names))):
+            for of_configuration, members in zip(rows, members_of, strict=True):
                 at[:] = -1
-                at[downloads.run[rows[code]]] = rows[code]
+                at[downloads.run[of_configuration]] = of_configuration
                 download[members] = at[run[members]]
             found.append(download)
         return found
 
 
-def _repeated(run: Codes, configuration: Codes, runs: int) -> int | None:
-    """A row with the run and the configuration of an earlier one; None if there is none."""
+def _repeated(run: Codes, members_of: Sequence[Ints], runs: int) -> int | None:
+    """A row with the run and the configuration of an earlier one; None if there is none.
+
+    Args:
+        members_of: the rows of each configuration, in their order.
+    """
     seen = np.empty(runs, dtype=np.int32)
-    for members in rows_by_code(configuration, int(configuration.max(initial=-1)) + 1):
+    for members in members_of:
         seen[run[members][::-1]] = members[::-1]  # The first row of each run stays.
         later = np.flatnonzero(seen[run[members]] != members)
         if len(later):
