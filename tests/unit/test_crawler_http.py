@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.web.client import HTTPConnectionPool
 
@@ -39,3 +44,30 @@ def test_hosts_without_connections_are_forgotten_and_others_kept(monkeypatch: py
     assert pool._connections == {("http", "kept.example", 80): [kept]}
     clock.advance(http.IDLE_S + 1)
     assert kept.closed
+
+
+def test_a_server_cannot_send_much_more_than_is_read() -> None:
+    """Its client reads 1 MB, as of a download that is stopped early, and then is too busy to read or to close."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(listening.getsockname())
+    server, _ = listening.accept()
+    with listening, client, server:
+        factory: Any = http.with_small_window(Factory)()
+        factory.protocol = Protocol
+        factory.buildProtocol(None).makeConnection(SimpleNamespace(socket=client))
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        server.setblocking(False)
+        sent = received = 0
+        while received < 1 << 20:
+            with suppress(BlockingIOError):
+                while True:
+                    sent += server.send(bytes(1 << 16))
+            received += len(client.recv(1 << 20))
+        idle = 0
+        while idle < 20 and sent < 50 << 20:
+            try:
+                sent, idle = sent + server.send(bytes(1 << 16)), 0
+            except BlockingIOError:
+                idle += 1
+                time.sleep(0.01)
+    assert sent - received < 1 << 20, "without a limit it is 2.9 MB"
