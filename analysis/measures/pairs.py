@@ -52,6 +52,8 @@ class Samples:
     """Whether it counts by intention to treat: it failed, or ran as planned, whatever options were on the wire."""
     larger: Mapping[str, Texts] = field(default_factory=dict)
     """Larger clusters that it belongs to, e.g. `AS` -> `64496`, with sorted names; empty: unknown."""
+    _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
+    """What `rows_of` has found: rows of Table 2, as treated and as planned, and its parts by dose ask for the same."""
 
     def __len__(self) -> int:
         return len(self.run)
@@ -77,11 +79,16 @@ class Samples:
         return {name: self.part(rows) for name, rows in members if len(rows)}
 
     def rows_of(self, configuration: str) -> Codes:
-        """Per run, the index of its download of this configuration, -1 without one."""
+        """Per run, the index of its download of this configuration, -1 without one; not to be written to."""
+        known = self._rows.get(configuration)
+        if known is not None:
+            return known
         found = np.full(len(self.domain), -1, dtype=np.int32)
         if configuration in self.configuration.names:
             rows = np.flatnonzero(self.configuration.codes == self.configuration.names.index(configuration))
             found[self.run[rows]] = rows
+        found.flags.writeable = False
+        self._rows[configuration] = found
         return found
 
 
