@@ -323,13 +323,11 @@ def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[C
 
 def _started_at(folders: Sequence[Folder]) -> Floats:
     """When each download in the files started [Unix time, s]."""
-    return np.concatenate(
-        [
-            batch["started_at"].to_numpy(zero_copy_only=False)
-            for folder in folders
-            for batch in store.scan(folder.path / DOWNLOADS, "downloads", ["started_at"])
-        ]
+    batches = (
+        batch for folder in folders for batch in store.scan(folder.path / DOWNLOADS, "downloads", ["started_at"])
     )
+    # Also without any download.
+    return np.concatenate([np.empty(0), *(batch["started_at"].to_numpy(zero_copy_only=False) for batch in batches)])
 
 
 def _given_started_at(records: Sequence[Record]) -> Floats:
