@@ -83,15 +83,20 @@ def dated(path: Path, found: Sequence[IwRecord], day: datetime) -> Path:
     return path
 
 
-def watched_survey(lab: Lab, out: Path, *arguments: object, every: int) -> tuple[dict[str, Any], list[int]]:
-    """A survey's JSON, and the memory of the command and its prober after each so many hosts [kB]."""
+def watched_survey(lab: Lab, out: Path, *arguments: object, hosts: int) -> tuple[dict[str, Any], list[int]]:
+    """A survey's JSON, and the memory of the command and its prober after each sixth of the hosts but the last [kB].
+
+    After the last host, results are written, which takes memory for a batch of rows.
+    """
     argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
     folder, ledger = out.parent, out.with_name(out.name + ".ledger.sqlite")
     memory_kb: list[int] = []
     child = lab.place("V").start(argv, stdout=folder / "stdout", stderr=folder / "stderr")
     while child.returncode is None:
-        if ledger.exists() and finished(ledger) >= every * (len(memory_kb) + 1):
-            memory_kb.append(resident_kb(child.pid))
+        if len(memory_kb) < 5 and ledger.exists() and finished(ledger) >= hosts // 6 * (len(memory_kb) + 1):
+            now_kb = resident_kb(child.pid)
+            if finished(ledger) < hosts:
+                memory_kb.append(now_kb)
         time.sleep(0.3)
     assert child.returncode == 0, (folder / "stderr").read_text()
     return json.loads((folder / "stdout").read_text().splitlines()[-1]), memory_kb
@@ -115,7 +120,7 @@ def test_a_full_scan_and_100_draws_of_it(lab: Lab, tmp_path: Path, hosts: int, s
     lines = [next(block.subnets(new_prefix=33 - parts[w].bit_length())) for w, block in planted(lab).items()]
     source.write_text("".join(f"{line}\n" for line in lines))
     arguments = ["--prefixes", source, "--path", "/a.bin", *QUICK]
-    document, memory_kb = watched_survey(lab, out, *arguments, every=hosts // 6)
+    document, memory_kb = watched_survey(lab, out, *arguments, hosts=hosts)
     # Flat: what it had after a sixth of the hosts, and 8 MB for the collector's rhythm.
     assert len(memory_kb) >= 2 and max(memory_kb) <= memory_kb[0] + 8_000, memory_kb
     truth = {str(window) if str(window) in COMMON else OTHERS: parts[window] / hosts for window in parts}

@@ -94,8 +94,11 @@ def undo_step(step: Step) -> None:
                 if sysctls.read(step.name) != step.value:
                     sysctls.write(step.name, step.value)
         case "link":
-            if Path(f"/sys/class/net/{step.name}").exists() or _has_link(step.name):
-                run(("ip", "link", "delete", step.name)).check(doing=f"removing the interface {step.name}")
+            if _has_link(step.name):
+                done = run(("ip", "link", "delete", step.name))
+                # The kernel removes the interface itself, some time after the end of the namespace with its other end.
+                if done.returncode != 0 and _has_link(step.name):
+                    done.check(doing=f"removing the interface {step.name}")
         case "table":
             family, _, name = step.name.partition(" ")
             done = run(("nft", "delete", "table", family, name))
@@ -106,7 +109,11 @@ def undo_step(step: Step) -> None:
             if step.value not in map(plain_route, present.splitlines()):
                 run(("ip", step.name, "route", "replace", *step.value.split())).check(doing=f"restoring {step.value!r}")
         case "feature":
-            set_features(step.name, {step.value: True})
+            try:
+                set_features(step.name, {step.value: True})
+            except PlaceError:
+                if _has_link(step.name):
+                    raise
         case _:
             raise PlaceError(f"unknown kind of change {step.kind!r}")
 
@@ -121,5 +128,5 @@ def plain_route(line: str) -> str:
 
 
 def _has_link(name: str) -> bool:
-    """/sys may show the interfaces of another network namespace than ours (it shows those of its mounter)."""
+    """By netlink: /sys shows the interfaces of the network namespace in which it was mounted."""
     return run(("ip", "link", "show", "dev", name)).returncode == 0
