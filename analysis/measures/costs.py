@@ -121,13 +121,16 @@ class _Reasons:
 
 def times(d: Downloads) -> tuple[Floats, Floats]:
     """Lower and upper bounds of the download times [s], as `Download.time_bounds_s`; NaN: unknown."""
-    seen = np.where(np.isnan(d.last_byte_s), 0.0, d.last_byte_s)
-    # The byte budget ends a download at its last byte, the time budget at the budget, even if data stopped before.
-    bound = np.where(d.failure.are(Failure.BYTE_BUDGET), seen, np.maximum(seen, d.budget_s))
+    low = d.last_byte_s.copy()
     with np.errstate(invalid="ignore"):
-        time = np.where((d.last_byte_s > 0) & (d.last_byte_s < math.inf), d.last_byte_s, math.nan)
-    is_censored = d.outcome.are(Outcome.CENSORED)
-    return np.where(is_censored, bound, time), np.where(is_censored, math.inf, time)
+        low[~((low > 0) & (low < math.inf))] = math.nan
+    high = low.copy()
+    censored = np.flatnonzero(d.outcome.are(Outcome.CENSORED))
+    seen, budget_s = np.nan_to_num(d.last_byte_s[censored], nan=0.0, posinf=math.inf), d.budget_s[censored]
+    # The byte budget ends a download at its last byte, the time budget at the budget, even if data stopped before.
+    low[censored] = np.where(d.failure[censored].are(Failure.BYTE_BUDGET), seen, np.maximum(seen, budget_s))
+    high[censored] = math.inf
+    return low, high
 
 
 def _slowness(d: Downloads, throughput: Floats) -> tuple[Floats, Floats]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from analysis.measures import memory
 from analysis.measures.arrays import Codes, Floats
 from analysis.measures.columns import Downloads
 from analysis.measures.comparisons import Appearance, Design, read_design
+from analysis.measures.folder import Folder, read_folder
 from analysis.measures.reader import COLUMNS, Reader
+from analysis.measures.run_keys import read_kpi_keys
 from upshift.domain import Download, Outcome, Superseded
 from upshift.errors import UsageError, not_found
 from upshift.files import schemas, store
-from upshift.files.config import read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,28 +33,6 @@ Value = float | int | str | bool | None
 MOST_RECORDS = 500_000
 """Most downloads of which single ones are looked at: each takes 10 kB. The report, figures and quirks need them; tables
 and `upshift compare` do not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """One campaign folder."""
-
-    path: Path
-    environment: Mapping[str, Any] | None
-    """`environment.json`, if present."""
-    lab: Mapping[str, Any] | None
-    """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
-    composition: Mapping[str, Any] | None = None
-    """`targets/composition.json`, the report of `upshift targets compose`, if present."""
-    windows: Mapping[str, Any] | None = None
-    """`targets/windows.json`: domain -> what `upshift survey iw` found, if the targets have it."""
-
-    @property
-    def published_quirks(self) -> tuple[str, ...]:
-        """Names of quirks of the published code with which it was measured (`downloader.quirks`)."""
-        campaign = (self.environment or {}).get("campaign")
-        found = campaign.get("published_quirks") if isinstance(campaign, dict) else None
-        return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,24 +243,22 @@ def load(paths: Sequence[Path]) -> Dataset:
         resolved.add(path.resolve())
         _check(path)
     reader = Reader(sum(store.count(path / DOWNLOADS, "downloads") for path in paths))
-    for path in paths:
-        documents = {
-            "environment": _json(path, "environment.json"),
-            "lab": _json(path, "lab.json"),
-            "composition": _json(path, "targets/composition.json"),
-            "windows": _json(path, "targets/windows.json"),
-        }
-        folders.append(Folder(path=path, **documents))
-        appearances = reader.add(path, store.scan(path / DOWNLOADS, "downloads", COLUMNS), documents["environment"])
-        if not appearances:
-            raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
-        read.append((path, appearances))
-        if (path / KPIS).is_file():
-            reader.add_kpis(store.scan(path / KPIS, "kpis", schemas.DOWNLOAD_KEY))
-            for name, unit in store.columns(path / KPIS, "kpis").items():
+    with ThreadPoolExecutor(1) as beside:
+        for path in paths:
+            has_kpis = (path / KPIS).is_file()
+            scan = store.scan(path / KPIS, "kpis", schemas.DOWNLOAD_KEY) if has_kpis else ()
+            kpi_keys = beside.submit(read_kpi_keys, scan)
+            folders.append(read_folder(path))
+            batches = store.scan(path / DOWNLOADS, "downloads", COLUMNS)
+            appearances = reader.add(path, batches, folders[-1].environment)
+            if not appearances:
+                raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
+            read.append((path, appearances))
+            reader.add_kpis(kpi_keys.result())
+            for name, unit in store.columns(path / KPIS, "kpis").items() if has_kpis else ():
                 if name not in _NO_KPIS:
                     units.setdefault(name, unit)
-        superseded += _superseded(path)
+            superseded += _superseded(path)
     memory.release()
     downloads, kpi_rows = reader.finish(lambda: _started_at(folders))
     memory.release()
@@ -392,8 +370,3 @@ def _check(path: Path) -> None:
 def _superseded(path: Path) -> list[Superseded]:
     file = path / "superseded.parquet"
     return store.read_rows(file, "superseded", Superseded) if file.is_file() else []
-
-
-def _json(path: Path, name: str) -> Mapping[str, Any] | None:
-    file = path / name
-    return read_json(file) if file.exists() else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.captures.limiter import Limiter
-from analysis.measures.arrays import Codes, Floats
+from analysis.measures.arrays import Codes, Floats, counts
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
 from upshift.domain import Outcome
@@ -51,19 +51,20 @@ def limiters(data: Dataset) -> list[LimiterRow]:
     group = d.configuration.codes.astype(np.int64) * sizes[1] + d.provider.codes
     chosen = ~d.is_warmup & ~d.outcome.are(Outcome.FAILED)
     planned = np.bincount(group[chosen], minlength=sizes[0] * sizes[1])
-    of_limiter = np.zeros((len(planned), len(Limiter)), dtype=np.int64)
+    kinds = len(Limiter)
+    of_limiter = np.zeros((len(planned), kinds), dtype=np.int64)
     timed = np.zeros(len(planned), dtype=np.int64)
-    time = np.zeros((len(planned), len(Limiter)))
+    time = np.zeros((len(planned), kinds))
     for rows, (verdicts, texts) in data.kpi_columns("limiter", "limiter_shares"):
         codes = _codes(verdicts)
         known = np.flatnonzero(chosen[rows] & (codes >= 0))
         groups = group[rows[known]]
-        np.add.at(of_limiter, (groups, codes[known]), 1)
-        shares = _parsed(texts.take(known))
-        has_time = ~np.isnan(shares).all(axis=1)
-        timed += np.bincount(groups[has_time], minlength=len(planned))
-        for index in range(len(Limiter)):
-            time[:, index] += np.bincount(groups, np.nan_to_num(shares[:, index]), minlength=len(planned))
+        of_limiter += counts((groups, len(planned)), (codes[known], kinds))
+        shares, text = _parsed(texts.take(known))
+        has_time = np.isfinite(shares).sum(axis=1) > 0
+        timed += np.bincount(groups[has_time[text]], minlength=len(planned))
+        for index, share in enumerate(np.nan_to_num(shares).T):
+            time[:, index] += np.bincount(groups, share[text], minlength=len(planned))
     rows_ = [
         LimiterRow(
             configuration=d.configuration.names[at // sizes[1]],
@@ -78,18 +79,24 @@ def limiters(data: Dataset) -> list[LimiterRow]:
     return sorted(rows_, key=lambda row: (data.design.rank(row.configuration), provider_rank(row.provider)))
 
 
+def _encoded(texts: pa.Array) -> tuple[pa.Array, Codes]:
+    """Distinct texts, and the index of each row's; for an empty one, their number."""
+    import pyarrow as pa
+
+    coded = texts if pa.types.is_dictionary(texts.type) else texts.cast(pa.string()).dictionary_encode()
+    return coded.dictionary, coded.indices.fill_null(len(coded.dictionary)).to_numpy()
+
+
 def _codes(verdicts: pa.Array) -> Codes:
     """The index of each verdict in `Limiter`; -1 for an empty one, or of a newer version."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = pc.index_in(verdicts.cast(pa.string()), value_set=pa.array(list(map(str, Limiter))))
-    codes: Codes = found.fill_null(-1).to_numpy()
+    names, index = _encoded(verdicts)
+    known = [str(limiter) for limiter in Limiter]
+    codes: Codes = np.array([known.index(name) if name in known else -1 for name in [*names.to_pylist(), None]])[index]
     return codes
 
 
-def _parsed(texts: pa.Array) -> Floats:
-    """The shares in JSON objects, downloads x limiters; NaN where one is missing.
+def _parsed(texts: pa.Array) -> tuple[Floats, Codes]:
+    """The shares in JSON objects, distinct texts x limiters, NaN where one is missing; and the text of each row.
 
     All texts are parsed at once, as lines: one by one takes a minute per ten million.
     """
@@ -97,22 +104,23 @@ def _parsed(texts: pa.Array) -> Floats:
     import pyarrow.compute as pc
     import pyarrow.json
 
-    count = len(texts)
-    if texts.null_count == count:
-        return np.full((count, len(Limiter)), math.nan)
-    lines = pc.binary_join(
-        pa.ListArray.from_arrays(pa.array([0, count]), texts.cast(pa.string()).fill_null("{}")), "\n"
-    )
+    distinct, text = _encoded(texts)
+    shares = np.full((len(distinct) + 1, len(Limiter)), math.nan)  # the last one is that of empty rows
+    if not len(distinct):
+        return shares, text
+    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(distinct)]), distinct.cast(pa.string())), "\n")
     schema = pa.schema([(name.value, pa.float64()) for name in Limiter])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         table = pyarrow.json.read_json(pa.BufferReader(lines[0].as_buffer()), parse_options=options)
     except pa.ArrowException:
         table = None
-    if table is None or table.num_rows != count:
+    if table is None or table.num_rows != len(distinct):
         what = "the column limiter_shares has what is not a JSON object of numbers"
         raise UsageError(what, where="kpis.parquet", remedy="make it again with `upshift inspect`")
-    return np.stack([table.column(name.value).to_numpy() for name in Limiter], axis=1)
+    for index, name in enumerate(Limiter):
+        shares[:-1, index] = table.column(name.value).to_numpy()
+    return shares, text
 
 
 def limiter_of(record: Record) -> Limiter | None:

@@ -15,6 +15,7 @@ from analysis.measures.arrays import Codes, Flags, Floats, Ints, Texts, numbered
 from analysis.measures.ceilings import Ceiling, ceiling, delivery_rate, near_ceiling
 from analysis.measures.columns import Downloads, Runs
 from analysis.measures.comparisons import Appearance
+from analysis.measures.run_keys import KEY_TEXTS, KpiKeys, Names, numbers, run_stretches
 from upshift.domain import Outcome
 from upshift.errors import UsageError
 from upshift.files import schemas
@@ -31,38 +32,8 @@ _OTHERS = (
     *("levels", "position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
     *("void_reason", "treatment_ok", "slow_handshake", "asn"),
 )
-_KEY_TEXTS = ("campaign", "vantage", "domain", "url", "configuration")
-
 COLUMNS = (*schemas.DOWNLOAD_KEY, *_TEXTS, *_OTHERS)
 """The columns of `downloads` that tables need."""
-
-
-class Names:
-    """Texts (or numbers) as codes, in order of first appearance."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str | int, int] = {}
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """All texts so far, by code."""
-        return tuple(map(str, self._codes))
-
-    def sorted(self, codes: Codes) -> Texts:
-        """These codes as texts whose names are sorted."""
-        names = self.all
-        order = sorted(range(len(names)), key=names.__getitem__)
-        rank = np.full(len(order) + 1, -1, dtype=np.min_scalar_type(-len(order) - 1))
-        rank[order] = np.arange(len(order))
-        return Texts(rank[codes], tuple(names[code] for code in order))
-
-    def encode(self, column: pa.DictionaryArray) -> Codes:
-        """The codes of a column, -1 where it is empty, in the narrowest type."""
-        known = self._codes
-        local = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
-        kind = np.min_scalar_type(-len(known) - 1)
-        found: Codes = np.array([*local, -1], dtype=kind)[column.indices.fill_null(len(local)).to_numpy()]
-        return found
 
 
 class Reader:
@@ -73,7 +44,7 @@ class Reader:
     """
 
     def __init__(self, rows: int) -> None:
-        self._names = {name: Names() for name in (*_KEY_TEXTS, *_TEXTS, "levels", "asn")}
+        self._names = {name: Names() for name in (*KEY_TEXTS, *_TEXTS, "levels", "asn")}
         self._keys: list[list[npt.NDArray[Any]]] = []
         """Folder and run key of each stretch: of neighbouring rows of one run."""
         self._stretches = 0
@@ -126,47 +97,46 @@ class Reader:
         whole[self._read : self._read + len(values)] = values
         self._whole[name] = whole
 
-    def add_kpis(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Adds the rows of `kpis` of the folder added last, with `schemas.DOWNLOAD_KEY`."""
-        found = [(self._stretch(b), self._names["configuration"].encode(b.column("configuration"))) for b in batches]
-        if found:
-            stretches, configurations = zip(*found, strict=True)
-            self._kpis[-1] = (np.concatenate(stretches), np.concatenate(configurations))
+    def add_kpis(self, found: KpiKeys) -> None:
+        """Adds the rows of `kpis` of the folder added last."""
+        keys = [
+            self._names[name].of(found.names[name])[column] if name in self._names else column
+            for name, column in zip(schemas.RUN_KEY, found.keys, strict=True)
+        ]
+        codes = self._names["configuration"].of(found.names["configuration"])
+        stretch = found.stretch + self._add_keys(keys)
+        self._kpis[-1] = (stretch, codes[found.configuration])
 
     def _stretch(self, batch: pa.RecordBatch) -> Codes:
         """The stretch of each row."""
-        keys: list[npt.NDArray[Any]] = [
-            self._names[name].encode(batch.column(name)) if name in self._names else _numbers(batch, name)
-            for name in schemas.RUN_KEY
-        ]
-        starts = np.zeros(batch.num_rows, dtype=np.bool_)
-        starts[:1] = True
-        for column in keys:
-            starts[1:] |= column[1:] != column[:-1]
-        first = np.flatnonzero(starts)
-        self._keys.append([np.full(len(first), len(self._paths) - 1), *(column[first] for column in keys)])
-        found = (np.cumsum(starts) + (self._stretches - 1)).astype(np.int32)
-        self._stretches += len(first)
-        return found
+        keys, found = run_stretches(batch, self._names)
+        return (found + self._add_keys(keys)).astype(np.int32)
+
+    def _add_keys(self, keys: Sequence[npt.NDArray[Any]]) -> int:
+        """Adds stretches of the folder added last; returns the number of the first."""
+        first, count = self._stretches, len(keys[0])
+        self._keys.append([np.full(count, len(self._paths) - 1), *keys])
+        self._stretches += count
+        return first
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         """The columns of `Downloads` that need no environment."""
         found = {name: self._names[name].encode(batch.column(name)) for name in ("configuration", "levels", *_TEXTS)}
         del found["levels"]  # Only its names are needed.
         is_ok = Texts(found["outcome"], self._names["outcome"].all).are(Outcome.OK)
-        last_byte_s = _numbers(batch, "last_byte_s")
+        last_byte_s = numbers(batch, "last_byte_s")
         return found | {
             "stretch": self._stretch(batch),
             "asn": self._names["asn"].encode(batch.column("asn").dictionary_encode()),
-            "is_warmup": _numbers(batch, "position") <= 0,
-            "position": _numbers(batch, "position").astype(np.int16),
+            "is_warmup": numbers(batch, "position") <= 0,
+            "position": numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
-            "budget_s": _numbers(batch, "budget_s"),
+            "budget_s": numbers(batch, "budget_s"),
             "is_void": batch.column("void_reason").is_valid().to_numpy(zero_copy_only=False),
             "treatment_ok": _flags(batch, "treatment_ok"),
             "slow_handshake": _flags(batch, "slow_handshake"),
-            "cpu_bound": processor.cpu_bound(is_ok, last_byte_s, _numbers(batch, "transfer_cpu_s")),
-            "starved": processor.starved(is_ok, last_byte_s, _numbers(batch, "run_delay_s")),
+            "cpu_bound": processor.cpu_bound(is_ok, last_byte_s, numbers(batch, "transfer_cpu_s")),
+            "starved": processor.starved(is_ok, last_byte_s, numbers(batch, "run_delay_s")),
         }
 
     def _rate(
@@ -186,7 +156,7 @@ class Reader:
             index[pair] = self._ceilings.setdefault((len(self._paths), at, of), known)[0]
         columns["ceiling"] = index[pairs]
         highest = np.array([math.nan if c.mbit_s is None else c.mbit_s for _, c in self._ceilings.values()])
-        rates = delivery_rate(_numbers(batch, "body_bytes"), _numbers(batch, "first_byte_s"), columns["last_byte_s"])
+        rates = delivery_rate(numbers(batch, "body_bytes"), numbers(batch, "first_byte_s"), columns["last_byte_s"])
         rates[Texts(columns["outcome"], self._names["outcome"].all).are(Outcome.FAILED)] = math.nan
         columns["has_rate"] = ~np.isnan(rates)
         columns["near_ceiling"] = near_ceiling(rates, highest[columns["ceiling"]])
@@ -322,12 +292,6 @@ def _appear(batch: pa.RecordBatch, configuration: Codes, found: dict[int, Appear
     for row, code in sorted(zip(rows.tolist(), codes.tolist(), strict=True)):
         if code not in found:
             found[code] = Appearance(*(batch.column(name)[row].as_py() for name in Appearance._fields))
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
-    """A column of numbers; NaN where it is empty."""
-    found: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
-    return found
 
 
 def _flags(batch: pa.RecordBatch, name: str) -> Flags:

@@ -30,6 +30,7 @@ VANTAGES, DOMAINS = 4, 2_500
 PROVIDERS = ("akamai", "amazon", "cloudflare", "google", "microsoft", "other")
 LEVELS = ("ecn", "sack", "window_scaling")
 ON = {"ECN": ("ecn",), "SACK": ("sack",), "WS": ("window_scaling",), "ALL": LEVELS}
+LIMITERS = ("receive_window", "congestion", "sender", "path_rate", "slow_start")
 SPEED = {"ECN": 1.02, "SACK": 1.05, "WS": 1.2, "ALL": 1.3, "aioquic": 0.9, "quiche": 1.1}
 DOSES = {
     "ecn": Dose(kpi="ce_packets", above=0, words="CE seen"),
@@ -165,16 +166,34 @@ def _rows(
         "cache_state": _coded(np.where(has_failed, -1, (rng.random(count) < 0.01).astype(np.int64)), ["hit", "miss"]),
         "identity_flags": _coded(np.where(has_failed | (configuration == 0), -1, rng.random(count) < 0.01), flags),
     }
-    kpis = key | {
-        "engine": _coded(np.zeros(count, dtype=np.int32), ["generated"]),
-        "mean_throughput": pa.array(body * 8.4 / time_s / 1e6, mask=has_failed),
-        "ce_packets": pa.array(rng.poisson(0.2, count), mask=has_failed | ~is_tcp),
-        "sack_blocks": pa.array(rng.poisson(0.5, count), mask=has_failed | ~is_tcp),
-        "flight_lower_max": pa.array(rng.integers(30_000, 90_000, count), mask=has_failed | ~is_tcp),
-    }
+    kpis = (
+        key
+        | {
+            "engine": _coded(np.zeros(count, dtype=np.int32), ["generated"]),
+            "mean_throughput": pa.array(body * 8.4 / time_s / 1e6, mask=has_failed),
+            "ce_packets": pa.array(rng.poisson(0.2, count), mask=has_failed | ~is_tcp),
+            "sack_blocks": pa.array(rng.poisson(0.5, count), mask=has_failed | ~is_tcp),
+            "flight_lower_max": pa.array(rng.integers(30_000, 90_000, count), mask=has_failed | ~is_tcp),
+        }
+        | _limiters(count, rng)
+    )
     keep = pa.array(~has_failed)
     return downloads, {
         name: (pa.array(c) if not isinstance(c, pa.Array) else c).filter(keep) for name, c in kpis.items()
+    }
+
+
+def _limiters(count: int, rng: np.random.Generator) -> dict[str, pa.Array]:
+    """What limited each download: two causes for half of them, else three, as in the demo. Shares have three decimals."""
+    causes = rng.permutation(np.array(LIMITERS))[:3].tolist()
+    shares = rng.dirichlet((4.0, 1.0, 0.3), count)
+    shares[: count // 2, 2] = 0.0
+    shares = np.round(shares / shares.sum(axis=1, keepdims=True), 3)
+    of_each = (dict(zip(causes, parts, strict=True)) for parts in rng.permutation(shares).tolist())
+    texts = [json.dumps({name: share for name, share in parts.items() if share}) for parts in of_each]
+    return {
+        "limiter": _coded(rng.integers(0, 3, count), causes),
+        "limiter_shares": pa.array(texts),
     }
 
 

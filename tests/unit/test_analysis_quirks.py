@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import quirk, quirks, tables
 from analysis.measures.comparisons import Design, of_downloads
-from analysis.measures.dataset import Dataset, Folder, Record, of_records
+from analysis.measures.dataset import Dataset, Record, of_records
+from analysis.measures.folder import Folder
 from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects
 from analysis.report import beside, published

@@ -170,7 +170,7 @@ def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBat
                 raise UsageError(f"the column {name} is missing", where=str(path), remedy="make it again")
         is_old = version < schemas.newest_version(kind) and kind in schemas.ROW_TYPES
         wanted = None if is_old else [name for name in columns if name in present]
-        texts = [name for name in wanted or () if name in known and known[name].type == pa.string()]
+        texts = [name for name in wanted or () if file.schema_arrow.field(name).type == pa.string()]
         with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=texts) as reader:
 
             def batches() -> Iterator[pa.RecordBatch]:
