@@ -184,7 +184,7 @@ def _rows(
 
 
 def _limiters(count: int, rng: np.random.Generator) -> dict[str, pa.Array]:
-    """What limited each download: two causes for half of them, else three, as in the demo. Shares have three decimals."""
+    """What limited each download: two causes for half of them, else three, as in the demo. Three decimals."""
     causes = rng.permutation(np.array(LIMITERS))[:3].tolist()
     shares = rng.dirichlet((4.0, 1.0, 0.3), count)
     shares[: count // 2, 2] = 0.0
