@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,28 @@ class World:
     client: Node
     attachment: Attachment
     client_mac: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What a tool says about a server."""
+
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What a tool says about several servers."""
+
+    windows: Mapping[str, Window]
+    """Of the addresses for which it gives one, without saying that it is not sure."""
+    replies: int
+    took_s: float
+
+    def right(self, hosts: Sequence[str], segments: int | None) -> int:
+        """How many of these servers have this window by the tool; None: no window is right."""
+        return sum((self.windows[host].segments if host in self.windows else None) == segments for host in hosts)
 
 
 @contextmanager

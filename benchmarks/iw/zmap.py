@@ -1,10 +1,11 @@
-"""The zmap modules of the paper (github.com/COMSYS/zmap: `tcp_initcwnd_http`, `tcp_initcwnd_ssl`), on the same servers.
+"""The zmap modules of the paper (github.com/COMSYS/zmap: `tcp_initcwnd_http`, `tcp_initcwnd_ssl`).
 
 The program is taken from $IW_ZMAP, or from PATH if the `zmap` there has the modules (Debian's has not).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,15 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.iw.world import World
+from benchmarks.iw.world import Answers, Window, World
 from survey.iw.wire import Scheme
 from tests.lab._iw_world import DEVICE
 
 MODULES = {Scheme.HTTP: ("tcp_initcwnd_http", 80), Scheme.HTTPS: ("tcp_initcwnd_ssl", 443)}
 """Scheme -> module, port. The first asks for `/`; the second counts the server's handshake."""
-
-RATES = (1_000, 10_000)
-"""SYNs per second."""
 
 COOLDOWN_S = 8
 """How long it waits for late packets after its last SYN: zmap's default."""
@@ -51,10 +49,21 @@ def find() -> tuple[str | None, str]:
     return str(Path(program).resolve()), ""
 
 
-def estimates(
-    program: str, world: World, hosts: Sequence[str], window: int | None, mss: int, rate: int, scheme: Scheme
-) -> tuple[float, int]:
-    """Estimates per second until the last reply, and how many are right."""
+def ask(
+    program: str,
+    world: World,
+    hosts: Sequence[str],
+    mss: int,
+    *,
+    rate: int,
+    scheme: Scheme = Scheme.HTTP,
+    cooldown_s: int = COOLDOWN_S,
+    limit_s: float = 600,
+) -> Answers:
+    """Its answers, at so many SYNs per second; the time is that until the last reply.
+
+    After `limit_s` it is ended, and what it has said counts. Raises subprocess.SubprocessError if it fails.
+    """
     module, port = MODULES[scheme]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -63,16 +72,17 @@ def estimates(
         argv = [*world.client.enter, program, "-q", "-v", "0", "--disable-syslog", "-C", "none", "-b", "none"]
         argv += ["-w", "hosts", "-M", module, f"--probe-args={mss}", "-p", str(port), "-r", str(rate)]
         argv += ["-i", DEVICE, "-S", world.attachment.addresses[0], "-G", world.attachment.next_hop or ""]
-        argv += ["-c", str(COOLDOWN_S), "-O", "json", "-f", FIELDS, "-o", "found"]
+        argv += ["-c", str(cooldown_s), "-O", "json", "-f", FIELDS, "-o", "found"]
         began = time.time()
-        subprocess.run(argv, cwd=folder, capture_output=True, check=True, timeout=600)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(argv, cwd=folder, capture_output=True, check=True, timeout=limit_s)
         took = (folder / "found").stat().st_mtime - began  # it writes each reply at once
         replies = [json.loads(line) for line in (folder / "found").read_text().splitlines()]
-    told = {reply["saddr"]: found for reply in replies if (found := _window(reply)) is not None}
-    return len(replies) / took, sum(told.get(host) == window for host in hosts)
+    windows = {reply["saddr"]: window for reply in replies if (window := _window(reply)) is not None}
+    return Answers(windows=windows, replies=len(replies), took_s=took)
 
 
-def _window(reply: dict[str, Any]) -> int | None:
-    """What it says, unless it says that this is not to be relied on."""
-    is_sure = reply["success"] == 1 and "notok" not in reply["completed"]
-    return int(reply["assumption"]) if is_sure else None
+def _window(reply: dict[str, Any]) -> Window | None:
+    """What it says, unless it says that this is not to be relied on. No segments: there were too many for it."""
+    is_sure = reply["success"] == 1 and "notok" not in reply["completed"] and reply["assumption"]
+    return Window(segments=int(reply["assumption"]), bytes=int(reply["seq_len"])) if is_sure else None
