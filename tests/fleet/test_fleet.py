@@ -21,6 +21,12 @@ pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1200)]
 UNIT = f"upshift-campaign@{NAME}.service"
 BACK_S = 10.0
 
+RESTARTS = (
+    "perl -e 'do q(/etc/needrestart/needrestart.conf); my $rules = $nrconf{override_rc};"
+    f" print map {{ $rules->{{$_}} }} grep {{ q({UNIT}) =~ /$_/ }} keys %$rules'"
+)
+"""What needrestart does with the unit, by the rules that match its name; 0: it does not restart it."""
+
 
 @cells("cloud", every=[DEBIANS, UBUNTUS], quick=[DEBIANS], ids=lambda hosts: "-".join(hosts.values()), indirect=True)
 def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
@@ -30,6 +36,8 @@ def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pa
 
     assert all(verdict["changed"] for verdict in fleet.do("provision").values())
     assert [verdict["changed"] for verdict in fleet.do("provision").values()] == [0, 0]
+    for host in cloud.hosts.values():
+        assert "needrestart" not in SYSTEMS[host.suite].image or host.sh(RESTARTS) == "0"
     network = second.network()
     fleet.do("run", "--force")  # clients are not calibrated here
 
