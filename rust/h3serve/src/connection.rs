@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
-use quiche::h3;
+use quiche::{RecvInfo, h3};
 
 use crate::burst::{BURST, Burst, DATAGRAM_BYTES};
 use crate::exchange::{Exchange, Progress, Source};
@@ -63,6 +63,10 @@ pub struct Connection {
     held_since: Option<Instant>,
     /// A hold lasted longer than the round trip: it is the client's window that is small.
     never_holds: bool,
+    /// Something is to be sent again, or to probe: nothing is held back then.
+    repairs: bool,
+    /// Packets lost so far.
+    lost: usize,
     /// Of datagrams with an acknowledgement alone, which the client does not acknowledge [bytes].
     acknowledgements: u64,
 }
@@ -77,12 +81,31 @@ impl Connection {
             window: usize::MAX,
             held_since: None,
             never_holds: false,
+            repairs: false,
+            lost: 0,
             acknowledgements: 0,
         }
     }
 
-    /// Notes the window; call it after each datagram from the client and each time-out.
-    pub fn note_window(&mut self) {
+    /// Takes a datagram from the client.
+    pub fn receive(&mut self, data: &mut [u8], info: RecvInfo) -> quiche::Result<()> {
+        self.quic.recv(data, info)?;
+        self.note_window();
+        Ok(())
+    }
+
+    /// To be called when the transport's timer is due.
+    pub fn on_timeout(&mut self) {
+        self.quic.on_timeout();
+        self.note_window();
+        self.repairs = true;
+    }
+
+    /// Notes the window and losses.
+    fn note_window(&mut self) {
+        let lost = self.quic.stats().lost;
+        self.repairs |= lost > self.lost;
+        self.lost = lost;
         let rooms = self
             .exchanges
             .keys()
@@ -100,8 +123,14 @@ impl Connection {
     /// Silly window avoidance (RFC 1122, section 4.2.3.4), as in TCP: otherwise each acknowledgement is answered by a
     /// full packet and a fragment, so that clients that acknowledge often get more packets.
     /// Not where flow control is the limit: a client may announce more only after it has got what it allowed.
+    /// Nor where something is lost or to be probed. quiche (0.30) queues what is to be sent again at any call of `send`;
+    /// if there is no room for it and it is acknowledged meanwhile, as by a client that was late, its stream stays in the
+    /// queue without data. Those of HTTP/3 itself come first, and then nothing of the answer is sent any more.
     fn holds(&mut self) -> bool {
-        let silly = !self.never_holds && !self.exchanges.is_empty() && self.window < DATAGRAM_BYTES;
+        let silly = !self.never_holds
+            && !self.repairs
+            && !self.exchanges.is_empty()
+            && self.window < DATAGRAM_BYTES;
         if !silly || !self.congestion_limits() {
             self.held_since = None;
             return false;
@@ -222,6 +251,7 @@ impl Connection {
                 burst.room()
             };
             let Ok((size, to)) = self.quic.send(room) else {
+                self.repairs = false;
                 burst.send()?;
                 return Ok(Sent::All);
             };

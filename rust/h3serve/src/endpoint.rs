@@ -154,10 +154,9 @@ impl Endpoint {
             self.timers.remove(&(due, key));
             if let Some(client) = self.clients.get_mut(&key) {
                 client.due = None;
-                let quic = &mut client.connection.quic;
-                if quic.timeout_instant().is_some_and(|at| at <= now) {
-                    quic.on_timeout();
-                    client.connection.note_window();
+                let due = client.connection.quic.timeout_instant();
+                if due.is_some_and(|at| at <= now) {
+                    client.connection.on_timeout();
                 }
                 ready.insert(key);
             }
@@ -205,8 +204,7 @@ impl Endpoint {
         if let Some(key) = known.copied()
             && let Some(client) = self.clients.get_mut(&key)
         {
-            client.connection.quic.recv(data, info)?;
-            client.connection.note_window();
+            client.connection.receive(data, info)?;
             return Ok(Some(key));
         }
         if matches!(

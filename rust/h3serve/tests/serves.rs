@@ -22,7 +22,12 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("h3serve-test-{}", std::process::id()));
+        Self::with_answers_of(0)
+    }
+
+    fn with_answers_of(bytes: usize) -> Self {
+        let name = format!("h3serve-test-{}-{bytes}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
         self_signed(&certificate, &key);
@@ -31,6 +36,7 @@ impl Server {
             .arg(certificate)
             .arg("--key")
             .arg(key)
+            .args(["--bytes", &bytes.to_string()])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -103,6 +109,101 @@ fn names_its_versions_and_only_to_a_padded_probe() {
             0, 0, 0, 0, 4, 9, 9, 9, 9, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1
         ]
     );
+}
+
+/// A client by quiche over a connected socket.
+struct Client {
+    quic: quiche::Connection,
+    socket: UdpSocket,
+}
+
+impl Client {
+    fn new(server: &Server) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(&server.address).unwrap();
+        let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
+        config.set_application_protos(&[b"h3"]).unwrap();
+        config.verify_peer(false);
+        config.set_initial_max_data(1 << 22);
+        config.set_initial_max_stream_data_bidi_local(1 << 22);
+        config.set_initial_max_stream_data_uni(1 << 20);
+        config.set_initial_max_streams_uni(10);
+        let id = quiche::ConnectionId::from_ref(&[7; 8]);
+        let (local, peer) = (socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+        let quic = quiche::connect(Some("late.test"), &id, local, peer, &mut config).unwrap();
+        Self { quic, socket }
+    }
+
+    fn send(&mut self) {
+        let mut data = [0; 1_500];
+        while let Ok((size, _)) = self.quic.send(&mut data) {
+            self.socket.send(&data[..size]).unwrap();
+        }
+    }
+
+    /// Takes one datagram; false if none comes in time.
+    fn receive(&mut self, within: Duration) -> bool {
+        let mut data = [0; 1_500];
+        self.socket.set_read_timeout(Some(within)).unwrap();
+        let Ok(size) = self.socket.recv(&mut data) else {
+            return false;
+        };
+        let (from, to) = (
+            self.socket.peer_addr().unwrap(),
+            self.socket.local_addr().unwrap(),
+        );
+        let info = quiche::RecvInfo { from, to };
+        self.quic.recv(&mut data[..size], info).unwrap();
+        true
+    }
+}
+
+/// A client that gets no processor for a while acknowledges everything at once, after the server's first probe time-out
+/// and before the end of a hold. The download stopped there, once in 1,800 on a busy host.
+#[test]
+fn goes_on_after_a_late_acknowledgement() {
+    const BYTES: usize = 200_000;
+    let server = Server::with_answers_of(BYTES);
+    for late_ms in [30, 40, 50, 60, 70, 80, 90, 150] {
+        let mut client = Client::new(&server);
+        client.send();
+        while !client.quic.is_established() {
+            assert!(client.receive(Duration::from_secs(10)));
+            if !client.quic.is_established() {
+                client.send();
+            }
+        }
+        // The request leaves with the end of the handshake, so HTTP/3's own streams are not acknowledged before.
+        let config = quiche::h3::Config::new().unwrap();
+        let mut http = quiche::h3::Connection::with_transport(&mut client.quic, &config).unwrap();
+        let request = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "late.test"),
+            (":path", "/"),
+        ]
+        .map(|(name, value)| quiche::h3::Header::new(name.as_bytes(), value.as_bytes()));
+        http.send_request(&mut client.quic, &request, true).unwrap();
+        client.send();
+        std::thread::sleep(Duration::from_millis(late_ms));
+        while client.receive(Duration::from_millis(1)) {}
+        let (mut got, mut body) = (0, vec![0; 1 << 16]);
+        while got < BYTES {
+            client.send();
+            while let Ok((stream, event)) = http.poll(&mut client.quic) {
+                if event == quiche::h3::Event::Data {
+                    while let Ok(size) = http.recv_body(&mut client.quic, stream, &mut body) {
+                        got += size;
+                    }
+                }
+            }
+            client.send();
+            assert!(
+                got == BYTES || client.receive(Duration::from_secs(3)),
+                "{got} of {BYTES} bytes, acknowledged {late_ms} ms late"
+            );
+        }
+    }
 }
 
 #[test]
