@@ -9,7 +9,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -229,7 +228,7 @@ def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
     assert most_in_a_second(times) <= 1.1 * 50 + 2
     for host in hosts:
         mine = [at for at, target in sent if target == host]
-        assert all(after - before >= 0.45 for before, after in pairwise(mine)), (host, mine)
+        assert most_in_a_second(mine) <= 3, (host, mine)
 
 
 def settings(place: Place) -> tuple[str, str, str]:
