@@ -217,7 +217,7 @@ def test_the_limit_is_never_exceeded(world: World, tmpfs: Tmpfs, tmp_path: Path,
     # On a busy host a client may wake up after its packets: that is no matter of the disk.
     assert len(rows) == runs * DOWNLOADS
     assert all(row.treatment_ok or row.treatment_reason == TreatmentReason.ACCOUNTS_DIFFER for row in rows)
-    assert sum(not row.treatment_ok for row in rows) <= 0.01 * len(rows)
+    assert sum(not row.treatment_ok for row in rows) <= max(2, 0.01 * len(rows))
     with closing(sqlite3.connect(out / "vantage" / "A" / "journal.sqlite")) as journal:
         captures = journal.execute("SELECT clean, dropped FROM captures ORDER BY rowid").fetchall()
     dropped = [is_dropped for is_clean, is_dropped in captures if is_clean]
