@@ -22,9 +22,9 @@ def releases(root: Path) -> set[str]:
     return {path.name for path in (root / "releases").iterdir()}
 
 
-def begun(root: Path) -> bool:
-    """Whether a release is being made."""
-    return any(not (path / MANIFEST).exists() for path in (root / "releases").iterdir())
+def half(root: Path) -> set[str]:
+    """Releases that are being made, or of which the making was killed."""
+    return {name for name in releases(root) if not (root / "releases" / name / MANIFEST).exists()}
 
 
 def version(root: Path) -> str:
@@ -138,16 +138,19 @@ def test_killed_at_any_moment(tmp_path: Path, repeats: Repeats) -> None:
     took = time.monotonic() - began
     kills, halves = repeats(quick=4, soak=30), 0
     for number in range(kills):
-        sent = signal.SIGTERM if number % 2 else signal.SIGKILL
+        sent = signal.SIGKILL if number % 2 else signal.SIGTERM
+        for name in half(root):  # by another name, so that it is not taken for what the next one makes
+            (root / "releases" / name).rename(root / "releases" / f"killed-{number}")
+        remains = half(root)
         with subprocess.Popen(command(new, root), stdout=subprocess.DEVNULL) as child:
-            while child.poll() is None and not begun(root):
+            while child.poll() is None and half(root) <= remains:
                 time.sleep(0.001)
             time.sleep(took * 0.8 * number / kills)
             child.send_signal(sent)
         assert version(root) in {"1", "2"}
-        half = {name for name in releases(root) if not (root / "releases" / name / MANIFEST).exists()}
-        assert sent == signal.SIGKILL or not half, "a signal that can be caught leaves nothing"
-        halves += len(half)
+        left = half(root)
+        assert sent == signal.SIGKILL or not left, "a signal that can be caught leaves nothing"
+        halves += len(left)
     assert halves > 0, "no kill came in the middle"
     done = run(command(new, root))
     assert done.returncode == 0, done.stderr
