@@ -8,21 +8,16 @@ from typing import Any
 import pytest
 
 from vantage.doctor.checks import Status, campaign_can_run, examine, lab_can_run, smallest_window_scale
-from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, Probed, ServerFound, UplinkFound
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
     python=(3, 11, 7),
     kernel="6.1.0-18-amd64",
     root=True,
-    namespaces=None,
-    tun=None,
-    nat=None,
-    capture=None,
-    prober=None,
+    probed=Probed(namespaces=None, tun=None, nat=None, capture=None, cubic_by_route=None, prober=None),
     native=None,
     trustme=None,
-    cubic_by_route=None,
     programs=dict.fromkeys((*PACKAGES, *OUR_BINARIES), "1.0"),
     servers={"caddy": ServerFound(fault=None, version="2.6.2")},
     clients={"requests": None, "quiche": None},
@@ -48,6 +43,11 @@ GOOD = Facts(
 )
 
 
+def probed(**changes: str) -> dict[str, Any]:
+    """The change that some probes failed with these messages."""
+    return {"probed": replace(GOOD.probed, **changes)}
+
+
 def test_a_good_host_has_nothing_to_fix() -> None:
     findings = examine(GOOD)
     assert {finding.status for finding in findings} == {Status.OK}
@@ -61,11 +61,11 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         ({"python": (3, 9, 2)}, "Python", Status.CANNOT, False),
         ({"kernel": "4.19.0-26-amd64"}, "kernel", Status.WARN, True),
         ({"root": False}, "rights", Status.WARN, True),
-        ({"namespaces": "Operation not permitted"}, "namespaces", Status.CANNOT, False),
-        ({"tun": "open: No such file or directory"}, "TUN devices", Status.CANNOT, False),
-        ({"capture": "you don't have permission"}, "captures", Status.CANNOT, False),
-        ({"nat": "Could not process rule"}, "NAT", Status.CANNOT, True),
-        ({"prober": "iwprobe: no right to raw sockets"}, "raw sockets", Status.CANNOT, True),
+        (probed(namespaces="Operation not permitted"), "namespaces", Status.CANNOT, False),
+        (probed(tun="open: No such file or directory"), "TUN devices", Status.CANNOT, False),
+        (probed(capture="you don't have permission"), "captures", Status.CANNOT, False),
+        (probed(nat="Could not process rule"), "NAT", Status.CANNOT, True),
+        (probed(prober="iwprobe: no right to raw sockets"), "raw sockets", Status.CANNOT, True),
         ({"native": "No module named 'upshift_native'"}, "capture engine", Status.CANNOT, False),
         (
             {"servers": {"caddy": ServerFound(fault="the program caddy is missing; install it", version=None)}},
@@ -115,14 +115,14 @@ def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, s
         # What only the lab needs
         ({"servers": {"caddy": ServerFound(fault="caddy is missing; install it", version=None)}}, True),
         ({"programs": {**GOOD.programs, "knotd": None, "pathem": None}}, True),
-        ({"tun": "no such device", "prober": "no right", "trustme": "no module"}, True),
+        ({**probed(tun="no such device", prober="no right"), "trustme": "no module"}, True),
         # What makes it worse, not wrong
         ({"busy_share": 0.6, "cpus": 1, "clock": "acpi_pm"}, True),
         ({"clients": {**GOOD.clients, "curl": "missing"}, "ceilings": {**GOOD.ceilings, "curl": "missing"}}, True),
         # What a campaign needs
         ({"ceilings": {"requests": None, "quiche": "not calibrated"}}, False),
         ({"programs": {**GOOD.programs, "tcpdump": None}}, False),
-        ({"nat": "Could not process rule"}, False),
+        (probed(nat="Could not process rule"), False),
         ({"native": "No module named 'upshift_native'"}, False),
         ({"free_bytes": 10**6}, False),
         ({"time_of_day": "this host's clock is not synchronised"}, False),

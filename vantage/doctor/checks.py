@@ -106,10 +106,11 @@ def check_rights(facts: Facts) -> list[Finding]:
 
 def check_probes(facts: Facts) -> list[Finding]:
     """Probes that ran in a private namespace."""
+    probed = facts.probed
     probes = [
         _probe(
             "namespaces",
-            facts.namespaces,
+            probed.namespaces,
             "network namespaces can be created",
             "run as root, or allow user namespaces: sysctl -w user.max_user_namespaces=15000 "
             "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
@@ -117,21 +118,21 @@ def check_probes(facts: Facts) -> list[Finding]:
         ),
         _probe(
             "TUN devices",
-            facts.tun,
+            probed.tun,
             "/dev/net/tun can be used",
             "load the driver (modprobe tun), and for ordinary users: chmod 0666 /dev/net/tun",
         ),
-        _probe("captures", facts.capture, "tcpdump captures in a namespace", "apt-get install tcpdump", campaign=True),
+        _probe("captures", probed.capture, "tcpdump captures in a namespace", "apt-get install tcpdump", campaign=True),
         _probe(
             "CUBIC by route",
-            facts.cubic_by_route,
+            probed.cubic_by_route,
             "CUBIC can be set per route",
             "load the module: modprobe tcp_cubic",
         ),
     ]
     nat = _probe(
         "NAT",
-        facts.nat,
+        probed.nat,
         'nftables can masquerade: isolation = "netns" works',
         'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
         lab=False,
@@ -139,7 +140,7 @@ def check_probes(facts: Facts) -> list[Finding]:
     )
     prober = _probe(
         "raw sockets",
-        facts.prober,
+        probed.prober,
         "iwprobe can open raw sockets: initial windows can be surveyed",
         "run: make setup; then as root, or with CAP_NET_RAW",
         lab=False,

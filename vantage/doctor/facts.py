@@ -44,23 +44,30 @@ class UplinkFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What was found on this host. A probe's value is None if it succeeded, else its error message."""
+class Probed:
+    """What each probe in a private network namespace ended with: None if it succeeded, else its error message."""
 
-    python: tuple[int, int, int]
-    kernel: str
-    root: bool
     namespaces: str | None
     tun: str | None
     nat: str | None
     capture: str | None
+    cubic_by_route: str | None
     prober: str | None
     """Raw sockets of the prober of initial windows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found on this host."""
+
+    python: tuple[int, int, int]
+    kernel: str
+    root: bool
+    probed: Probed
     native: str | None
-    """Import of the capture engine `upshift_native`."""
+    """Why the capture engine `upshift_native` cannot be imported, or None if it can."""
     trustme: str | None
-    """Import of the lab's certificate maker."""
-    cubic_by_route: str | None
+    """The same of the lab's certificate maker."""
     programs: Mapping[str, str | None]
     """Program -> its version, or None if it is missing."""
     servers: Mapping[str, ServerFound]

@@ -7,28 +7,16 @@ import random
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from upshift.errors import PlaceError
 from upshift.reach import ANYWHERE
 from upshift.system import process
+from vantage.doctor.facts import Probed
 from vantage.host import rules
 from vantage.host.network import choose_link
 
 _UDP_GRO = 104
 """linux/udp.h; Python 3.11's socket module lacks it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """What each probe ended with: None if it succeeded, else its error message."""
-
-    namespaces: str | None
-    tun: str | None
-    nat: str | None
-    capture: str | None
-    cubic_by_route: str | None
-    prober: str | None
 
 
 def run_all(pool: ThreadPoolExecutor) -> Probed:
