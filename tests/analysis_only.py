@@ -26,7 +26,7 @@ def normal(name: str) -> str:
 
 
 def absent_modules() -> set[str]:
-    """Top modules that are here and would not be, had only `upshift[analysis]` been installed."""
+    """Top modules that are here and would not be, had only the extra `analysis` been installed."""
     installed: set[str] = set()
     waiting: list[tuple[str, str | None]] = [("upshift", "analysis")]
     while waiting:

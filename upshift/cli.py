@@ -19,7 +19,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import upshift
-from upshift.errors import AskedToStopError, IncompleteError, PlaceError, UpshiftError, UsageError, nearest
+from upshift.errors import (
+    AskedToStopError,
+    IncompleteError,
+    PlaceError,
+    UpshiftError,
+    UsageError,
+    nearest,
+    not_installed,
+)
 from upshift.system import signals
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -105,12 +113,8 @@ def load(name: str) -> Any:
 
 def missing_extra(error: ModuleNotFoundError, module_name: str) -> UpshiftError:
     """The error for an import that failed because an extra of Upshift is not installed."""
-    extra = _EXTRAS.get(module_name.partition(".")[0], "analysis,crawl,lab")
-    return UpshiftError(
-        f"the Python module {error.name} is not installed here",
-        where=f"upshift {module_name.partition('.')[0]}",
-        remedy=f"install the extra: pip install 'upshift[{extra}]', or run: make setup",
-    )
+    package = module_name.partition(".")[0]
+    return not_installed(str(error.name), _EXTRAS.get(package), where=f"upshift {package}")
 
 
 class LazyGroup(TyperGroup):

@@ -90,6 +90,19 @@ def not_found(path: Path | str, kind: str = "file", *, remedy: str = "check the 
     return UsageError(f"{kind} not found", where=str(path), remedy=remedy)
 
 
+def not_installed(module: str, extra: str | None, *, where: str) -> UsageError:
+    """The error for a Python module of one of Upshift's extras; None: of several.
+
+    The remedy is the checkout's: on the Python Package Index, `upshift` is somebody else's project.
+    """
+    extras = f"--extra {extra}" if extra else "--all-extras"
+    return UsageError(
+        f"the Python module {module} is not installed here",
+        where=where,
+        remedy=f"in the checkout run: uv sync --locked --inexact {extras} (or: make setup)",
+    )
+
+
 def unreadable(error: OSError) -> str:
     """Why a file cannot be opened or read, as `what` of a UsageError."""
     return "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()

@@ -231,5 +231,5 @@ def test_a_wrong_inventory_is_one_sentence(tmp_path: Path, text: str, said: str)
 
 def test_without_the_extra_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
-    with pytest.raises(UsageError, match=r"pip install 'upshift\[fleet\]'"):
+    with pytest.raises(UsageError, match="uv sync --locked --inexact --extra fleet"):
         open_fleet(inventory(tmp_path, {"a": {}}), None)

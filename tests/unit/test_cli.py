@@ -172,7 +172,7 @@ def test_exit_codes(raised: str, code: int) -> None:
 def test_a_missing_extra_is_one_sentence() -> None:
     error = cli.missing_extra(ModuleNotFoundError(name="matplotlib"), "analysis.cli")
     assert "matplotlib" in error.sentence()
-    assert "upshift[analysis]" in error.sentence()
+    assert "uv sync --locked --inexact --extra analysis" in error.sentence()
     assert error.exit_code == 2
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from upshift.errors import PlaceError, UsageError
+from upshift.errors import PlaceError, not_installed
 from upshift.progress import Progress
 from upshift.system import signals
 from vantage.doctor.ceilings.record import calibration_file
@@ -280,19 +280,10 @@ def _runner() -> Any:
     try:
         from ansible_runner import interface
     except ModuleNotFoundError as error:
-        raise missing(error.name or "ansible_runner") from None
+        raise not_installed(error.name or "ansible_runner", "fleet", where="upshift fleet") from None
     if shutil.which("ansible-playbook", path=_path()) is None:
-        raise missing("ansible")
+        raise not_installed("ansible", "fleet", where="upshift fleet")
     return interface
-
-
-def missing(module: str) -> UsageError:
-    """The error where the extra is not installed."""
-    return UsageError(
-        f"the Python module {module} is not installed here",
-        where="upshift fleet",
-        remedy="install the extra: pip install 'upshift[fleet]', or run: make setup",
-    )
 
 
 def templated(expressions: Mapping[str, str]) -> Task:

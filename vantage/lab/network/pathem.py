@@ -40,9 +40,7 @@ def find_pathem() -> str:
     installed = str(beside) if beside.is_file() else shutil.which("pathem")
     found = os.environ.get("UPSHIFT_PATHEM") or installed
     if found is None:
-        raise LabError(
-            "the path emulator pathem is not installed", remedy="run: make setup (or: pip install upshift[lab])"
-        )
+        raise LabError("the path emulator pathem is not installed", remedy="run: make setup")
     if (fault := refuse_debug_build("the path emulator pathem", found)) is not None:
         what, _, remedy = fault.rpartition("; ")
         raise LabError(what, remedy=remedy)
