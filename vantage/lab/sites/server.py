@@ -104,6 +104,9 @@ class Server:
                 piece = bytes(min(PIECE, length - start)) if body is None else body[start : start + PIECE]
                 writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 await writer.drain()
+                # Over TLS drain() does not let the event loop run when the socket is gone: asyncio would discard the
+                # rest of the file, and the log would say that all of it was sent.
+                await asyncio.sleep(0)
                 if reader.at_eof():
                     raise ConnectionEndedError("the client has closed")
                 request.sent += len(piece)
