@@ -241,7 +241,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in {*_EXTRAS, "upshift"}:
             raise
-        print(f"upshift: {missing_extra(error, 'analysis').sentence()}", file=sys.stderr)  # noqa: T201
+        # Imported after the command had begun, by any stage: which extra it belongs to is not known here.
+        missing = not_installed(str(error.name), None, where=" ".join(["upshift", *sys.argv[1:2]]))
+        print(f"upshift: {missing.sentence()}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         _say_how_to_go_on()

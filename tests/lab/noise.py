@@ -126,6 +126,7 @@ def _host_times() -> tuple[float | None, int, int]:
 def has_device() -> bool:
     """Whether this user can keep the CPUs awake by `/dev/cpu_dma_latency`."""
     try:
+        cpu.require_idle_driver(cpu.IDLE_DRIVER)
         os.close(cpu.open_latency_device(cpu.LATENCY_DEVICE))
     except OSError:
         return False

@@ -176,5 +176,17 @@ def test_a_missing_extra_is_one_sentence() -> None:
     assert error.exit_code == 2
 
 
+def test_a_module_found_missing_after_the_command_began_is_one_sentence() -> None:
+    program = (
+        "import sys\nfrom upshift import cli\n"
+        "def app(**_): raise ModuleNotFoundError(name='scrapy')\n"
+        "cli.app = app\nsys.argv = ['upshift', 'crawl', 'list.csv']\ncli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("upshift: upshift crawl: the Python module scrapy is not installed here; ")
+    assert "--all-extras" in done.stderr
+
+
 def test_version() -> None:
     assert upshift("--version").stdout.startswith("upshift ")

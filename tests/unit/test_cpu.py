@@ -34,7 +34,20 @@ def test_what_stands_in_the_place_of_the_device_is_left_alone(tmp_path: Path) ->
         cpu.open_latency_device(tmp_path / "missing")
 
 
+def test_without_an_idle_driver_the_device_is_of_no_use(tmp_path: Path) -> None:
+    path = tmp_path / "current_driver"
+    with pytest.raises(OSError, match="no cpuidle driver"):
+        cpu.require_idle_driver(path)
+    path.write_text("none\n")
+    with pytest.raises(OSError, match="no cpuidle driver"):
+        cpu.require_idle_driver(path)
+    path.write_text("haltpoll\n")
+    cpu.require_idle_driver(path)
+
+
 def test_where_nothing_keeps_them_awake_both_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "driver").write_text("haltpoll\n")
+    monkeypatch.setattr(cpu, "IDLE_DRIVER", tmp_path / "driver")
     monkeypatch.setattr(cpu, "LATENCY_DEVICE", tmp_path / "missing")
 
     def nowhere() -> str:

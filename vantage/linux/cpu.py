@@ -23,6 +23,10 @@ from upshift.errors import PlaceError
 from upshift.system import process
 
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
+IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
+"""The driver's name; `none`, or no such file, where the kernel has none: then nothing heeds the device, and an idle CPU
+halts whatever it holds (kernel/sched/idle.c, cpuidle_idle_call)."""
+
 MISC_MAJOR = 10
 """Major number of the kernel's misc devices, of which the latency device is one."""
 
@@ -82,6 +86,7 @@ def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
     The kernel ends it with this process: it is an open file, or a program that ends when our pipe closes.
     """
     try:
+        require_idle_driver(IDLE_DRIVER)
         device = open_latency_device(LATENCY_DEVICE)
     except OSError as error:
         refused = f"{LATENCY_DEVICE} cannot be used: {error.strerror}"
@@ -98,6 +103,16 @@ def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
         return
     with child:
         yield CpusAwake(method=Method.SPINNERS, reason=refused)
+
+
+def require_idle_driver(path: Path) -> None:
+    """Raises OSError where the kernel has no cpuidle driver, so that the latency device has no effect."""
+    try:
+        name = path.read_text(encoding="ascii").strip()
+    except OSError:
+        name = "none"
+    if name == "none":
+        raise OSError(0, "the kernel has no cpuidle driver to heed it")
 
 
 def open_latency_device(path: Path) -> int:

@@ -2,8 +2,9 @@
 //!
 //! An idle CPU of some virtual machines wakes 0.1 to 0.5 ms after the timer or packet that it should serve. Two means
 //! are known. PM `QoS` (`/dev/cpu_dma_latency`; the kernel's `pm_qos_interface.rst`) keeps idle CPUs in
-//! states with a wake-up latency below the number that an open descriptor holds, and forgets it when that is closed. A
-//! thread of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and yields to any other.
+//! states with a wake-up latency below the number that an open descriptor holds, and forgets it when that is closed;
+//! where the kernel has no cpuidle driver, as on some virtual machines, nothing heeds it (`kernel/sched/idle.c`,
+//! `cpuidle_idle_call`). A thread of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and yields to any other.
 //! Both end with the process that holds them, however it ends.
 
 use nix::errno::Errno;
@@ -22,6 +23,9 @@ use thiserror::Error;
 
 /// Device for the largest acceptable wake-up latency: 4 bytes, us.
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
+
+/// The name of the driver that heeds the device; `none`, or no such file, where the kernel has none.
+const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 
 /// The device is a misc device (Documentation/admin-guide/devices.txt) with a minor number of the kernel's choice.
 const MISC_MAJOR: u64 = 10;
@@ -49,6 +53,9 @@ pub enum Refusal {
     /// The device is missing, or must not be opened or written.
     #[error("{DEVICE} cannot be used: {0}")]
     Device(io::Error),
+    /// The kernel has no cpuidle driver: an idle CPU halts whatever the device holds.
+    #[error("{DEVICE} cannot be used: the kernel has no cpuidle driver to heed it")]
+    NoIdleDriver,
     /// Something else is in the device's place.
     #[error("{DEVICE} is not the kernel's device")]
     NotTheDevice,
@@ -104,7 +111,9 @@ impl Awake {
     /// By the device, else by threads, else not.
     #[must_use]
     pub fn keep() -> Self {
-        let device = match hold_device(Path::new(DEVICE)) {
+        let device = match require_idle_driver(Path::new(IDLE_DRIVER))
+            .and_then(|()| hold_device(Path::new(DEVICE)))
+        {
             Ok(file) => return Self::new(Method::CpuDmaLatency, None, Held::Device(file)),
             Err(refusal) => refusal,
         };
@@ -145,6 +154,13 @@ impl Drop for Awake {
             drop(child.stdin.take());
             let _ = child.wait();
         }
+    }
+}
+
+fn require_idle_driver(path: &Path) -> Result<(), Refusal> {
+    match fs::read_to_string(path) {
+        Ok(name) if name.trim() != "none" => Ok(()),
+        _ => Err(Refusal::NoIdleDriver),
     }
 }
 
@@ -302,6 +318,23 @@ mod tests {
         assert_eq!(parse_quota("150000 100000\n"), Some(1.5));
         assert_eq!(parse_quota("max 100000\n"), None);
         assert_eq!(parse_quota(""), None);
+    }
+
+    #[test]
+    fn without_an_idle_driver_the_device_is_of_no_use() {
+        let file = std::env::temp_dir().join(format!("pathem-driver-{}", std::process::id()));
+        fs::write(&file, b"none\n").expect("file");
+        assert!(matches!(
+            require_idle_driver(&file),
+            Err(Refusal::NoIdleDriver)
+        ));
+        fs::write(&file, b"haltpoll\n").expect("file");
+        assert!(require_idle_driver(&file).is_ok());
+        fs::remove_file(&file).expect("removed");
+        assert!(matches!(
+            require_idle_driver(&file),
+            Err(Refusal::NoIdleDriver)
+        ));
     }
 
     #[test]

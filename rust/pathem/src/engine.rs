@@ -144,7 +144,8 @@ impl Engine {
         if let Some(Wish::Before(time)) = wish {
             deadline = Some(deadline.map_or(time, |due| due.min(time)));
         }
-        let plan = deadline.map(|due| self.world.lead.plan(due, monotonic_ns()));
+        let asleep = monotonic_ns();
+        let plan = deadline.map(|due| self.world.lead.plan(due, asleep));
         let is_busy = wish == Some(Wish::Now) || plan == Some(Plan::Poll);
         let until = match plan {
             Some(Plan::Sleep(until)) => Some(until),
@@ -163,12 +164,15 @@ impl Engine {
             other => other?,
         };
         let woke = monotonic_ns();
-        if let Some(late) = until
-            .filter(|_| !is_busy)
-            .and_then(|until| woke.checked_sub(until))
-        {
+        self.world.first_arrival = None;
+        if is_busy {
+            return Ok((woke, count));
+        }
+        if let Some(late) = until.and_then(|until| woke.checked_sub(until)) {
             self.world.wakeups.add(late, woke);
             self.world.lead.learn(late);
+        } else {
+            self.world.first_arrival = Some(self.world.lead.arrival(asleep, woke));
         }
         Ok((woke, count))
     }

@@ -35,6 +35,8 @@ pub struct World {
     pub wakeups: Stalls,
     /// How much earlier than a packet is due the loop wakes.
     pub lead: Lead,
+    /// When the packet arrived that woke the loop, ns; none if none did, or if it has been read.
+    pub first_arrival: Option<u64>,
     /// How long one iteration of the loop took.
     pub iterations: Stalls,
     /// What the host granted.
@@ -88,6 +90,7 @@ impl World {
             log: None,
             wakeups: Stalls::default(),
             lead: Lead::default(),
+            first_arrival: None,
             iterations: Stalls::default(),
             scheduling,
             awake,
@@ -108,7 +111,8 @@ impl World {
             match port.tun.read(&mut self.buffer) {
                 Ok(Some(length)) => {
                     let packet = &mut self.buffer[..length];
-                    let dropped = self.router.ingress(node, packet, monotonic_ns());
+                    let arrived = self.first_arrival.take().unwrap_or_else(monotonic_ns);
+                    let dropped = self.router.ingress(node, packet, arrived);
                     if let Some((record, log)) = dropped.zip(self.log.as_mut()) {
                         log.add(&record, &self.router.links, &self.router.nodes);
                     }
