@@ -22,7 +22,9 @@ WINDOWS = (1, 10, 100)
 MSS = (64, 1200)
 NEAR = "rtt_ms = 20, rate_mbit = 500"
 EXACT = f"windows = {list(WINDOWS)}\nplain_http = true"
-PATHS = f"V = {{ {NEAR} }}, W = {{ {NEAR}, initcwnd = 7, drop = [0, 2, 6] }}, P = {{ {NEAR}, packets_per_rtt = 2 }}"
+UNFIT = "rtt_ms = 200, rate_mbit = 500, packets_per_rtt = 2"
+"""A server that answers later than the round trip gets two segments through: longer than a busy host makes it."""
+PATHS = f"V = {{ {NEAR} }}, W = {{ {NEAR}, initcwnd = 7, drop = [0, 2, 6] }}, P = {{ {UNFIT} }}"
 SENDER = 'web_server = "sender"\ninitcwnd = 2000'
 TAILORED = f"V = {{ {NEAR}, first = 64000 }}, W = {{ {NEAR}, first = 83000 }}, P = {{ {NEAR} }}"
 POPULATION = (
