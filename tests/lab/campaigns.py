@@ -94,6 +94,17 @@ class Measured:
     def downloads(self) -> list[Download]:
         return [record.download for record in self.data.records]
 
+    @property
+    def disturbed(self) -> list[str]:
+        """What the host did to downloads: analysis leaves these out."""
+        downloads = [download for download in self.downloads if download.host_disturbance]
+        return [f"{d.domain} {d.configuration} {d.iteration}: {d.host_disturbance_detail}" for d in downloads]
+
+    @property
+    def excuse(self) -> str | None:
+        """Why the host may be to blame for a wrong figure; None where it is not."""
+        return self.noise.excuse or ("; ".join(self.disturbed) or None)
+
     def of(self, configuration: str) -> list[Record]:
         """The records of one configuration, by iteration."""
         found = [record for record in self.data.records if record.download.configuration == configuration]
@@ -141,7 +152,7 @@ class Bench:
         return found
 
     def judge(self, measure: Callable[[], Measured], check: Callable[[Measured], list[str]]) -> Measured:
-        """Fails the test with what `check` finds wrong; where the host was busy, only after it has tried again."""
+        """Fails the test with what `check` finds wrong; where the host disturbed it, only after it has tried again."""
 
         def afresh(found: Measured) -> list[str]:
             wrong = check(found)
@@ -150,7 +161,7 @@ class Bench:
                 self.known = {name: other for name, other in self.known.items() if other is not found}
             return wrong
 
-        return measured(measure, afresh, excuse=lambda found: found.noise.excuse)
+        return measured(measure, afresh, excuse=lambda found: found.excuse)
 
     def _measure(
         self, name: str, configurations: Mapping[str, Mapping[str, str] | str], domain: str | None, times: int

@@ -67,7 +67,9 @@ def wrong_times(found: Measured, domain: str) -> list[str]:
     lab = found.data.folders[0].lab
     assert lab is not None and path_of(found, domain).clean
     rows = {r.configuration: r for r in truth.compare(lab, found.downloads) if r.path.domain == domain}
-    wrong = []
+    wrong = found.disturbed  # left out of the rows
+    if wrong:
+        return wrong
     for name in CONFIGURATIONS:
         row = rows[name]
         assert row.n == TIMES and row.asserted and row.ratio is not None, row
