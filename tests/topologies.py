@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+UNFIT = "rtt_ms = 200, rate_mbit = 500, packets_per_rtt = 2"
+"""A path that lets one segment of any window through, if the server answers within a round trip: a busy host's does."""
+
 
 def server(
     name: str,

@@ -12,7 +12,7 @@ import pytest
 from tests.lab import noise
 from tests.lab._flight import Flight
 from tests.lab._probe import Probe, get, probes
-from tests.topologies import server, topology
+from tests.topologies import UNFIT, server, topology
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab
@@ -22,8 +22,6 @@ WINDOWS = (1, 10, 100)
 MSS = (64, 1200)
 NEAR = "rtt_ms = 20, rate_mbit = 500"
 EXACT = f"windows = {list(WINDOWS)}\nplain_http = true"
-UNFIT = "rtt_ms = 200, rate_mbit = 500, packets_per_rtt = 2"
-"""A server that answers later than the round trip gets two segments through: longer than a busy host makes it."""
 PATHS = f"V = {{ {NEAR} }}, W = {{ {NEAR}, initcwnd = 7, drop = [0, 2, 6] }}, P = {{ {UNFIT} }}"
 SENDER = 'web_server = "sender"\ninitcwnd = 2000'
 TAILORED = f"V = {{ {NEAR}, first = 64000 }}, W = {{ {NEAR}, first = 83000 }}, P = {{ {NEAR} }}"

@@ -27,7 +27,7 @@ from tests.lab._iw_survey import (
     syns,
     targets,
 )
-from tests.topologies import server, topology
+from tests.topologies import UNFIT, server, topology
 from upshift.system.place import Place
 from vantage.lab.lab import Lab, open_lab
 
@@ -35,8 +35,6 @@ pytestmark = pytest.mark.lab
 
 VANTAGES = ("V", "P")
 NEAR = "rtt_ms = 10, rate_mbit = 1000"
-UNFIT = "rtt_ms = 200, rate_mbit = 1000, packets_per_rtt = 2"
-"""A server that answers later than the round trip gets two segments through: longer than a busy host makes it."""
 WINDOWS = (1, 4, 10, 32, 100)
 SWEEP = (1, 2, 3, 4, 10, 16, 20, 25, 30, 32, 48, 64, 100)
 BYTES = (14_600, 65_536, 105_000)
