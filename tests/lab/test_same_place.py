@@ -148,6 +148,7 @@ def test_honest_servers_are_never_accused(world: Any, repeats: Repeats) -> None:
         assert [row.configuration for row in run[:2]] == ["warmup", "warmup-quic"]
         assert {row.identity_flags for row in run[2:]} == {"[]"}, [row.identity_detail for row in run]
         assert all(row.outcome == "ok" for row in run), [(row.configuration, row.failure_detail) for row in run]
-        first = "miss" if iteration == 1 else "hit"
+        # A first attempt that the host made void filled the cache.
+        first = "miss" if iteration == 1 and run[0].attempts == 1 else "hit"
         wanted = [first] + ["hit"] * (len(run) - 1) if domain == "www.edge.example" else ["unknown"] * len(run)
         assert [row.cache_state for row in run] == wanted
