@@ -36,9 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def recorded_captures(out: Path) -> list[Path]:
     """Those that rows of `downloads` name. Attempts that a busy host made void have captures too, and no such row."""
-    return sorted(
-        {out / row["capture"] for row in store.read_table(out / "downloads.parquet", "downloads").to_pylist()}
-    )
+    return sorted({out / row.capture for row in faults.rows(out) if row.capture})
 
 
 def test_a_finished_campaign(world: Any) -> None:

@@ -166,7 +166,7 @@ def test_as_published_throughput_is_what_tcpdump_counts(world: World, tmp_path: 
     data = dataset.load([out])
     names = ("both-directions", "whole-connection", "ipv6-payload")
     read = quirk.apply(data, [quirks.ALL[name] for name in names])
-    seen = set()
+    differing = set()
     for before, record in zip(data.records, read.records, strict=True):
         d = record.download
         assert d.capture is not None
@@ -175,10 +175,12 @@ def test_as_published_throughput_is_what_tcpdump_counts(world: World, tmp_path: 
         counted = sum(size for from_server, size, _ in packets if from_server or both)
         throughput = counted * 8 / (packets[-1][2] - packets[0][2]) / 1e6
         assert record.number("mean_throughput") == pytest.approx(throughput, rel=1e-4)
-        # Not by how much: both have other bytes and another time, and their ratio may be nearly the same.
-        assert before.number("mean_throughput") != record.number("mean_throughput")
-        seen.add(d.transport)
-    assert seen == {"tcp", "quic"}
+        ours = before.number("mean_throughput")
+        assert ours != record.number("mean_throughput")
+        # Both have other bytes and another time, so the two numbers of one download may be near each other by chance.
+        if ours != pytest.approx(throughput, rel=1e-3):
+            differing.add(d.transport)
+    assert differing == {"tcp", "quic"}
 
 
 def printed(capture: Path, port: int | None) -> list[tuple[bool, int, float]]:
