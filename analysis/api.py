@@ -1,4 +1,4 @@
-"""Analysis as used by the command line and `upshift.compose`: tables, figures and report of campaign folders."""
+"""Analysis as used by the command line and `upshift`: tables, figures and report of campaign folders."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from analysis.measures.stopping import Stopping, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import conduct, figures, findings, published, render, report
 from analysis.report.summary import Summary
-from upshift import terminal
-from upshift.domain import Role
-from upshift.files import atomic
+from core import terminal
+from core.domain import Role
+from core.files import atomic
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cdn_mapping.inflate import Inflated
-from upshift.errors import UsageError
+from core.errors import UsageError
 
 MAX_ASN = 2**32 - 1
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from cdn_mapping import as_path
 from cdn_mapping.rib import Entry, RibReader
-from upshift.errors import ReachError, UsageError
-from upshift.reach import ENVIRONMENT_VARIABLE, environment_prefixes
+from core.errors import ReachError, UsageError
+from core.reach import ENVIRONMENT_VARIABLE, environment_prefixes
 
 RIB_WINDOW = timedelta(minutes=30)
 """A dump is accepted this long after the requested time: collectors begin late, and name the minute of the start."""

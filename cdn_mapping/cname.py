@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from upshift.outreach.dns import ResolveError, Resolver
-from upshift.outreach.pace import TokenBucket
+from core.outreach.dns import ResolveError, Resolver
+from core.outreach.pace import TokenBucket
 
 AT_ONCE = 200
 """Queries in progress."""

@@ -3,7 +3,7 @@
 Sources: https://archive.routeviews.org/bgpdata/YYYY.MM/RIBS/rib.YYYYMMDD.HHMM.bz2 (every two hours; collectors other
 than route-views2 have their own folders), https://publicdata.caida.org/datasets/as-organizations/ (monthly).
 
-Addresses are resolved once, checked by `upshift.reach`, and pinned: only checked addresses are connected to, also after
+Addresses are resolved once, checked by `core.reach`, and pinned: only checked addresses are connected to, also after
 redirects.
 """
 
@@ -21,11 +21,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-import upshift
-from upshift.errors import IncompleteError, ReachError, UsageError
-from upshift.files.atomic import write_json
-from upshift.files.config import read_json
-from upshift.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
+import core
+from core.errors import IncompleteError, ReachError, UsageError
+from core.files.atomic import write_json
+from core.files.config import read_json
+from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
 
 ROUTEVIEWS = "https://archive.routeviews.org/"
 CAIDA = "https://publicdata.caida.org/datasets/as-organizations/"
@@ -82,7 +82,7 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
         port = parts.port or (443 if parts.scheme == "https" else 80)
         context = ssl.create_default_context() if parts.scheme == "https" else None
         connection = _Pinned(parts.hostname, port, checked_address(parts.hostname, port), context)
-        agent = {"User-Agent": f"upshift/{upshift.__version__}", "Accept-Encoding": "identity"}
+        agent = {"User-Agent": f"upshift/{core.__version__}", "Accept-Encoding": "identity"}
         try:
             connection.request("GET", parts.path or "/", headers=agent | headers)
             response = connection.getresponse()

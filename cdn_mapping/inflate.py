@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from upshift.errors import UsageError, unreadable
+from core.errors import UsageError, unreadable
 
 PIECE_BYTES = 32_768
 """Compressed bytes read at a time."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cdn_mapping.inflate import Inflated
-from upshift.errors import UsageError
+from core.errors import UsageError
 
 HEADER = struct.Struct(">4xHHI")  # the timestamp is skipped: a RIB is one moment
 HEADER_BYTES = HEADER.size

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cdn_mapping.as2org import MAX_ASN, Organisations
-from upshift.domain import Provider
-from upshift.errors import UsageError, not_found
-from upshift.files.config import STRICT, load_toml
+from core.domain import Provider
+from core.errors import UsageError, not_found
+from core.files.config import STRICT, load_toml
 
 SHIPPED = Path(__file__).parent / "providers"
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from cdn_mapping import as_path
 from cdn_mapping.mrt import TABLE_DUMP, TABLE_DUMP_V2, MrtFile
-from upshift.errors import UsageError
+from core.errors import UsageError
 
 _PEER_INDEX_TABLE = 1
 _UNICAST = {2: (4, False), 4: (6, False), 8: (4, True), 10: (6, True)}

@@ -16,9 +16,9 @@ from cdn_mapping import bgpstream, table
 from cdn_mapping.rib import Entry, RibReader
 from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
-from upshift.errors import UsageError, not_found
-from upshift.progress import Progress
-from upshift.system import signals
+from core.errors import UsageError, not_found
+from core.progress import Progress
+from core.system import signals
 
 BACKENDS = ("own", "bgpstream")
 ROUTES_PER_REPORT = 50_000

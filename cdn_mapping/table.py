@@ -16,9 +16,9 @@ import numpy.typing as npt
 from cdn_mapping.as_path import SET_ORIGIN
 from cdn_mapping.intervals import NONE, Cuts, flatten
 from cdn_mapping.votes import VoteRows
-from upshift.errors import UsageError, not_found
-from upshift.files.atomic import whole_file
-from upshift.reach import IPAddress, IPNetwork
+from core.errors import UsageError, not_found
+from core.files.atomic import whole_file
+from core.reach import IPAddress, IPNetwork
 
 FORMAT = 1
 """Version of the file. Increase it when an array changes meaning; older files are refused and built again."""

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cdn_mapping.mapping import Mapped, Mapper
-from upshift.files.targets import with_columns
-from upshift.progress import Progress
+from core.files.targets import with_columns
+from core.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

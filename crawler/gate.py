@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from core.outreach.blocks import BlockLists
 from crawler.manners import RefusedError, admit
 from crawler.names import Pins
 from crawler.visit import Ask, Outcome, Want
-from upshift.outreach.blocks import BlockLists
 
 ASK = "upshift_ask"
 """Key of the request's `Ask` in its meta."""

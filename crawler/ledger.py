@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from upshift.domain import Target
-from upshift.outreach import ledger
-from upshift.outreach.lists import Listed, in_shard
+from core.domain import Target
+from core.outreach import ledger
+from core.outreach.lists import Listed, in_shard
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,14 +10,14 @@ import math
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from upshift.errors import BlockedError, ReachError
-from upshift.outreach.pace import Lanes
-from upshift.reach import check_public
+from core.errors import BlockedError, ReachError
+from core.outreach.pace import Lanes
+from core.reach import check_public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from upshift.outreach.blocks import BlockLists
+    from core.outreach.blocks import BlockLists
 
 
 class RefusedError(Exception):

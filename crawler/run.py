@@ -12,18 +12,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import upshift
+import core
+from core.errors import UpshiftError, UsageError, not_found
+from core.files import targets
+from core.outreach.blocks import BlockLists
+from core.outreach.dns import Resolver
+from core.outreach.lists import TopList, identity
+from core.progress import Progress
+from core.system import signals
 from crawler.ledger import Filled, Ledger
 from crawler.manners import Pace
 from crawler.robots import AGENT
 from crawler.visit import Limits, Outcome
-from upshift.errors import UpshiftError, UsageError, not_found
-from upshift.files import targets
-from upshift.outreach.blocks import BlockLists
-from upshift.outreach.dns import Resolver
-from upshift.outreach.lists import TopList, identity
-from upshift.progress import Progress
-from upshift.system import signals
 
 OLDEST_SCRAPY = (2, 19)
 """First version in which responses without a body have the server's address (Scrapy's pull request 8048)."""
@@ -52,7 +52,7 @@ class Options:
 
     @property
     def user_agent(self) -> str:
-        return f"{AGENT}/{upshift.__version__} (+{self.contact})"
+        return f"{AGENT}/{core.__version__} (+{self.contact})"
 
     def plan(self) -> dict[str, Any]:
         """Options that affect the results: a resumed crawl must have the same."""

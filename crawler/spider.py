@@ -24,13 +24,13 @@ from scrapy.exceptions import (
 )
 from twisted.web._newclient import ParseError
 
+from core.outreach.blocks import BlockLists
+from core.outreach.dns import Resolver
 from crawler.gate import ASK
 from crawler.ledger import Ledger, Result
 from crawler.manners import Pace, RefusedError
 from crawler.names import Pins
 from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
-from upshift.outreach.blocks import BlockLists
-from upshift.outreach.dns import Resolver
 
 
 class FileSpider(scrapy.Spider):

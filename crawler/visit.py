@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urljoin, urlsplit
 
+from core.names import registered_domain
+from core.outreach.blocks import BlockLists
+from core.outreach.dns import Answer, ResolveError, Resolver
 from crawler.ledger import Result
 from crawler.links import extract, normal
 from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, admit
 from crawler.names import Pins
 from crawler.robots import Robots, from_reply
-from upshift.names import registered_domain
-from upshift.outreach.blocks import BlockLists
-from upshift.outreach.dns import Answer, ResolveError, Resolver
 
 MAX_REDIRECTS = 5
 MAX_DETAIL = 200

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from upshift.domain import CacheState
+from core.domain import CacheState
 
 Headers = Mapping[str, str]
 """Names in lower case; several fields of one name are joined by commas (RFC 9110, section 5.2)."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from core.domain import Failure, Outcome, Transport
+from core.errors import PlaceError, UsageError, use_one_of
+from core.scrub import last_line, scrub
+from core.system.builds import is_debug_build, refuse_debug_build
+from core.system.process import find_program
 from downloader.pages import page_of_edge
-from upshift.domain import Failure, Outcome, Transport
-from upshift.errors import PlaceError, UsageError, use_one_of
-from upshift.scrub import last_line, scrub
-from upshift.system.builds import is_debug_build, refuse_debug_build
-from upshift.system.process import find_program
 
 SCHEMA = 1
 """Version of the JSON document that is parsed here."""
@@ -78,7 +78,7 @@ class DownloadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientResult:
-    """A client's result; the fields are those of `upshift.domain.Download`."""
+    """A client's result; the fields are those of `core.domain.Download`."""
 
     outcome: Outcome
     failure: Failure | None

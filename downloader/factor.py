@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from upshift.domain import Dose, Handshake, Refutation, Setting, TreatmentReason, Wire
-from upshift.errors import UsageError
+from core.domain import Dose, Handshake, Refutation, Setting, TreatmentReason, Wire
+from core.errors import UsageError
 
 ON_OFF = ("off", "on")
 """The levels of a plain switch."""

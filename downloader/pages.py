@@ -13,7 +13,7 @@ import mimetypes
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from upshift.domain import Failure
+from core.domain import Failure
 
 _CHALLENGES: Mapping[str, frozenset[str]] = {
     "cf-mitigated": frozenset({"challenge"}),

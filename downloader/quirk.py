@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from core.domain import Setting, Transport
 from downloader.client import Client
-from upshift.domain import Setting, Transport
 
 Settings = tuple[Setting, ...]
 

@@ -9,12 +9,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from functools import lru_cache
 
+from core.errors import BlockedError, ReachError
+from core.outreach.blocks import BlockLists
+from core.outreach.dns import Answer, ResolveError, Resolver
+from core.outreach.pace import Lanes, TokenBucket
+from core.reach import check_public
 from survey.subjects import Subject
-from upshift.errors import BlockedError, ReachError
-from upshift.outreach.blocks import BlockLists
-from upshift.outreach.dns import Answer, ResolveError, Resolver
-from upshift.outreach.pace import Lanes, TokenBucket
-from upshift.reach import check_public
 
 BLOCKED, ADDRESS_REFUSED, NO_ADDRESS = "blocked", "address_refused", "no_address"
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from core.terminal import console, print_line, print_table
 from survey.shares import Share
-from upshift.terminal import console, print_line, print_table
 
 INK = "#1b1f27"
 

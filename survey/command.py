@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from core.errors import UsageError
+from core.outreach import arguments
 from survey.survey import Options, Site, Survey
-from upshift.errors import UsageError
-from upshift.outreach import arguments
 
 if TYPE_CHECKING:
     from survey.charts import Chart, Scan
@@ -46,8 +46,8 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
     own = {entry.name for entry in fields(survey.settings)}
 
     def work(**given: Any) -> None:
+        from core.progress import show
         from survey import engine
-        from upshift.progress import show
 
         options = Options(**{name: value for name, value in given.items() if name in shared})
         if survey.contact:
@@ -172,8 +172,8 @@ def figures(
 
 def _scans(files: Sequence[Path], survey: Survey) -> list[Scan]:
     """The files' records. Raises UsageError if there are none, or a file is of another kind."""
+    from core.files import store
     from survey.charts import Scan
-    from upshift.files import store
 
     scans = [Scan(path=path, records=store.read_rows(path, survey.kind, survey.record)) for path in files]
     if not any(scan.records for scan in scans):
@@ -214,7 +214,7 @@ def _one_figure(
 
 
 def _write_pictures(paths: Sequence[Path], draw: Callable[[str], bytes]) -> None:
-    from upshift.files.atomic import whole_file
+    from core.files.atomic import whole_file
 
     for path in paths:
         drawn = draw(path.suffix[1:])
@@ -224,8 +224,8 @@ def _write_pictures(paths: Sequence[Path], draw: Callable[[str], bytes]) -> None
 
 def survey_of(path: Path) -> Survey:
     """The survey that wrote a file of results. Raises UsageError for any other file."""
+    from core.files import schemas, store
     from survey.surveys import ALL
-    from upshift.files import schemas, store
 
     with store.parquet(path, "survey's results") as file:
         kind = schemas.kind_in(file.schema_arrow)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from core.domain import Provider
 from survey.shares import RANK_BUCKETS
-from upshift.domain import Provider
 
 Row = Mapping[str, Any]
 """A target as a dictionary: all columns of the file, also those that `Target` does not have."""

@@ -11,22 +11,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-import upshift
+import core
+from core.errors import UsageError
+from core.files import store
+from core.outreach.arguments import ledger_beside
+from core.outreach.blocks import BlockLists, block_list_paths
+from core.outreach.dns import Resolver
+from core.outreach.ledger import Finished
+from core.outreach.lists import identity, parse_shard
+from core.outreach.pace import Lanes, TokenBucket
+from core.progress import Progress
+from core.system import process
 from survey.access import Access, NotAskedError
 from survey.fill import check_targets_out, fill_targets
 from survey.ledger import Ledger, document_of
 from survey.subjects import Source, Subject
 from survey.survey import PLANNED, Context, Options, Record, Remark, Site, Survey, Visit
-from upshift.errors import UsageError
-from upshift.files import store
-from upshift.outreach.arguments import ledger_beside
-from upshift.outreach.blocks import BlockLists, block_list_paths
-from upshift.outreach.dns import Resolver
-from upshift.outreach.ledger import Finished
-from upshift.outreach.lists import identity, parse_shard
-from upshift.outreach.pace import Lanes, TokenBucket
-from upshift.progress import Progress
-from upshift.system import process
 
 FLUSH_S = 0.2
 """Interval of commits to the ledger: a kill loses at most the work of this time."""
@@ -139,7 +139,7 @@ async def _context(options: Options, settings: Any, blocks: BlockLists, site: Si
             access=access,
             start=site.start,
             prober=site.prober,
-            user_agent=f"upshift/{upshift.__version__} (+{options.contact})",
+            user_agent=f"upshift/{core.__version__} (+{options.contact})",
         )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from core.terminal import console, print_line
 from survey.shares import Share, plain, print_shares
-from upshift.terminal import console, print_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.errors import UsageError
+from core.files import targets
 from survey.subjects import Source
-from upshift.errors import UsageError
-from upshift.files import targets
 
 
 def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> None:

@@ -7,8 +7,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
+from core.outreach import ledger
 from survey.subjects import Subject
-from upshift.outreach import ledger
 
 Record = TypeVar("Record")
 

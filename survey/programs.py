@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from core.errors import PlaceError
 from survey.survey import Start
-from upshift.errors import PlaceError
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")

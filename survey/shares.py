@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from upshift.terminal import print_line, print_table
+from core.terminal import print_line, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from upshift.domain import Provider
-from upshift.errors import UsageError
-from upshift.files import targets
-from upshift.outreach.lists import Fault, TopList, in_shard
+from core.domain import Provider
+from core.errors import UsageError
+from core.files import targets
+from core.outreach.lists import Fault, TopList, in_shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from core.outreach import arguments
+from core.outreach.lists import parse_shard
+from core.system import process
 from survey.charts import Chart
 from survey.figures import Figures
 from survey.subjects import Source, Subject, read_subjects
-from upshift.outreach import arguments
-from upshift.outreach.lists import parse_shard
-from upshift.system import process
 
 if TYPE_CHECKING:
+    from core.system.place import Prober
     from survey.access import Access, NotAskedError
-    from upshift.system.place import Prober
 
 Record: TypeAlias = Any
 """A dataclass: one row of results. It has `domain`, `rank`, `provider` and `surveyed_at`; the rest has defaults."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from core.domain import Configuration, Download, Outcome, Target
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
@@ -19,7 +20,6 @@ from downloader.execution.capture import SNAP_BYTES
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, record
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap
-from upshift.domain import Configuration, Download, Outcome, Target
 
 START = 1_700_000_000
 """Epoch of the first measurement run [s]; each takes a minute."""

@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from core.domain import Download, Superseded
 from downloader.execution.folder import open_journals
-from upshift.domain import Download, Superseded
 
 
 def recorded(out: Path) -> list[Download]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 from vantage.fleet.bundle import wheels
 from vantage.fleet.bundle.checkout import find_checkout
 from vantage.fleet.bundle.locked import Pinned

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from upshift.files import atomic
+from core.files import atomic
 from vantage.fleet.bundle import archive, install
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))

@@ -11,8 +11,8 @@ from analysis.measures.pairs import Pairs, PlannedPairs
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.clusters import Floats
-from upshift.domain import Role
-from upshift.paper import COMPARISONS
+from core.domain import Role
+from core.paper import COMPARISONS
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 

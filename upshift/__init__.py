@@ -1,3 +1,5 @@
 """Upshift: how much faster do downloads get when a transport option changes?"""
 
-__version__ = "0.1.0"
+from core import __version__
+
+__all__ = ["__version__"]

@@ -1,4 +1,4 @@
-"""The command line: mounts each stage's Typer app, imported only when it is used.
+"""The command line: mounts the commands of `upshift.commands`, each imported only when it is used.
 
 One table says where each command lives; `upshift --help` answers from it without importing a stage.
 """
@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import upshift
-from upshift.errors import (
+from core.errors import (
     AskedToStopError,
     IncompleteError,
     PlaceError,
@@ -28,53 +28,43 @@ from upshift.errors import (
     nearest,
     not_installed,
 )
-from upshift.system import signals
+from core.system import signals
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("upshift.compose.cli:demo", "The whole pipeline in the lab, then the report."),
-    "doctor": ("upshift.compose.doctor:doctor", "What this host can and cannot measure, and how to fix it."),
-    "crawl": ("crawler.cli:crawl", "Top list -> targets: one large file per domain, with its size."),
-    "map": ("cdn_mapping.cli:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
-    "survey": ("upshift.compose.survey:app", "What servers support: options, quic, iw; figures; client-windows."),
-    "targets": ("survey.cli:targets", "Compose the target set: N per provider, only those that support all options."),
-    "plan": (
-        "upshift.compose.plan:plan",
-        "What a campaign will take, before it is run: time, bytes, disk, days.",
-    ),
-    "run": ("upshift.compose.cli:run", "Run a campaign, or resume the one in a folder."),
-    "status": ("downloader.control.cli:status", "What a running campaign is doing."),
-    "stop": ("downloader.control.cli:stop", "End a campaign after its present measurement run."),
-    "pause": ("downloader.control.cli:pause", "Let a campaign start no measurement run for a while."),
-    "resume": ("downloader.control.cli:resume", "Let a paused campaign go on."),
-    "inspect": (
-        "upshift.compose.cli:inspect",
-        "Make the tables of a folder again from journals and captures.",
-    ),
-    "snapshot": (
-        "downloader.execution.snapshot_cli:snapshot",
-        "What to copy of a campaign's folder while the campaign runs.",
-    ),
-    "account": (
-        "downloader.execution.account_cli:account",
-        "What was fetched from a domain, a prefix or an AS, and when.",
-    ),
-    "kpis": ("analysis.cli:kpis", "Captures -> KPIs per connection or per packet."),
-    "tables": ("analysis.cli:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
-    "figures": ("analysis.cli:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
-    "report": ("analysis.cli:report", "Everything in one HTML file that needs no network."),
-    "compare": (
-        "analysis.compare.cli:compare",
-        "Two campaigns: what moved, what differs; exit code 1 if it got worse.",
-    ),
-    "fleet": (
-        "upshift.compose.fleet:app",
-        "Vantage points on many hosts, by Ansible: provision, run, status, collect.",
-    ),
-    "lab": ("vantage.lab.cli:app", "The emulated Internet: up, down, exec, calibrate."),
+    "demo": ("demo:demo", "The whole pipeline in the lab, then the report."),
+    "doctor": ("doctor:doctor", "What this host can and cannot measure, and how to fix it."),
+    "crawl": ("crawl:crawl", "Top list -> targets: one large file per domain, with its size."),
+    "map": ("map:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
+    "survey": ("survey:app", "What servers support: options, quic, iw; figures; client-windows."),
+    "targets": ("targets:targets", "Compose the target set: N per provider, only those that support all options."),
+    "plan": ("plan:plan", "What a campaign will take, before it is run: time, bytes, disk, days."),
+    "run": ("run:run", "Run a campaign, or resume the one in a folder."),
+    "status": ("status:status", "What a running campaign is doing."),
+    "stop": ("status:stop", "End a campaign after its present measurement run."),
+    "pause": ("status:pause", "Let a campaign start no measurement run for a while."),
+    "resume": ("status:resume", "Let a paused campaign go on."),
+    "inspect": ("inspect:inspect", "Make the tables of a folder again from journals and captures."),
+    "snapshot": ("snapshot:snapshot", "What to copy of a campaign's folder while the campaign runs."),
+    "account": ("account:account", "What was fetched from a domain, a prefix or an AS, and when."),
+    "kpis": ("kpis:kpis", "Captures -> KPIs per connection or per packet."),
+    "tables": ("tables:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
+    "figures": ("tables:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
+    "report": ("tables:report", "Everything in one HTML file that needs no network."),
+    "compare": ("compare:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
+    "fleet": ("fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
+    "lab": ("lab:app", "The emulated Internet: up, down, exec, calibrate."),
 }
-"""Command -> (module:attribute of a Typer app or a function, one line of help)."""
+"""Command -> (module of `upshift.commands`:attribute, a Typer app or a function; one line of help)."""
 
-_EXTRAS = {"analysis": "analysis", "crawler": "crawl", "survey": "crawl", "cdn_mapping": "crawl", "vantage": "lab"}
+_EXTRAS = {
+    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare"), "analysis"),
+    **dict.fromkeys(("crawl", "map", "survey", "targets"), "crawl"),
+    **dict.fromkeys(("lab", "fleet"), "lab"),
+}
+"""Command -> the extra that has what it imports."""
+
+_OURS = {"upshift", "core", "crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage"}
+"""Packages whose absence is a bug and no missing extra."""
 
 
 class ListingCommand(TyperCommand):
@@ -94,12 +84,11 @@ class ListingCommand(TyperCommand):
 
 def load(name: str) -> Any:
     """The Typer command or group of that name. Raises UpshiftError if its extra is not installed."""
-    target, _ = COMMANDS[name]
-    module_name, _, attribute = target.partition(":")
+    module_name, _, attribute = COMMANDS[name][0].partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(f"upshift.commands.{module_name}")
     except ModuleNotFoundError as error:
-        raise missing_extra(error, module_name) from None
+        raise missing_extra(error, name) from None
     found = getattr(module, attribute)
     if isinstance(found, typer.Typer):
         command = typer.main.get_command(found)
@@ -111,10 +100,9 @@ def load(name: str) -> Any:
     return command
 
 
-def missing_extra(error: ModuleNotFoundError, module_name: str) -> UpshiftError:
-    """The error for an import that failed because an extra of Upshift is not installed."""
-    package = module_name.partition(".")[0]
-    return not_installed(str(error.name), _EXTRAS.get(package), where=f"upshift {package}")
+def missing_extra(error: ModuleNotFoundError, command: str) -> UpshiftError:
+    """The error for an import that failed because the extra of a command is not installed."""
+    return not_installed(str(error.name), _EXTRAS.get(command), where=f"upshift {command}")
 
 
 class LazyGroup(TyperGroup):
@@ -239,7 +227,7 @@ def main() -> None:
         print(f"upshift: {told.sentence()}", file=sys.stderr)  # noqa: T201
         raise SystemExit(told.exit_code) from None
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in {*_EXTRAS, "upshift"}:
+        if error.name and error.name.partition(".")[0] in _OURS:
             raise
         # Imported after the command had begun, by any stage: which extra it belongs to is not known here.
         missing = not_installed(str(error.name), None, where=" ".join(["upshift", *sys.argv[1:2]]))

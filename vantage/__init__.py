@@ -1,1 +1,1 @@
-"""Where downloads run: implementations of upshift.system.place.Place."""
+"""Where downloads run: implementations of core.system.place.Place."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import upshift_native
 
 from analysis.captures.scan import readable, table_metadata
-from upshift.files import atomic
+from core.files import atomic
 
 PACKET_KIND = "packets"
 """Kind of the Parquet table with one row per packet."""

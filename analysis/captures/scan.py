@@ -18,7 +18,7 @@ import upshift_native
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
-from upshift.errors import UsageError, not_found
+from core.errors import UsageError, not_found
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,8 +226,8 @@ def schema() -> pa.Schema:
 
 
 def table_metadata(kind: str) -> dict[str, str]:
-    """The metadata that `upshift.files.schemas` requires."""
-    from upshift.files import schemas
+    """The metadata that `core.files.schemas` requires."""
+    from core.files import schemas
 
     return {"upshift.kind": kind, "upshift.schema_version": str(schemas.SCHEMA_VERSIONS[kind])}
 
@@ -269,7 +269,7 @@ class TableWriter:
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
     """A writer whose file appears atomically."""
-    from upshift.files import atomic
+    from core.files import atomic
 
     with atomic.whole_file(path) as temporary:
         writer = TableWriter(temporary)

@@ -25,7 +25,7 @@ from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians,
 from analysis.measures.statistics.intervals import median_interval, share_intervals
 from analysis.measures.statistics.multiple import benjamini_hochberg
 from analysis.measures.statistics.signed_rank import signed_rank
-from upshift.domain import Outcome, Role
+from core.domain import Outcome, Role
 
 LEVEL = 0.05
 """False discovery rate at which a row is called."""

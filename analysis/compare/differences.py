@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from analysis.measures.dataset import DOWNLOADS, Dataset
-from upshift.files import store
-from upshift.files.description import DescribedConfiguration
+from core.files import store
+from core.files.description import DescribedConfiguration
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,8 @@ from analysis.measures.pairs import Metric
 from analysis.measures.rows import MINIMUM_DOMAINS
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import render
-from upshift import terminal
-from upshift.errors import UsageError
+from core import terminal
+from core.errors import UsageError
 
 CHANGES_CSV = tuple(field.name for field in dataclasses.fields(Change))
 DIFFERENCES_CSV = tuple(field.name for field in dataclasses.fields(Difference))

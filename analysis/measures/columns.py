@@ -35,7 +35,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Downloads:
-    """All downloads, folder by folder in the order of the files. See `upshift.domain.Download` for the columns."""
+    """All downloads, folder by folder in the order of the files. See `core.domain.Download` for the columns."""
 
     runs: Runs
     run: Codes

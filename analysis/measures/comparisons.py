@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from upshift import paper
-from upshift.domain import Comparison, Dose, Download, Transport
-from upshift.errors import UsageError
-from upshift.files import description
-from upshift.files.description import DescribedConfiguration, Description
+from core import paper
+from core.domain import Comparison, Dose, Download, Transport
+from core.errors import UsageError
+from core.files import description
+from core.files.description import DescribedConfiguration, Description
 
 
 class Appearance(NamedTuple):

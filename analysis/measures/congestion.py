@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dataset import Dataset, Record
-from upshift.domain import Outcome, Transport
+from core.domain import Outcome, Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from analysis.measures.columns import Downloads
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
-from upshift.domain import Failure, Outcome
-from upshift.errors import UsageError
+from core.domain import Failure, Outcome
+from core.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
 

@@ -21,9 +21,9 @@ from analysis.measures.comparisons import Appearance, Design, read_design
 from analysis.measures.folder import Folder, read_folder
 from analysis.measures.reader import COLUMNS, Reader
 from analysis.measures.run_keys import read_kpi_keys
-from upshift.domain import Download, Outcome, Superseded
-from upshift.errors import UsageError, not_found
-from upshift.files import schemas, store
+from core.domain import Download, Outcome, Superseded
+from core.errors import UsageError, not_found
+from core.files import schemas, store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from analysis.measures.pairs import Metric, Samples, pair
 from analysis.measures.rows import SpeedupSummary
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.speedup import summary_of
-from upshift.domain import Comparison, Dose, Role
+from core.domain import Comparison, Dose, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

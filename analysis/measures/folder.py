@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upshift.files.config import read_json
+from core.files.config import read_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

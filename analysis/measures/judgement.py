@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.statistics.multiple import benjamini_hochberg, benjamini_yekutieli
 from analysis.measures.statistics.verdict import LEAST_MARGIN, verdict
-from upshift.domain import Role
+from core.domain import Role
 
 
 def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:

@@ -14,8 +14,8 @@ from analysis.captures.limiter import Limiter
 from analysis.measures.arrays import Codes, Floats, counts
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
-from upshift.domain import Outcome
-from upshift.errors import UsageError
+from core.domain import Outcome
+from core.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa

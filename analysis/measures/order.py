@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis.measures.arrays import Codes, Floats, Ints
 from analysis.measures.columns import Downloads
-from upshift.domain import Outcome
+from core.domain import Outcome
 
 MINIMUM_RUNS = 10
 """With fewer measurement runs nothing is tested."""

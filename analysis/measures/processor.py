@@ -16,7 +16,7 @@ with 0 to 4 busy loops beside it: on a quiet host 2 to 8 %; up to a quarter, dow
 kernel goes on receiving meanwhile; beyond, up to three times as long (aioquic at 90 %, with 7 % of a core)."""
 
 RUN_DELAY_LEAST_S = 0.005
-"""Shorter waits never count: client and capture may differ by as much (`upshift.compose.inspect.proof`)."""
+"""Shorter waits never count: client and capture may differ by as much (`analysis.evidence.proof`)."""
 
 
 def cpu_bound(is_ok: Mask, last_byte_s: Floats, transfer_cpu_s: Floats) -> Flags:
@@ -24,7 +24,7 @@ def cpu_bound(is_ok: Mask, last_byte_s: Floats, transfer_cpu_s: Floats) -> Flags
 
     Args:
         is_ok: whether the outcome is ok.
-        last_byte_s, transfer_cpu_s: see `upshift.domain.Download`; NaN: unknown.
+        last_byte_s, transfer_cpu_s: see `core.domain.Download`; NaN: unknown.
     """
     return _above(is_ok, last_byte_s, transfer_cpu_s, CPU_LIMIT, 0.0)
 

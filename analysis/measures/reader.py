@@ -16,10 +16,10 @@ from analysis.measures.ceilings import Ceiling, ceiling, delivery_rate, near_cei
 from analysis.measures.columns import Downloads, Runs
 from analysis.measures.comparisons import Appearance
 from analysis.measures.run_keys import KEY_TEXTS, KpiKeys, Names, numbers, run_stretches
-from upshift.domain import Outcome
-from upshift.errors import UsageError
-from upshift.files import schemas
-from upshift.files.config import parse_json
+from core.domain import Outcome
+from core.errors import UsageError
+from core.files import schemas
+from core.files.config import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

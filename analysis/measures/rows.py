@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analysis.measures.statistics.verdict import Verdict
-from upshift.domain import Comparison
+from core.domain import Comparison
 
 BIN_EDGES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0)
 """Edges of the half-open bins [low, high); the first is [0, 0.7), the last [2, infinity)."""

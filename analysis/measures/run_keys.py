@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.measures.arrays import Codes, Ints, Texts
-from upshift.files import schemas
+from core.files import schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa

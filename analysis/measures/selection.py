@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.measures.arrays import Texts, counts
 from analysis.measures.columns import Downloads
-from upshift.domain import CacheState, IdentityFlag, Outcome
+from core.domain import CacheState, IdentityFlag, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from analysis.measures.statistics.intervals import (
 )
 from analysis.measures.statistics.signed_rank import equivalence, sign_test, signed_rank
 from analysis.measures.statistics.verdict import LEAST_MARGIN
-from upshift.domain import Comparison
+from core.domain import Comparison
 
 SIDES = ("faster", "slower", "tie", "undecided")
 

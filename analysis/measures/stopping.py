@@ -1,4 +1,4 @@
-"""The intervals of campaigns that could stop early: they hold at every look (`upshift.sequential`). Pure.
+"""The intervals of campaigns that could stop early: they hold at every look (`core.sequential`). Pure.
 
 Computed again from the downloads that analysis accepts: the campaign could not know yet whose treatment is proven.
 """
@@ -14,8 +14,8 @@ import numpy as np
 from analysis.measures.arrays import Codes, Floats, Mask
 from analysis.measures.costs import times
 from analysis.measures.dataset import Dataset
-from upshift.domain import Comparison, Outcome, Role
-from upshift.sequential import Interval, Quantity, Rule, SpeedUps
+from core.domain import Comparison, Outcome, Role
+from core.sequential import Interval, Quantity, Rule, SpeedUps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

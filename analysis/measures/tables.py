@@ -20,7 +20,7 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
-from upshift.domain import Failure, Outcome, Provider, Transport, VoidReason
+from core.domain import Failure, Outcome, Provider, Transport, VoidReason
 
 
 class Grouping(StrEnum):
@@ -64,7 +64,7 @@ class ConfigurationRow:
     proven: int
     """Downloads, ok or censored, with proven treatment."""
     disturbed: int
-    """Downloads that the host disturbed (`upshift.domain.HostDisturbance`). Left out of speed-ups."""
+    """Downloads that the host disturbed (`core.domain.HostDisturbance`). Left out of speed-ups."""
     mismatched: int
     """Downloads with `treatment_ok` false: other options on the wire than requested, client and capture contradict each
     other, or the run stayed void. Left out of speed-ups."""
@@ -88,7 +88,7 @@ class ConfigurationRow:
     """Attempts in void measurement runs, which were repeated."""
     causes: Mapping[str, int]
     reasons: Mapping[str, int]
-    """Reason (`upshift.domain.TreatmentReason`) -> downloads with `treatment_ok` false, in runs that were not void."""
+    """Reason (`core.domain.TreatmentReason`) -> downloads with `treatment_ok` false, in runs that were not void."""
 
     @property
     def void_share(self) -> float:

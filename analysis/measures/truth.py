@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from upshift.domain import Download, Outcome, Transport
-from upshift.errors import UsageError
-from upshift.files import config
+from core.domain import Download, Outcome, Transport
+from core.errors import UsageError
+from core.files import config
 
 UNSCALED_WINDOW = 65_535
 """Largest window without the scaling option [bytes]."""

@@ -18,9 +18,9 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.tables import Table1Row, provider_rank, transport_rank
 from analysis.report import render
-from upshift import terminal
-from upshift.domain import Provider
-from upshift.files import atomic
+from core import terminal
+from core.domain import Provider
+from core.files import atomic
 
 
 class Paper(StrEnum):

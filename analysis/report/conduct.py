@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from analysis.measures.order import MINIMUM_RUNS, Effect, OrderEffects
 from analysis.measures.stopping import Stopping
-from upshift.sequential import Interval
+from core.sequential import Interval
 
 _SIGNIFICANT = 0.05
 

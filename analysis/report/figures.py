@@ -17,9 +17,9 @@ from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record, writing
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
-from upshift.domain import Outcome
-from upshift.files import atomic
-from upshift.scrub import plain
+from core.domain import Outcome
+from core.files import atomic
+from core.scrub import plain
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
 """Okabe and Ito's colour-blind-safe palette without yellow and black, which are invisible on some backgrounds."""

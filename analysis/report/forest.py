@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analysis.measures.rows import SpeedupRow
 from analysis.report import render
 from analysis.report.findings import Finding
-from upshift.domain import Role
+from core.domain import Role
 
 _TICKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 _LEAST_SPAN = math.log(1.12)

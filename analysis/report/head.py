@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset
-from upshift.domain import Download, Role
+from core.domain import Download, Role
 
 _MOST_VANTAGES = 6
 

@@ -20,7 +20,7 @@ from analysis.measures.limiters import limiter_of
 from analysis.measures.pairs import Metric, pair
 from analysis.measures.selection import Selection
 from analysis.report import figures
-from upshift.domain import Comparison, Download, Outcome, Transport
+from core.domain import Comparison, Download, Outcome, Transport
 
 MAX_POINTS = 40_000
 """Most points in a page (about 3 MB); of bigger campaigns, evenly spaced measurement runs are drawn."""

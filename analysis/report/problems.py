@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analysis.measures import tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.rows import SpeedupRow
-from upshift.domain import Download, Outcome
+from core.domain import Download, Outcome
 
 _MAX_LISTED = 500
 """Most rows of the lists of failed, censored, mismatched and void downloads."""

@@ -16,9 +16,9 @@ from analysis.measures.quirk import Affects, Quirk
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import render
-from upshift import terminal
-from upshift.errors import UsageError
-from upshift.files import atomic
+from core import terminal
+from core.errors import UsageError
+from core.files import atomic
 
 METRIC, TOGETHER = "throughput instead of time", "all together"
 """Names of the first and the last part of the effects, both against our own Table 2, which is of times. The quirks

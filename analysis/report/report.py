@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-import upshift
+import core
 from analysis.captures.limiter import Limiter
 from analysis.measures import composition, dose, limiters, order, stopping, tables, truth
 from analysis.measures.comparisons import Design
@@ -44,9 +44,9 @@ from analysis.report import (
     targets,
 )
 from analysis.report.summary import Summary
-from upshift.domain import Download, Role, Transport
-from upshift.files import atomic
-from upshift.scrub import plain
+from core.domain import Download, Role, Transport
+from core.files import atomic
+from core.scrub import plain
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
 """Files of the page's script, in order."""
@@ -189,7 +189,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "series": {run: index for index, run in enumerate(drawn)},
         "series_left_out": undrawn,
         "max_series": f"{series.MAX_DOWNLOADS:,}",
-        "version": upshift.__version__,
+        "version": core.__version__,
     }
 
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from analysis.captures.connection import Connection
 from analysis.measures.dataset import Dataset, Record
 from analysis.report import figures
-from upshift.domain import Transport
-from upshift.errors import UsageError
+from core.domain import Transport
+from core.errors import UsageError
 
 MAX_DOWNLOADS = 1_500
 """Most downloads with series in one page (about 4 kB each)."""

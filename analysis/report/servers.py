@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.measures.dataset import Dataset, Record
 from analysis.report import figures
-from upshift.domain import Transport
+from core.domain import Transport
 
 MAX_ROWS = 1_000
 """Most rows in the page."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from analysis.report.forest import Forest, ForestRow
-from upshift import terminal
+from core import terminal
 
 _COLUMNS = 33
 """Width of the plot."""

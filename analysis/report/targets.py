@@ -10,7 +10,7 @@ from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Record
 from analysis.measures.limiters import limiter_of
 from analysis.report import figures
-from upshift.domain import Download, Failure, Outcome, Transport
+from core.domain import Download, Failure, Outcome, Transport
 
 MAX_DOWNLOADS = 20_000
 """Most downloads shown in detail: browsers cannot open a page of more than about 30 MB."""

@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from core.files import store
 from tests.lab._iw_survey import planted
 from tests.lab.test_survey_iw_population import HOSTS, NEAR
 from tests.topologies import server, topology
-from upshift.files import store
 from vantage.lab.lab import open_lab
 
 UNLIMITED = "100000"

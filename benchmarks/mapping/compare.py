@@ -30,7 +30,7 @@ OURS = """
 import sys
 from pathlib import Path
 from cdn_mapping import sources
-from upshift import progress
+from core import progress
 with progress.show() as shown:
     sources.build_table([Path(sys.argv[1])], shown).save(Path(sys.argv[2]))
 """

@@ -22,7 +22,7 @@ import zstandard
 
 from analysis.measures import dataset
 from analysis.measures.dataset import Record
-from upshift.domain import Outcome, Transport
+from core.domain import Outcome, Transport
 
 FIELDS = (
     "bytes from server",

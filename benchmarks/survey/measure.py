@@ -19,10 +19,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from core.system import process
+from core.system.process import PARENT_DEATH, Child
 from survey.options.visit import prober
 from survey.programs import Programs
-from upshift.system import process
-from upshift.system.process import PARENT_DEATH, Child
 
 HERE = Path(__file__).resolve().parent
 SERVER, CLIENT = "198.18.250.2", "198.18.250.1"

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import trustme
 
+from core.outreach.pace import TokenBucket
+from core.system.process import find_program
 from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
-from upshift.outreach.pace import TokenBucket
-from upshift.system.process import find_program
 
 ADDRESS, PORT = "127.0.0.1", 443
 

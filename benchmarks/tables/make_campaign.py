@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from upshift import paper
-from upshift.compose.inspect.rows import kpi_schema
-from upshift.domain import Dose, Transport
-from upshift.files import atomic, description, schemas, store
-from upshift.files.description import DescribedConfiguration, Description
+from analysis.evidence.rows import kpi_schema
+from core import paper
+from core.domain import Dose, Transport
+from core.files import atomic, description, schemas, store
+from core.files.description import DescribedConfiguration, Description
 
 VANTAGES, DOMAINS = 4, 2_500
 PROVIDERS = ("akamai", "amazon", "cloudflare", "google", "microsoft", "other")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from core.domain import Setting, Sysctl
+from core.errors import UsageError
 from downloader import factors
-from upshift.domain import Setting, Sysctl
-from upshift.errors import UsageError
 
 _Key = tuple[str, str, int]
 

@@ -13,18 +13,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from core.domain import Comparison, Configuration, Target
+from core.errors import UsageError
+from core.files.config import STRICT, build, read_toml
+from core.files.description import Description
+from core.reach import ANYWHERE, IPNetwork, parse_prefixes
+from core.sequential import Rule
 from downloader import factors, quirks
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.comparisons import describe, read_comparisons
 from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
 from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk
 from downloader.campaign.stop_rule import read_rule
-from upshift.domain import Comparison, Configuration, Target
-from upshift.errors import UsageError
-from upshift.files.config import STRICT, build, read_toml
-from upshift.files.description import Description
-from upshift.reach import ANYWHERE, IPNetwork, parse_prefixes
-from upshift.sequential import Rule
 
 
 class Order(StrEnum):

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core import paper
+from core.domain import Comparison, Configuration, Role, Transport
+from core.files.config import STRICT, build
+from core.files.description import DescribedConfiguration, check
 from downloader import clients
 from downloader.campaign.apply import complete_levels
 from downloader.campaign.configurations import fault, is_paper, warmups
-from upshift import paper
-from upshift.domain import Comparison, Configuration, Role, Transport
-from upshift.files.config import STRICT, build
-from upshift.files.description import DescribedConfiguration, check
 
 
 @dataclass(frozen=True, kw_only=True)

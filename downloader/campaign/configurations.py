@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core import paper
+from core.domain import Configuration, Sysctl, Transport
+from core.errors import UsageError
+from core.files.config import STRICT, build
 from downloader import clients, factors
 from downloader.campaign.apply import complete_levels, settings_for
 from downloader.factors.initrwnd import buffer_bytes
 from downloader.factors.rmem import TCP_RMEM
-from upshift import paper
-from upshift.domain import Configuration, Sysctl, Transport
-from upshift.errors import UsageError
-from upshift.files.config import STRICT, build
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 """Names become folders and columns: no characters that are special in a path or a shell."""

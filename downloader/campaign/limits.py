@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from upshift.errors import UsageError, nearest
-from upshift.files.sizes import parse_size
+from core.errors import UsageError, nearest
+from core.files.sizes import parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

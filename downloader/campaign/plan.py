@@ -10,10 +10,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.domain import Target
+from core.errors import UsageError
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.order import assign
-from upshift.domain import Target
-from upshift.errors import UsageError
 
 MOST_RUNS = 2_000_000
 """Most measurement runs of one vantage point: a plan is held in memory, 300 bytes per run."""

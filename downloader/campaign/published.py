@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.domain import Configuration, Transport
 from downloader import clients, quirks
 from downloader.campaign.apply import complete_levels, settings_for
 from downloader.client import Client
 from downloader.quirk import Quirk, Settings
-from upshift.domain import Configuration, Transport
 
 
 def chosen(names: Sequence[str]) -> list[Quirk]:

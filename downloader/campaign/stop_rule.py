@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from upshift.domain import Comparison, Role
-from upshift.errors import UsageError, use_one_of
-from upshift.sequential import Quantity, Rule
+from core.domain import Comparison, Role
+from core.errors import UsageError, use_one_of
+from core.sequential import Quantity, Rule
 
 NEVER = "never"
 """The value of `--stop-when` that cancels the campaign's `until_ci`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from core.domain import Target
+from core.errors import UsageError
+from core.files import targets as table
+from core.files.target_rules import domain_fault, host_and_port, url_fault
+from core.scrub import scrub
 from downloader.campaign.campaign import Campaign
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files import targets as table
-from upshift.files.target_rules import domain_fault, host_and_port, url_fault
-from upshift.scrub import scrub
 
 NEEDS = ("domain", "url", "provider")
 """Columns that a campaign requires."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.domain import Configuration, Target, Transport
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.published import pauses_s
-from upshift.domain import Configuration, Target, Transport
 
 AROUND_S = 15.0
 """What a run may take besides its downloads: look-up, start and end of the capture, packets in flight."""

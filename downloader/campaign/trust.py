@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from core.errors import UsageError
+from core.system.place import Place
+from core.system.trust import count_certificates, system_bundle
 from downloader.campaign.campaign import Campaign
-from upshift.errors import UsageError
-from upshift.system.place import Place
-from upshift.system.trust import count_certificates, system_bundle
 
 
 def trusted(campaign: Campaign, place: Place) -> Path:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from core.domain import Transport
 from downloader.client import Client, ClientOption
 from downloader.clients._windows import WINDOWS
-from upshift.domain import Transport
 
 QUICHE = Client(
     name="quiche",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from core.domain import Transport
 from downloader.client import Client
-from upshift.domain import Transport
 
 REQUESTS = Client(
     name="requests",

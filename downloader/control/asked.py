@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.errors import AskedToStopError, UsageError
+from core.files import atomic
+from core.progress import Progress
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.times import worst_s
 from downloader.schedule.gate import Gate, State, Wait
-from upshift.errors import AskedToStopError, UsageError
-from upshift.files import atomic
-from upshift.progress import Progress
 
 _STOP, _PAUSE = "asked/stop.json", "asked/pause.json"
 

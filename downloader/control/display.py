@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from core.files.sizes import size_text
 from downloader.control.asked import utc
 from downloader.control.document import Activity, Progress, Status
 from downloader.schedule.gate import State
-from upshift.files.sizes import size_text
 
 _WIDTH = 11
 """Of the first column."""

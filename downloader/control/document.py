@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.errors import UsageError, not_found
 from downloader.schedule.gate import State
-from upshift.errors import UsageError, not_found
 
 FILE_NAME = "status.json"
 

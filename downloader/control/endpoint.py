@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import UsageError
+from core.errors import UsageError
 
 _REMEDY = "write unix:PATH or 127.0.0.1:PORT"
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from upshift.errors import PlaceError, UsageError
+from core.errors import PlaceError, UsageError
 
 _FILE_NAME = ".lock"
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from core.errors import PlaceError
 from downloader.control.endpoint import Endpoint
-from upshift.errors import PlaceError
 
 
 @contextlib.contextmanager

@@ -17,23 +17,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import upshift
+import core
+from core.domain import Download, Outcome
+from core.errors import UsageError
+from core.files import atomic
+from core.scrub import scrub
+from core.system.sd_notify import Notifier
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
 from downloader.control.endpoint import Endpoint
 from downloader.control.lock import is_running
 from downloader.schedule.gate import State
-from upshift.domain import Download, Outcome
-from upshift.errors import UsageError
-from upshift.files import atomic
-from upshift.scrub import scrub
-from upshift.system.sd_notify import Notifier
 
 INTERVAL_S = 5.0
 
 PATIENCE_S = 90.0
 """Longest time between two signs of life of a worker. Every program that it waits for is killed after 60 s, unless it
-gives signs of life meanwhile (`upshift.system.process.run`)."""
+gives signs of life meanwhile (`core.system.process.run`)."""
 
 _RATE_WINDOW_S = 3600.0
 
@@ -100,7 +100,7 @@ class Reporter:
         """
         self._limit_bytes, self._reserve_bytes = limit_bytes, reserve_bytes
         self._plan_sha256 = plan_sha256
-        own = {"upshift": upshift.__version__, "python": platform.python_version(), "kernel": platform.release()}
+        own = {"upshift": core.__version__, "python": platform.python_version(), "kernel": platform.release()}
         self._versions = {**own, **versions}
         self._parts = {name: VantageReport(self, name, part) for name, part in progress.items()}
         self._sample()

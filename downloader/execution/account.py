@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.domain import Download, Failure
+from core.errors import UsageError
+from core.files.target_rules import host_and_port
+from core.reach import is_allowed
 from downloader.execution.folder import open_journals
 from downloader.execution.journal_reader import JournalReader
 from downloader.limits.spent import Entry
-from upshift.domain import Download, Failure
-from upshift.errors import UsageError
-from upshift.files.target_rules import host_and_port
-from upshift.reach import is_allowed
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
 

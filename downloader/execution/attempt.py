@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from core.domain import Configuration, Disturbance, Download, Failure, Target
+from core.errors import PlaceError, ReachError
+from core.files.target_rules import host_and_port
+from core.reach import check_address, check_named
+from core.system.place import Place, Verdict, Watch
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.published import pauses_s, settings_with
@@ -20,11 +25,6 @@ from downloader.execution.tcpdump import Captured
 from downloader.limits.spent import interrupted_bytes, network_of
 from downloader.limits.traffic import ip_bytes
 from downloader.schedule.gate import Cut
-from upshift.domain import Configuration, Disturbance, Download, Failure, Target
-from upshift.errors import PlaceError, ReachError
-from upshift.files.target_rules import host_and_port
-from upshift.reach import check_address, check_named
-from upshift.system.place import Place, Verdict, Watch
 
 
 class Vantage(Protocol):

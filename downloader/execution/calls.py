@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from core.errors import PlaceError
+from core.scrub import scrub
+from core.system.place import Place
+from core.system.process import Child
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
 from downloader.schedule.gate import Cut
-from upshift.errors import PlaceError
-from upshift.scrub import scrub
-from upshift.system.place import Place
-from upshift.system.process import Child
 
 GRACE_S = 8.0
 """How long a client may run after its budget (closing, hashing, printing) before it is killed."""

@@ -12,10 +12,10 @@ import os
 import struct
 from pathlib import Path
 
+from core.errors import PlaceError
+from core.system.place import Place
 from downloader.execution.tcpdump import Captured, Tcpdump
 from downloader.limits.traffic import ip_bytes
-from upshift.errors import PlaceError
-from upshift.system.place import Place
 
 SNAP_BYTES = 160
 """Bytes kept of each packet: a Linux cooked header (20), IPv6 (40) and TCP with all its options (60) are 120; the rest

@@ -9,6 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from core.domain import Download, Failure, Outcome
+from core.errors import PlaceError
+from core.progress import Progress
+from core.scrub import file_name, scrub
+from core.system.place import Place
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.published import client_with
@@ -28,11 +33,6 @@ from downloader.limits.spent import reserved
 from downloader.schedule.gate import Gate, State
 from downloader.schedule.schedule import POLL_S, Schedule
 from downloader.schedule.turns import Turns
-from upshift.domain import Download, Failure, Outcome
-from upshift.errors import PlaceError
-from upshift.progress import Progress
-from upshift.scrub import file_name, scrub
-from upshift.system.place import Place
 
 SIGNAL_S = 1.0
 """How long a dead program waits for its explanation: a signal to all of a terminal's or a unit's processes may reach

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from core.errors import UsageError, not_found
 from downloader.execution.journal_reader import FILE_NAME, JournalReader
-from upshift.errors import UsageError, not_found
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from core.system.clock import read_clock
 from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun
 from downloader.control.asked import AskedGate
@@ -17,7 +18,6 @@ from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.gate import Gate
 from downloader.schedule.shared import SharedPlan
 from downloader.schedule.slot_gate import SlotGate
-from upshift.system.clock import read_clock
 
 
 def gates_for(

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.domain import Disturbance, Download, VoidReason
+from core.errors import UsageError
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal_reader import FILE_NAME, SCHEMA, JournalReader
 from downloader.limits import captures, spent
 from downloader.limits.captures import Settled
 from downloader.limits.spent import Entry, Reserved
-from upshift.domain import Disturbance, Download, VoidReason
-from upshift.errors import UsageError
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from core.domain import Download, Outcome, Superseded, VoidReason
+from core.errors import UsageError
+from core.files import conversions
 from downloader.limits.captures import CaptureTable
 from downloader.limits.spent import Spent
-from upshift.domain import Download, Outcome, Superseded, VoidReason
-from upshift.errors import UsageError
-from upshift.files import conversions
 
 SCHEMA = 2
-"""Version of the tables below and of the records in them (those of `downloads` in `upshift.files.store`)."""
+"""Version of the tables below and of the records in them (those of `downloads` in `core.files.store`)."""
 
 FILE_NAME = "journal.sqlite"
 

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
+from core.system.place import Verdict
 from downloader import clients
 from downloader.campaign.apply import complete_levels
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.tcpdump import Captured
 from downloader.pages import html_in_place_of
-from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
-from upshift.system.place import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.domain import Target
+from core.errors import PlaceError, UsageError
+from core.files import description
+from core.progress import Progress
+from core.system import signals
+from core.system.place import Place
+from core.system.process import require
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.published import client_with
 from downloader.campaign.targets import check_targets
@@ -34,13 +41,6 @@ from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan, share
 from downloader.schedule.turns import Turns
-from upshift.domain import Target
-from upshift.errors import PlaceError, UsageError
-from upshift.files import description
-from upshift.progress import Progress
-from upshift.system import signals
-from upshift.system.place import Place
-from upshift.system.process import require
 
 _PACKAGES = ("upshift", "dnspython")
 """Packages whose version is stored with the data, besides those of the campaign's clients."""
@@ -55,7 +55,7 @@ class RunSummary(Counts):
     stopped: bool
     """Whether it was interrupted."""
     rule: Mapping[str, float]
-    """When to stop before the end of the plan (`upshift.sequential.Rule`); empty: never."""
+    """When to stop before the end of the plan (`core.sequential.Rule`); empty: never."""
     enough: Sequence[str]
     """Vantage points that met the rule."""
     wide: Mapping[str, Sequence[str]]
@@ -265,7 +265,7 @@ def _work(
     disk = FolderDisk(out, plan.campaign.disk, tell=reporter.takes)
 
     def one(name: str) -> None:
-        # Children are started by this thread, so they die when it does (see upshift.system.process).
+        # Children are started by this thread, so they die when it does (see core.system.process).
         try:
             runs = plan.runs(name)
             report = reporter.vantage_point(name)

@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.errors import PlaceError, UsageError
+from core.files import atomic, description
+from core.files.config import read_json
 from downloader.control.document import FILE_NAME as STATUS
 from downloader.execution.folder import open_journals
 from downloader.execution.journal import Journal
 from downloader.execution.journal_reader import FILE_NAME, JournalReader
-from upshift.errors import PlaceError, UsageError
-from upshift.files import atomic, description
-from upshift.files.config import read_json
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
 

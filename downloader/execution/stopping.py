@@ -1,6 +1,6 @@
 """Whether a vantage point has measured enough: the campaign's rule, asked after each measurement run. No I/O.
 
-The steps are those of `upshift.sequential`: the first measurement run of a domain in which both sides of a comparison
+The steps are those of `core.sequential`: the first measurement run of a domain in which both sides of a comparison
 have a time. They follow from the journal's downloads, so a resumed campaign goes on where it was.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from core.domain import Download, Role
+from core.sequential import ALPHA, Quantity, SpeedUps, all_meet
 from downloader.campaign.campaign import Campaign
-from upshift.domain import Download, Role
-from upshift.sequential import ALPHA, Quantity, SpeedUps, all_meet
 
 
 class Stopping:

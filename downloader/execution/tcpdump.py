@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.scrub import last_line
-from upshift.system.place import Place
-from upshift.system.process import Child
+from core.errors import PlaceError
+from core.scrub import last_line
+from core.system.place import Place
+from core.system.process import Child
 
 BUFFER_KIB = 16_384
 """Kernel buffer: a second of small packets at 1 Gbit/s, in case tcpdump has to wait for a processor."""

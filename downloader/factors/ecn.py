@@ -8,8 +8,8 @@ it here.
 
 from __future__ import annotations
 
+from core.domain import Dose, EcnDelivery, Refutation, Setting, Sysctl, TreatmentReason, Wire
 from downloader.factor import ON_OFF, Factor, option_proof
-from upshift.domain import Dose, EcnDelivery, Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 ENOUGH_PACKETS = 50
 """With fewer data packets, their marks are not judged."""

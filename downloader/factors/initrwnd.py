@@ -7,8 +7,8 @@ small; `downloader.campaign` then gives a larger one to all configurations of th
 
 from __future__ import annotations
 
+from core.domain import Refutation, RouteAttribute, Setting, TreatmentReason, Wire
 from downloader.factor import Factor
-from upshift.domain import Refutation, RouteAttribute, Setting, TreatmentReason, Wire
 
 LEAST, MOST = 10, 310
 MOST_BY_DEFAULT = 44

@@ -6,8 +6,8 @@ The same in all of the paper's configurations: the initial window must not chang
 
 from __future__ import annotations
 
+from core.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 from downloader.factor import Factor
-from upshift.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 TCP_RMEM = "net.ipv4.tcp_rmem"
 """Three numbers [bytes]: least, initial, most (Documentation/networking/ip-sysctl.rst)."""

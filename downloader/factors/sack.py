@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from core.domain import Dose, Refutation, Setting, Sysctl, Wire
 from downloader.factor import ON_OFF, Factor, option_proof
-from upshift.domain import Dose, Refutation, Setting, Sysctl, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:

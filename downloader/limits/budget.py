@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from core.domain import Target
+from core.errors import UsageError
+from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.limits.expected import run_bytes
 from downloader.limits.spent import DAY_S, Spent, Totals, day_start, network_of
 from downloader.schedule.gate import Cut, Gate, State, Wait
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files.sizes import size_text
 
 
 class _Share(NamedTuple):

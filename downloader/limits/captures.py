@@ -10,10 +10,10 @@ from pathlib import Path
 
 import zstandard
 
+from core.domain import Download
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.limits import Captures
 from downloader.limits.packing import LEVEL, pack, packed_name
-from upshift.domain import Download
 
 _BATCH = 100
 """Captures to drop that are read at once."""
@@ -39,7 +39,7 @@ class Findings:
 
 
 Inspect = Callable[[Path, Sequence[Download]], Findings]
-"""(plain capture, downloads of its run) -> findings. Comes from `upshift.compose`: stages do not import each other."""
+"""(plain capture, downloads of its run) -> findings. Comes from `upshift`: stages do not import each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from core.domain import Download, Target
+from core.errors import UsageError
+from core.files.room import check_room, free_bytes
+from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
 from downloader.limits.captures import CaptureStore, CaptureTable
 from downloader.limits.expected import capture_bytes, downloads_per_run
 from downloader.schedule.gate import Gate, State, Wait
-from upshift.domain import Download, Target
-from upshift.errors import UsageError
-from upshift.files.room import check_room, free_bytes
-from upshift.files.sizes import size_text
 
 WALK_S = 60.0
 """Age at which the size of the folder is taken anew, even where there is room for certain."""

@@ -5,8 +5,8 @@ Bytes are IP bytes in both directions, as a capture counts them.
 
 from __future__ import annotations
 
+from core.domain import Target
 from downloader.campaign.campaign import Campaign
-from upshift.domain import Target
 
 OVERHEAD_SHARE = 0.10
 """Headers, acknowledgements and some retransmissions, as a share of the body."""

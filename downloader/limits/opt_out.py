@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from core.domain import Failure
+from core.errors import BlockedError
+from core.files.target_rules import host_and_port
+from core.outreach.blocks import BlockLists, block_list_paths
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.gate import Cut, Gate
-from upshift.domain import Failure
-from upshift.errors import BlockedError
-from upshift.files.target_rules import host_and_port
-from upshift.outreach.blocks import BlockLists, block_list_paths
 
 
 def block_lists(campaign: Campaign) -> BlockLists:

@@ -15,9 +15,9 @@ from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 from OpenSSL import crypto
 
+from core.domain import Failure
+from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 from downloader.programs.common import Options, no_certificates
-from upshift.domain import Failure
-from upshift.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 
 
 class Http3(H3Connection):

@@ -25,6 +25,7 @@ from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from aioquic.quic.logger import QuicFileLogger
 from OpenSSL import crypto
 
+from core.domain import Failure, Outcome
 from downloader.programs.aioquic_connection import (
     Connection,
     Http3,
@@ -41,7 +42,6 @@ from downloader.programs.common import (
     classify_os_error,
     options_from,
 )
-from upshift.domain import Failure, Outcome
 
 WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.clients._windows`."""

@@ -17,13 +17,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import urlsplit
 
+from core.domain import Failure, Outcome
+from core.errors import UpshiftError
+from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+from core.scrub import scrub
+from core.system.trust import system_bundle
 from downloader.programs.body import Body
 from downloader.programs.processor import Usage
-from upshift.domain import Failure, Outcome
-from upshift.errors import UpshiftError
-from upshift.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from upshift.scrub import scrub
-from upshift.system.trust import system_bundle
 
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}

@@ -32,6 +32,7 @@ from forcediphttpsadapter.adapters import (
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.util.ssl_ import create_urllib3_context
 
+from core.domain import Failure, Outcome
 from downloader.programs.common import (
     Document,
     Options,
@@ -42,7 +43,6 @@ from downloader.programs.common import (
     no_certificates,
     options_from,
 )
-from upshift.domain import Failure, Outcome
 
 CHUNK = 1 << 18
 """Most bytes of one read; a TLS record gives at most 2^14 at a time."""

@@ -14,9 +14,9 @@ import dns.exception
 import dns.rdatatype
 import dns.resolver
 
-from upshift.errors import UpshiftError
-from upshift.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from upshift.scrub import scrub
+from core.errors import UpshiftError
+from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+from core.scrub import scrub
 
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
 

@@ -22,8 +22,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from core.domain import Failure
 from downloader.programs.common import Document, Options, WrongUseError, argument_parser, options_from
-from upshift.domain import Failure
 
 CHUNK = 1 << 18
 

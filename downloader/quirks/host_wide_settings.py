@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from core.domain import Sysctl
 from downloader.quirk import Quirk, Settings
 from downloader.quirks._scaled import buffer_bytes
-from upshift.domain import Sysctl
 
 
 def _settings(levels: Mapping[str, str], settings: Settings) -> Settings:

@@ -1,7 +1,7 @@
 """Seconds of sleep around every download, in which idle caches and radio links cool down."""
 
+from core.domain import Transport
 from downloader.quirk import Quirk
-from upshift.domain import Transport
 
 PAUSES = Quirk(
     name="pauses",

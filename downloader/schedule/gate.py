@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.domain import Disturbance, Download, Failure
 from downloader.campaign.plan import PlannedRun
-from upshift.domain import Disturbance, Download, Failure
 
 
 class State(StrEnum):

@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from core.domain import Download
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.gate import Cut, Gate, State, Wait
 from downloader.schedule.turns import Turns
-from upshift.domain import Download
 
 POLL_S = 1.0
 """Longest time between two questions to the gates while nothing may start, and while a client runs."""

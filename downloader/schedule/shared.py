@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.domain import Target
 from downloader.campaign.campaign import Campaign, plan_hash
 from downloader.campaign.plan import PlannedRun, make_plan
 from downloader.schedule.slots import Slots, key_of, slots_for
-from upshift.domain import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from core.domain import Disturbance, Failure, VoidReason
+from core.system.clock import Clock
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.times import worst_s
 from downloader.schedule.gate import Cut, Gate, State, Wait
 from downloader.schedule.slots import Slots
-from upshift.domain import Disturbance, Failure, VoidReason
-from upshift.system.clock import Clock
 
 CUT_S = 3.0
 """How long before the end of its slot a run is ended that takes longer than its worst case, because a client hangs."""

@@ -12,12 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from core.domain import Target
+from core.errors import UsageError
+from core.files.target_rules import host_and_port
+from core.names import registered_domain
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.times import expected_s, worst_s
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files.target_rules import host_and_port
-from upshift.names import registered_domain
 
 MARGIN_S = 5.0
 """Time between the worst case of a run and the end of its slot: more than two clocks that are wrong by a second each

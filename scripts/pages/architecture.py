@@ -1,8 +1,7 @@
 """docs/architecture.svg: the layers of the import contract from top to bottom, and the imports that there really are.
 
 A box is an element of the contract "layers" in pyproject.toml, with the first sentence of its docstring. An arrow is an
-import, left out where a longer way says the same (transitive reduction). Dashed: what the command line mounts by name,
-and imports when it is used.
+import, left out where a longer way says the same (transitive reduction).
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ from typing import Any
 
 import grimp
 
-from upshift import cli
-
 WIDTH, MARGIN, GAP = 1280, 24, 14
 BOX_HEIGHT, ROW_GAP, LINE_GAP = 78, 62, 22
 PER_LINE = 6
 """Boxes side by side."""
 
-COMMAND_LINE, COMPOSE = "upshift.cli", "upshift.compose"
 STYLE = """
 text { font-family: system-ui, sans-serif; fill: #1b1f27; }
 .name { font-size: 14px; font-weight: 600; }
 .said { font-size: 11px; fill: #4a5160; }
 .box { fill: #f4f6fa; stroke: #8a8f98; }
 .arrow { fill: none; stroke: #0072b2; stroke-width: 1.2; stroke-opacity: 0.55; }
-.mount { stroke: #d55e00; stroke-dasharray: 5 4; }
 """
 
 
@@ -65,10 +60,9 @@ def text(repository: Path) -> str:
     ]
     imports = reduced(between(graph, list(boxes)))
     arrows = [(a, b, "arrow") for a in boxes for b in sorted(imports[a])]
-    arrows += [(COMMAND_LINE, b, "arrow mount") for b in mounted(list(boxes))]
     parts += [arrow(boxes[a], boxes[b], style) for a, b, style in arrows]
     parts += [drawn(name, box) for name, box in boxes.items()]
-    legend = "An arrow is an import (what follows from others is left out); dashed: by name, when used."
+    legend = "An arrow is an import (what follows from others is left out)."
     parts.append(f'<text class="said" x="{MARGIN}" y="{height - 14:.0f}">{legend}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -128,12 +122,6 @@ def reduced(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
         return seen
 
     return {name: {other for other in own if other not in reached(own - {other})} for name, own in imports.items()}
-
-
-def mounted(names: Sequence[str]) -> list[str]:
-    """What the table of commands names."""
-    modules = [where.partition(":")[0] for where, _ in cli.COMMANDS.values()]
-    return sorted({found for module in modules if (found := element(module, names))})
 
 
 def placed(layers: Sequence[Sequence[str]]) -> Iterator[tuple[str, Box]]:

@@ -16,16 +16,13 @@ from analysis.captures import packet_table
 from analysis.captures import scan as captures
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.limiter import Limiter
+from analysis.evidence.rows import kpi_schema
 from analysis.measures import tables
 from analysis.measures.congestion import CongestionRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, render
-from scripts.pages.attributes import attributes
-from scripts.pages.markdown import table
-from survey import surveys
-from upshift.compose.inspect.rows import kpi_schema
-from upshift.domain import (
+from core.domain import (
     CacheState,
     Comparison,
     Dose,
@@ -39,8 +36,11 @@ from upshift.domain import (
     TreatmentReason,
     VoidReason,
 )
-from upshift.files import schemas
-from upshift.files.description import DescribedConfiguration, Description
+from core.files import schemas
+from core.files.description import DescribedConfiguration, Description
+from scripts.pages.attributes import attributes
+from scripts.pages.markdown import table
+from survey import surveys
 
 if TYPE_CHECKING:
     from enum import StrEnum

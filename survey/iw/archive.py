@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.errors import UsageError, unreadable
+from core.files.target_rules import url_fault
+from core.outreach.lists import NAMED_FAULTS, Fault, domain_of, in_shard
 from survey.subjects import Subject
-from upshift.errors import UsageError, unreadable
-from upshift.files.target_rules import url_fault
-from upshift.outreach.lists import NAMED_FAULTS, Fault, domain_of, in_shard
 
 COLUMNS = ("url", "mime_type", "size_bytes")
 

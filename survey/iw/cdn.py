@@ -9,8 +9,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from upshift.errors import UsageError
-from upshift.files.config import read_text
+from core.errors import UsageError
+from core.files.config import read_text
 
 MOST_BYTES = 16 << 20
 """Largest list."""

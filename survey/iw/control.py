@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.errors import UsageError
 from survey.iw.objects import Wanted
 from survey.iw.record import IwRecord
 from survey.subjects import Subject
-from upshift.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from core.errors import PlaceError
 from survey.access import NotAskedError
 from survey.iw.cdn import read_names
 from survey.iw.control import fault, parse_controls
@@ -15,7 +16,6 @@ from survey.iw.visit import Visitor
 from survey.iw.wire import Scheme
 from survey.programs import Programs
 from survey.survey import Context, Remark, Visit
-from upshift.errors import PlaceError
 
 ARRIVALS = 512
 """Arrivals kept of a flight where pacing is judged: our window has room for 437 segments of 1200 bytes."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.errors import PlaceError
+from core.system.builds import refuse_debug_build
 from survey.iw.wire import MOST_ARRIVALS, Reply, Request, decode, encode, reply_bytes
 from survey.programs import Program
-from upshift.errors import PlaceError
-from upshift.system.builds import refuse_debug_build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from core.errors import ReachError, UsageError
+from core.files.config import read_text
+from core.outreach.lists import Fault
+from core.reach import IPNetwork, check_public, environment_prefixes
 from survey.iw.permutation import Permutation
 from survey.subjects import Subject
-from upshift.errors import ReachError, UsageError
-from upshift.files.config import read_text
-from upshift.outreach.lists import Fault
-from upshift.reach import IPNetwork, check_public, environment_prefixes
 
 MOST_WITHOUT_BLOCK_LIST = 65_536
 """A larger sample needs a block list."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.errors import UsageError
 from survey.charts import Scan
 from survey.iw.kinds import Kind
 from survey.iw.record import IwRecord, votes_of
 from survey.iw.wire import Verdict
-from upshift.errors import UsageError
 
 COMMON = ("1", "2", "4", "10")
 """Windows with a share of their own, in segments."""

@@ -19,10 +19,10 @@ import sys
 import time
 from collections import deque
 
+from core.errors import ReachError
+from core.reach import check_address
 from survey.kernel import wrong_settings
 from survey.options.tcp_info import SIZE
-from upshift.errors import ReachError
-from upshift.reach import check_address
 
 REQUEST = struct.Struct("=IB16sHx")
 """Number, IP version, address (IPv4: the first 4 bytes), port."""

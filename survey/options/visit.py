@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from core.errors import PlaceError
 from survey.access import Access, NotAskedError
 from survey.options.prober import REPLY, REQUEST
 from survey.options.record import LOCAL_FAULTS, SHAKEN, OptionsRecord, failure_of
@@ -18,7 +19,6 @@ from survey.options.tcp_info import TcpInfo, parse
 from survey.programs import Program, Programs
 from survey.subjects import Subject
 from survey.survey import Context, Visit
-from upshift.errors import PlaceError
 
 Endpoint = tuple[str, int]
 """Address and TCP port."""

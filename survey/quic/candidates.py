@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.outreach.dns import Service
 from survey.quic.alt_svc import AltSvc
-from upshift.outreach.dns import Service
 
 MOST_ENDPOINTS = 3
 """Most endpoints of one domain; a hostile header may name hundreds."""

@@ -14,10 +14,10 @@ from aioquic.h3.events import H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 
+from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from core.reach import check_address
 from survey.quic import parameters, wire
 from survey.quic.cause import Cause
-from upshift.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
-from upshift.reach import check_address
 
 ALPN = "h3"
 _NO_APPLICATION_PROTOCOL = 120

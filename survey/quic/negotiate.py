@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 
+from core.reach import check_address
 from survey.quic import wire
-from upshift.reach import check_address
 
 RECEIVE_BUFFER_BYTES = 1 << 24
 

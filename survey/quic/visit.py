@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from core.outreach.dns import ResolveError
 from survey.access import Access, NotAskedError, is_address
 from survey.quic import alt_svc, candidates, parameters, wire
 from survey.quic.candidates import Endpoint, Source
@@ -19,7 +20,6 @@ from survey.quic.negotiate import Answer, Kind, Negotiator
 from survey.quic.record import QuicRecord
 from survey.subjects import Subject
 from survey.survey import Context, Remark, Visit
-from upshift.outreach.dns import ResolveError
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)
 """Versions that we can connect with."""

@@ -1,6 +1,6 @@
 """The surveys, one file each: `upshift survey NAME`."""
 
+from core.registry import Registry
 from survey.survey import Survey
-from upshift.registry import Registry
 
 ALL = Registry(__name__, Survey)

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
+from core.errors import UsageError
+from core.outreach.lists import parse_shard
 from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
 from survey.iw.record import IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, Verdict
 from survey.subjects import Source, read_subjects
 from survey.survey import Context, Options, Survey, Visit
-from upshift.errors import UsageError
-from upshift.outreach.lists import parse_shard
 
 MSS = (64, 128, 536, 1200)
 

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
+from core.outreach import arguments
 from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.figures import figures
 from survey.quic.record import QuicRecord
 from survey.survey import Context, Survey, Visit
-from upshift.outreach import arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from upshift.domain import Download
-from upshift.files import store
+from core.domain import Download
+from core.files import store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = ("upshift", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
+PACKAGES = ("upshift", "core", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
 
 
 def copy_packages(folder: Path, added: Mapping[str, str]) -> None:

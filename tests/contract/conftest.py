@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from upshift.system import process
+from core.system import process
 
 HOST = "files.example"
 SIZE = 3_000_000

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import dataset, tables, truth
 from analysis.report import figures, findings, report, targets
+from core.domain import Download
 from tests.unit.analysis_factory import lab_path, make_download, make_superseded, realistic, write_campaign
 from upshift.cli import app
-from upshift.domain import Download
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>--><!--]]>{{7*7}}&#x1b;$x^2$"
 

@@ -28,15 +28,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import upshift.outreach.pace
+import core.outreach.pace
+from core.domain import Target
+from core.errors import UsageError
+from core.files import store
+from core.names import registered_domain
 from crawler import manners
 from crawler.links import extract
 from crawler.manners import Pace
 from crawler.robots import Robots, from_reply
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files import store
-from upshift.names import registered_domain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIN = 50_000
@@ -467,7 +467,7 @@ def test_a_hosts_crawl_delay_holds_up_nobody_else_at_its_address() -> None:
 
 
 def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upshift.outreach.pace, "LANES_KEPT", 10)
+    monkeypatch.setattr(core.outreach.pace, "LANES_KEPT", 10)
     monkeypatch.setattr(manners, "MAX_CRAWL_DELAY_S", 0.01)
 
     async def visits() -> int:
@@ -599,7 +599,7 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -
     from typer import Typer
     from typer.testing import CliRunner
 
-    from crawler.cli import crawl
+    from upshift.commands.crawl import crawl
 
     app = Typer()
     app.command()(crawl)

@@ -13,11 +13,8 @@ import pytest
 
 from analysis.captures import summary as kpi_summary
 from analysis.captures.limiter import Limiter
-from downloader import clients, factors
-from scripts.pages import PAGES, architecture, changelog, commands, data_dictionary
-from scripts.pages.attributes import attributes
-from upshift import paper
-from upshift.domain import (
+from core import paper
+from core.domain import (
     CacheState,
     Download,
     Failure,
@@ -29,7 +26,10 @@ from upshift.domain import (
     TreatmentReason,
     VoidReason,
 )
-from upshift.files import schemas
+from core.files import schemas
+from downloader import clients, factors
+from scripts.pages import PAGES, architecture, changelog, commands, data_dictionary
+from scripts.pages.attributes import attributes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GLOSSARY = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 
 def test_the_picture_has_every_layer_and_only_imports_downwards() -> None:
     picture = architecture.text(REPOSITORY)
-    for name in ("upshift.cli", "upshift.compose", "crawler", "vantage"):
+    for name in ("upshift", "core.domain", "crawler", "vantage"):
         assert f">{name}</text>" in picture
     assert architecture.outside(REPOSITORY) == set(), "every module stands in a layer of the import contract"
     imports = {"a": {"b", "c"}, "b": {"c"}, "c": set[str]()}

@@ -14,12 +14,12 @@ import pytest
 import trustme
 from aioquic.tls import Group
 
+from core.domain import Failure, Outcome, Transport
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest, with_setup
 from tests.contract._client_hello import from_quic, from_tcp
 from tests.contract._programs import require
 from tests.contract.conftest import LARGE
-from upshift.domain import Failure, Outcome, Transport
 
 CLIENTS = list(clients.ALL.values())
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from analysis.captures.kpis import ALL as KPIS
+from core.domain import Handshake, Wire
+from core.errors import UsageError
 from downloader import factors
 from downloader.campaign.apply import complete_levels, settings_for
 from downloader.factor import Factor
-from upshift.domain import Handshake, Wire
-from upshift.errors import UsageError
 
 
 @pytest.fixture(params=list(factors.ALL.values()), ids=lambda factor: factor.name)

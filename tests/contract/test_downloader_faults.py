@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from core.domain import Failure, Outcome, Transport
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest
 from tests.contract._programs import Programs
 from tests.contract.conftest import Faulty
-from upshift.domain import Failure, Outcome, Transport
 
 OK, FAILED, CENSORED = Outcome.OK, Outcome.FAILED, Outcome.CENSORED
 BODY_BYTES = 102_400

@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FACTOR = '''"""Delayed loss recovery (RFC 8985)."""
 
 from downloader.factor import ON_OFF, Factor
-from upshift.domain import Refutation, Setting, Sysctl, Wire
+from core.domain import Refutation, Setting, Sysctl, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:

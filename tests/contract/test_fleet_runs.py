@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import PlaceError, UsageError
-from upshift.system import signals
+from core.errors import PlaceError, UsageError
+from core.system import signals
 from vantage.fleet import runs
 from vantage.fleet.inventory import open_fleet
 

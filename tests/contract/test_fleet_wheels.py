@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import PlaceError
+from core.progress import show
 from tests.package_index import download_small, small_package
-from upshift.errors import PlaceError
-from upshift.progress import show
 from vantage.fleet.bundle import wheels
 from vantage.fleet.bundle.build import PYTHONS, build
 from vantage.fleet.bundle.checkout import Checkout, find_checkout

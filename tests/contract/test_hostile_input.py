@@ -17,8 +17,8 @@ from cdn_mapping import table
 from cdn_mapping.inflate import Inflated
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
+from core.files import store
 from tests.unit.analysis_factory import make_download, write_campaign
-from upshift.files import store
 
 NESTED = "[" * 100_000
 TOPOLOGY = 'name = "deep"\nservers = '

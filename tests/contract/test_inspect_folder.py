@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from analysis.captures import scan
 from analysis.captures.connection import Connection
+from analysis.evidence import Inspection, evidence, inspect_campaign, link_together, rows
+from core.domain import Download
+from core.errors import UsageError
+from core.files import store
 from tests.inspected import CONFIGURATIONS, START, TCP, captures, inspect_elsewhere, make_campaign
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
-from upshift.compose.inspect import Inspection, evidence, inspect_campaign, link_together, rows
-from upshift.domain import Download
-from upshift.errors import UsageError
-from upshift.files import store
 
 TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet", "environment.json")
 REPOSITORY = Path(__file__).resolve().parents[2]

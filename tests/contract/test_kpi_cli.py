@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("upshift_native")
 
+from core.files import store
 from tests.unit.pcap_writer import download, ipv4, pcap
-from upshift.files import store
 
 
 def upshift(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -134,9 +134,9 @@ HEAVY = {
     "asyncio",
     "matplotlib",
     "jinja2",
-    "upshift.domain",
-    "upshift.files.schemas",
-    "upshift.files.store",
+    "core.domain",
+    "core.files.schemas",
+    "core.files.store",
 }
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from core.files import store
 from tests.contract._package_copy import copy_packages, downloads_by_configuration, report_pages, run_campaign, upshift
 from tests.topologies import server, topology
-from upshift.files import store
 
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
 
 from downloader.factor import ON_OFF, Factor
-from upshift.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
+from core.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 
 def _settings(level: str) -> tuple[Setting, ...]:
@@ -62,7 +62,7 @@ NARROW = replace(_QUICHE, name="quiche-narrow", help="HTTP/3 through a window of
 NEW_CLIENT = '''"""HTTP/1.1 by Python's own ssl."""
 
 from downloader.client import Client
-from upshift.domain import Transport
+from core.domain import Transport
 
 PLAIN = Client(
     name="plain", help="HTTP/1.1 over TCP by Python's ssl alone.", transport=Transport.TCP,
@@ -77,7 +77,7 @@ import ssl
 import sys
 
 from downloader.programs.common import Document, argument_parser, classify_os_error, options_from
-from upshift.domain import Failure
+from core.domain import Failure
 
 
 def download(options, document):

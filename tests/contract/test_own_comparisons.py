@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Download
+from core.files import store
 from tests.contract._package_copy import REPOSITORY, copy_packages, run_campaign, upshift
 from tests.lab.noise import measured
 from tests.topologies import server, topology
-from upshift.domain import Download
-from upshift.files import store
 
 CLIENT = '''"""HTTP/1.1 by a bare TLS socket."""
 
 from downloader.client import Client
-from upshift.domain import Transport
+from core.domain import Transport
 
 FAKE = Client(name="fake", help="A bare TLS socket.", transport=Transport.TCP, program="downloader.programs.fake_get")
 '''

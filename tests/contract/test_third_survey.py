@@ -24,10 +24,10 @@ import dns.rcode
 import dns.rrset
 import pytest
 
+from core.domain import Target
+from core.files import store, targets
 from tests.contract._package_copy import copy_packages, upshift
 from tests.journaled import surveyed
-from upshift.domain import Target
-from upshift.files import store, targets
 
 FILE = Path(__file__).with_name("_server_survey.py")
 

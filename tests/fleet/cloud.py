@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from core.errors import UsageError
+from core.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES
+from core.system import process
+from core.system.process import Child, Completed
 from tests.fleet.host import Host, Login, cgroup_roots, keygen, remove_cgroup
 from tests.fleet.roots import USER, Root, root
-from upshift.errors import UsageError
-from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES
-from upshift.system import process
-from upshift.system.process import Child, Completed
 from vantage.lab.addresses import address_plan, prober_addresses
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.topology import DNS_NODE, Topology

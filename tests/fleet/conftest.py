@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import PlaceError
 from tests.fleet import roots
 from tests.fleet.cloud import Cloud, open_cloud
 from tests.fleet.fleet import BUNDLES_VARIABLE, bundles
 from tests.lab.conftest import newest_emulator
 from tests.package_index import download_small
-from upshift.errors import PlaceError
 
 DEBIANS = {"MUC": "bookworm", "SGP": "trixie"}
 """The hosts of a cloud where a test names no others."""

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from core.errors import UpshiftError
+from core.system import process
 from tests.fleet.cloud import Cloud, open_cloud
 from tests.fleet.fleet import NAME, REPOSITORY, Fleet, bundles, overlaps
 from tests.fleet.host import differences
-from upshift.errors import UpshiftError
-from upshift.system import process
 
 SUITES = {"MUC": "bookworm", "SFO": "bookworm", "SGP": "trixie"}
 PROVISION_S = 180.0

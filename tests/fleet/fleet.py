@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.domain import Download, Target
+from core.files import targets as target_files
+from core.system import process
+from core.system.process import Completed
 from downloader.execution.journal_reader import JournalReader
 from tests.fleet.cloud import Cloud
 from tests.fleet.roots import SYSTEMS
-from upshift.domain import Download, Target
-from upshift.files import targets as target_files
-from upshift.system import process
-from upshift.system.process import Completed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = "week"

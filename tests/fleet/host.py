@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.errors import PlaceError
+from core.system import process
+from core.system.process import Child, Completed
 from tests.fleet.roots import USER, Root
-from upshift.errors import PlaceError
-from upshift.system import process
-from upshift.system.process import Child, Completed
 
 BOOT_TIMEOUT_S = 90.0
 GONE_TIMEOUT_S = 10.0

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.system import process
-from upshift.system.process import Completed
+from core.errors import PlaceError
+from core.system import process
+from core.system.process import Completed
 
 USER = "debian"
 """The user that a cloud image has: may use sudo without a password."""

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import UsageError
 from tests.fleet import roots
 from tests.fleet.cloud import PREFIX, TOPOLOGY, Cloud, management_network, sweep
 from tests.fleet.host import LINKS, cgroup_roots, differences
-from upshift.errors import UsageError
 from vantage.lab.topology_file import load_topology
 
 pytestmark = pytest.mark.fleet

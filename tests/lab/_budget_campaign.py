@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from core.files.config import read_toml
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import run_campaign
 from tests.lab._loopback import LoopbackPlace, targets_of
-from upshift.files.config import read_toml
 
 VANTAGE_POINTS = ("A", "B", "C")
 

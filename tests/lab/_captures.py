@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from core.errors import PlaceError
+from core.system import process
+from core.system.place import Verdict
 from downloader.execution.capture import Capture
 from tests.lab.noise import measured
-from upshift.errors import PlaceError
-from upshift.system import process
-from upshift.system.place import Verdict
 from vantage.lab.lab import Lab
 from vantage.lab.place import LabPlace
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from analysis.evidence import inspect_campaign
+from analysis.evidence.stored import inspect_capture
+from core.files.config import read_toml
+from core.progress import show
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import run_campaign
 from tests.lab._loopback import LoopbackPlace, targets_of
-from upshift.compose.inspect import inspect_campaign
-from upshift.compose.inspect.stored import inspect_capture
-from upshift.files.config import read_toml
-from upshift.progress import show
 
 
 class Pauses:

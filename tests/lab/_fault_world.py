@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from upshift.domain import Download, Superseded
-from upshift.files import store
+from core.domain import Download, Superseded
+from core.files import store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "UPSHIFT_TEST_MARK"

@@ -23,9 +23,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COMMON = """
 import ipaddress, json, os, signal, socket, subprocess, sys, time
 from pathlib import Path
-from upshift.domain import RouteAttribute, Sysctl
-from upshift.errors import UpshiftError
-from upshift.reach import LAB_PREFIXES
+from core.domain import RouteAttribute, Sysctl
+from core.errors import UpshiftError
+from core.reach import LAB_PREFIXES
 from vantage.host.place import HostPlace
 
 WANTED = [Sysctl(name="net.ipv4.tcp_sack", value="0"), Sysctl(name="net.ipv4.tcp_ecn", value="1"),

@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from core.files import store
 from survey.iw.record import IwRecord
-from upshift.files import store
 from vantage.lab.lab import Lab
 
 UPSHIFT = (sys.executable, "-P", "-m", "upshift")

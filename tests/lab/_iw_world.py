@@ -11,11 +11,11 @@ from pathlib import Path
 
 import trustme
 
+from core.system import process
+from core.system.process import PARENT_DEATH, Child
 from survey.iw.program import Attachment, prober
 from survey.iw.wire import Reply, Request
 from survey.programs import Programs
-from upshift.system import process
-from upshift.system.process import PARENT_DEATH, Child
 
 PROBER_ADDRESSES = ("198.18.77.250", "fd00:198:18:77::fa")
 """The prober's own, which its namespace's kernel does not have."""

@@ -17,10 +17,10 @@ from pathlib import Path
 from analysis.captures.limiter import Limiter
 from analysis.measures import dataset
 from analysis.measures.dataset import Record
+from core.domain import Download
 from tests.lab.campaigns import Silent
 from tests.topologies import server, topology
-from upshift.compose.run import run_file
-from upshift.domain import Download
+from upshift.campaign import run_file
 from vantage.lab.lab import Lab
 
 TCP = "tcp"

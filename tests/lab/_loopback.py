@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from core.domain import Disturbance, RouteAttribute, Setting, Sysctl, Target, VoidReason
+from core.errors import PlaceError
+from core.files.config import read_toml
+from core.progress import show
+from core.reach import LOOPBACK_PREFIXES, IPNetwork
+from core.system import process
+from core.system.place import Prober, Verdict
+from core.system.process import Child, Completed
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import run_campaign
-from upshift.domain import Disturbance, RouteAttribute, Setting, Sysctl, Target, VoidReason
-from upshift.errors import PlaceError
-from upshift.files.config import read_toml
-from upshift.progress import show
-from upshift.reach import LOOPBACK_PREFIXES, IPNetwork
-from upshift.system import process
-from upshift.system.place import Prober, Verdict
-from upshift.system.process import Child, Completed
 
 
 class LoopbackWatch:

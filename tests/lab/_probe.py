@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from core.system.place import Place
 from tests.lab import _flight
 from tests.lab._flight import Asked, Flight
-from upshift.system.place import Place
 
 _SCRIPT = Path(_flight.__file__)
 _numbers = itertools.count()

@@ -1,6 +1,6 @@
 """Campaigns in labs of the tests' own, the way a user runs them, and what independent witnesses saw of them.
 
-A `Bench` is a lab that is up. `measure` writes a campaign file, runs it by `upshift.compose.run.run_file`, and reads
+A `Bench` is a lab that is up. `measure` writes a campaign file, runs it by `upshift.campaign.run_file`, and reads
 the folder back by `analysis.measures.dataset`; meanwhile the emulator writes down every packet. A second witness is
 tcpdump, whose printed lines are read here without any of our own parsers.
 
@@ -24,11 +24,11 @@ from unittest import mock
 
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset, Record
+from core.domain import Download, Transport
+from core.system import process
 from tests.lab.noise import Noise, host_noise, measured
 from tests.plain_captures import plain
-from upshift.compose.run import run_file
-from upshift.domain import Download, Transport
-from upshift.system import process
+from upshift.campaign import run_file
 from vantage.lab.lab import Lab, open_lab
 
 TOPOLOGIES = Path(__file__).parent / "topologies"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.life import control
 from vantage.lab.network.pathem import find_pathem

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from analysis.measures.ceilings import CEILING_SHARE
+from core.domain import Download
+from core.files import store
 from downloader import clients
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
-from upshift.domain import Download
-from upshift.files import store
 
 pytestmark = pytest.mark.lab
 

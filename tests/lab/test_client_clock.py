@@ -11,13 +11,13 @@ import trustme
 
 from analysis.captures.connection import Connection
 from analysis.captures.scan import scan_capture
+from core.domain import Outcome
 from downloader import clients
 from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller
 from downloader.execution.capture import Capture
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
-from upshift.domain import Outcome
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

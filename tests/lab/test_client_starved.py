@@ -11,11 +11,11 @@ import pytest
 
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset
+from core.domain import Download, Outcome
 from tests.lab.campaigns import Silent
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
-from upshift.compose.run import run_file
-from upshift.domain import Download, Outcome
+from upshift.campaign import run_file
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Target
+from core.files import store
+from core.system.process import Child
 from tests.cells import Repeats
-from upshift.domain import Target
-from upshift.files import store
-from upshift.system.process import Child
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.site_kinds import HUGE, MB, SiteKind

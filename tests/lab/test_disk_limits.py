@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
+from analysis.evidence import inspect_campaign
+from analysis.evidence.rows import kpi_schema
+from analysis.evidence.stored import inspect_capture
+from core.domain import Download, Outcome, TreatmentReason
+from core.files import store
 from downloader.execution.run import run_campaign
 from downloader.limits.captures import Findings
 from downloader.limits.packing import pack
 from tests.cells import Repeats
 from tests.journaled import recorded
 from tests.lab.test_download_run import Silent, World, all_clients, campaign, world
-from upshift.compose.inspect import inspect_campaign
-from upshift.compose.inspect.rows import kpi_schema
-from upshift.compose.inspect.stored import inspect_capture
-from upshift.domain import Download, Outcome, TreatmentReason
-from upshift.files import store
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Download, Failure, Outcome, Target
+from core.files.config import read_toml
+from core.system import process
 from downloader import factors
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import RunSummary, run_campaign
 from tests.cells import Repeats
 from tests.journaled import recorded
 from tests.plain_captures import plain
-from upshift.domain import Download, Failure, Outcome, Target
-from upshift.files.config import read_toml
-from upshift.system import process
 from vantage.lab.lab import Lab
 
 pytestmark = pytest.mark.lab

@@ -21,6 +21,10 @@ from typing import Any
 import pytest
 import trustme
 
+from core.domain import Download, Failure, Outcome
+from core.errors import PlaceError, UsageError
+from core.files import description
+from core.system import process
 from downloader import clients
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.execution import calls
@@ -30,10 +34,6 @@ from tests.cells import Repeats
 from tests.journaled import recorded, superseded
 from tests.lab import _loopback as loopback
 from tests.plain_captures import plain
-from upshift.domain import Download, Failure, Outcome
-from upshift.errors import PlaceError, UsageError
-from upshift.files import description
-from upshift.system import process
 
 pytestmark = [
     pytest.mark.lab,

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from core.domain import Failure, Outcome
 from tests.lab import _fault_world as campaigns
 from tests.plain_captures import plain
 from tests.topologies import server, topology
-from upshift.domain import Failure, Outcome
 
 pytestmark = pytest.mark.lab
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from core.system import process
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
-from upshift.system import process
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

@@ -19,7 +19,7 @@ from vantage.host.undo_log import module_environment
 
 pytestmark = pytest.mark.lab
 
-PROGRAM = "import typer; from upshift.compose.doctor import doctor; typer.run(doctor)"
+PROGRAM = "import typer; from upshift.commands.doctor import doctor; typer.run(doctor)"
 
 
 LATE_S = 0.1

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from core.system.process import start_time_ticks
 from tests.cells import Repeats
 from tests.lab import _flight
 from tests.lab._host_world import COMMON, World, open_world
 from tests.lab.noise import has_device
-from upshift.system.process import start_time_ticks
 
 pytestmark = [
     pytest.mark.lab,
@@ -78,7 +78,7 @@ def test_a_download_through_the_namespace(world: World) -> None:
             who = python(here, TEXT, "http://198.18.1.1:8080/who").stdout.strip()
             watch.settle()
             read = lambda run: run(["sysctl", "-n", "net.ipv4.tcp_sack", "net.ipv4.tcp_rmem"]).stdout.split()
-            from upshift.system.process import run
+            from core.system.process import run
             print(json.dumps({"size": int(size), "who": who, "inside": read(here.run), "outside": read(run),
                 "kept": here.run(["sysctl", "-n", "net.ipv4.tcp_keepalive_time"]).stdout.strip(),
                 "verdict": watch.finish().disturbed, "interface": here.interface, "environment": here.environment()}))
@@ -295,7 +295,7 @@ def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) ->
     """The quirk `host-wide-settings`: this host is a namespace, in which the kernel shows them and refuses changes."""
     printed = world.host("""
         from downloader.campaign.published import settings_with
-        from upshift.domain import Configuration
+        from core.domain import Configuration
 
         def settings(*names):
             return settings_with(names, Configuration(name="WS", client="requests", levels={"window_scaling": "14"}))

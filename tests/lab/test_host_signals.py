@@ -24,9 +24,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from core.system.process import start_time_ticks
 from tests.cells import Repeats, cells
 from tests.lab._host_campaign import Host, open_host, wait_until
-from upshift.system.process import start_time_ticks
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 

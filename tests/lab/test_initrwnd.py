@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from core.domain import Outcome
 from tests.lab.campaigns import OFF, Bench, open_bench
 from tests.topologies import server, topology
-from upshift.domain import Outcome
 
 pytestmark = pytest.mark.lab
 

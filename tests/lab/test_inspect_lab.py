@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from core.files import store
 from tests.inspected import inspect_elsewhere
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
-from upshift.files import store
 
 pytestmark = pytest.mark.lab
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from core.errors import PlaceError
 from survey.iw.program import Attachment, prober
 from survey.iw.wire import Mode, Note, Reply, Request, Scheme, Verdict
 from survey.programs import Programs
 from tests.lab._iw_world import IwWorld, asked, server_address, server_address6
-from upshift.errors import PlaceError
 
 WINDOWS = (1, 4, 10, 32, 100)
 SIZES = (64, 128, 536, 1200)

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from core.domain import Failure
 from downloader.execution.journal import Journal
 from tests.cells import cells
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
-from upshift.domain import Failure
 
 pytestmark = pytest.mark.lab
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
+from core.domain import Superseded, VoidReason
+from core.files import store
 from downloader.execution.journal import Journal
 from tests.cells import Repeats
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
-from upshift.domain import Superseded, VoidReason
-from upshift.files import store
 
 pytestmark = pytest.mark.lab
 

@@ -32,6 +32,10 @@ from pathlib import Path
 import pytest
 
 from analysis.captures.scan import kpi_values, scan_capture
+from core.domain import Sysctl
+from core.errors import PlaceError
+from core.files import store
+from core.system import process
 from tests.cells import cells
 from tests.contract import test_pcapscan_parity as parity
 from tests.lab._captures import (
@@ -47,10 +51,6 @@ from tests.lab._captures import (
     printed,
     quic,
 )
-from upshift.domain import Sysctl
-from upshift.errors import PlaceError
-from upshift.files import store
-from upshift.system import process
 from vantage.lab.lab import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from core.system import process
 from tests.lab.noise import measured
 from tests.topologies import server, topology
-from upshift.system import process
 from vantage.lab.calibrate.calibrate import SWEEP_MBIT, Calibration
 from vantage.lab.lab import Lab, open_lab
 from vantage.linux.cpu import Method

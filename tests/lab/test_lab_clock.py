@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from core.system import process
 from tests.cells import cells
 from tests.lab.campaigns import Silent
 from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
-from upshift.compose.run import run_file
-from upshift.system import process
+from upshift.campaign import run_file
 from vantage.doctor.probes import private_namespace
 from vantage.lab.calibrate import calibrate
 from vantage.lab.calibrate.calibrate import Calibration, Check

@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from core.errors import LabError
+from core.system.process import start_time_ticks
 from tests.cells import cells
 from tests.topologies import MINI
-from upshift.errors import LabError
-from upshift.system.process import start_time_ticks
 from vantage.lab.lab import open_lab
 from vantage.lab.life import control
 from vantage.lab.plan import LabPlan, ProgramPlan, write_plan

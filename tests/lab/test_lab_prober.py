@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import LabError
 from tests.lab._probe import Probe, probes
-from upshift.errors import LabError
 from vantage.lab.lab import Lab
 
 pytestmark = pytest.mark.lab

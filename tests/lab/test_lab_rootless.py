@@ -48,7 +48,7 @@ import sys
 from pathlib import Path
 from tests.lab._probe import Probe, get, probes
 from tests.topologies import server, topology
-from upshift.domain import RouteAttribute, Sysctl
+from core.domain import RouteAttribute, Sysctl
 from vantage.lab.lab import open_lab
 
 with open_lab("small") as lab:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from upshift.domain import RouteAttribute, Sysctl
-from upshift.errors import PlaceError, ReachError
-from upshift.reach import check_address
+from core.domain import RouteAttribute, Sysctl
+from core.errors import PlaceError, ReachError
+from core.reach import check_address
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import LabPlace
 

@@ -11,10 +11,10 @@ import pytest
 from analysis.captures.limiter import Limiter
 from analysis.measures.dataset import Record
 from analysis.measures.limiters import limiter_of
+from core.domain import Outcome
 from tests.cells import cells
 from tests.lab._limiter_labels import CLIENTS, JUDGING, LABELS, Label, LabPath, download, topology_text
 from tests.lab.noise import host_noise, measured
-from upshift.domain import Outcome
 from vantage.lab.lab import open_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.domain import Sysctl
-from upshift.files import store
+from core.domain import Sysctl
+from core.files import store
 from vantage.lab.lab import Lab
 from vantage.lab.place import LabPlace
 

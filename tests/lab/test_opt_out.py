@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 import trustme
 
+from core.domain import Failure, Target
+from core.errors import UsageError
+from core.progress import show
+from core.reach import ANYWHERE
+from core.system import process
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import run_campaign
 from tests.cells import cells
 from tests.journaled import recorded
 from tests.lab._loopback import LoopbackPlace, targets_of
-from upshift.domain import Failure, Target
-from upshift.errors import UsageError
-from upshift.progress import show
-from upshift.reach import ANYWHERE
-from upshift.system import process
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from analysis.evidence import inspect_campaign
 from analysis.measures import dataset, quirk, quirks
+from core.domain import Download
+from core.progress import show
+from core.system import process
 from downloader.execution.folder import environment, open_journals
 from tests.journaled import recorded
 from tests.lab.test_download_run import SIZE, World, campaign, run
 from tests.lab.test_download_run import world as world
 from tests.plain_captures import plain
-from upshift.compose.inspect import inspect_campaign
-from upshift.domain import Download
-from upshift.progress import show
-from upshift.system import process
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from analysis.measures import truth
+from core.domain import Target
+from core.errors import LabError
+from core.files import store
+from core.system import process
 from survey.quic.record import QuicRecord
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
-from upshift.domain import Target
-from upshift.errors import LabError
-from upshift.files import store
-from upshift.system import process
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import LabPlace
 from vantage.lab.server_settings import ServerSetting

@@ -19,10 +19,10 @@ import pytest
 from analysis.api import make_tables
 from analysis.measures import dataset
 from analysis.measures.selection import Selection
+from core.domain import Download, Failure, IdentityFlag
 from tests.cells import Repeats
 from tests.lab import _fault_world as campaigns
 from tests.topologies import server, topology
-from upshift.domain import Download, Failure, IdentityFlag
 
 pytestmark = pytest.mark.lab
 

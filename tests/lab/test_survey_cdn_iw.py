@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from core.files import store
 from survey.iw import paper
 from survey.iw.record import IwRecord
 from survey.iw.windows import window
-from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab

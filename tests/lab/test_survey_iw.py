@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from core.system.place import Place
 from survey.iw.record import arrivals_of, votes_of
 from tests.cells import Repeats, cells
 from tests.lab._iw_survey import (
@@ -28,7 +29,6 @@ from tests.lab._iw_survey import (
     targets,
 )
 from tests.topologies import UNFIT, server, topology
-from upshift.system.place import Place
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab

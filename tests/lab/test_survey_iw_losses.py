@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from core.system.place import Place
+from core.system.process import Child
 from survey.iw.program import Attachment, prober
 from survey.iw.votes import MOST_PROBES, Probe, Vote, decide
 from survey.iw.wire import Reply, Request, Verdict
@@ -19,8 +21,6 @@ from survey.programs import Programs
 from tests.cells import cells
 from tests.lab._iw_world import DEVICE, IwWorld, server_address
 from tests.topologies import server, topology
-from upshift.system.place import Place
-from upshift.system.process import Child
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from core.files import store
 from survey.iw.record import IwRecord
 from survey.iw.sample import Sample
 from survey.iw.windows import COMMON, OTHERS, bucket
@@ -32,7 +33,6 @@ from tests.lab._iw_survey import (
     syns,
 )
 from tests.topologies import server, topology
-from upshift.files import store
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab

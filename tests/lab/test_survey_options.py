@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Target
+from core.files import store
+from core.system.process import PARENT_DEATH
 from survey.options.record import OptionsRecord
 from tests.cells import Repeats
 from tests.journaled import surveyed
 from tests.lab._survey_world import FIRST, NETWORK
-from upshift.domain import Target
-from upshift.files import store
-from upshift.system.process import PARENT_DEATH
 from vantage.lab.lab import Lab
 
 HERE = Path(__file__).resolve().parent

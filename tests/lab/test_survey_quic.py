@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 import trustme
 
+from core.domain import Target
+from core.files import store, targets
+from core.system import process
 from survey.quic.record import QuicRecord
 from tests.cells import Repeats
-from upshift.domain import Target
-from upshift.files import store, targets
-from upshift.system import process
 
 pytestmark = [
     pytest.mark.lab,

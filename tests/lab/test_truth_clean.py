@@ -25,9 +25,9 @@ from collections.abc import Iterator
 import pytest
 
 from analysis.measures import truth
+from core.domain import Download, Outcome
 from tests.cells import cells
 from tests.lab.campaigns import ALL, BL, WS, Bench, Measured, Passage, Printed, key_of, open_bench
-from upshift.domain import Download, Outcome
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 

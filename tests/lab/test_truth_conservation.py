@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from core.domain import Outcome
 from tests.lab.campaigns import ALL, BL, DELIVERED, DROPPED, Bench, Measured, key_of, open_bench
-from upshift.domain import Outcome
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 

@@ -20,11 +20,11 @@ import pytest
 
 from analysis.measures import dataset, truth
 from analysis.measures.dataset import Dataset, Record
+from core.domain import Download, Outcome, Target, Transport
+from core.files import store
+from core.system import process
 from tests.lab.campaigns import is_void, print_capture, state_folder
 from tests.lab.noise import host_noise, measured
-from upshift.domain import Download, Outcome, Target, Transport
-from upshift.files import store
-from upshift.system import process
 
 # A demo takes minutes, on a busy host twice.
 pytestmark = [pytest.mark.lab, pytest.mark.measures, pytest.mark.timeout(1500)]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from core.domain import Outcome
 from tests.lab.campaigns import ALL, BL, ECN, WS, Measured, key_of, open_bench
-from upshift.domain import Outcome
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from core.domain import Outcome
 from tests.lab.campaigns import ALL, WS, Bench, Measured, open_bench
-from upshift.domain import Outcome
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 

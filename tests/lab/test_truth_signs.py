@@ -18,10 +18,10 @@ from collections.abc import Iterator
 import pytest
 
 from analysis.measures import truth
+from core.domain import Outcome
 from tests.cells import cells
 from tests.lab.campaigns import ALL, Bench, Measured, open_bench
 from tests.topologies import server, topology
-from upshift.domain import Outcome
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 

@@ -1,4 +1,4 @@
-"""Synthetic campaign folders with known answers, written through upshift.files.store as real ones are."""
+"""Synthetic campaign folders with known answers, written through core.files.store as real ones are."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.comparisons import of_downloads
-from upshift.domain import Comparison, Dose, Download, Superseded, VoidReason
-from upshift.files import atomic, description, schemas, store
+from core.domain import Comparison, Dose, Download, Superseded, VoidReason
+from core.files import atomic, description, schemas, store
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -107,7 +107,7 @@ def make_kpis(download: Download, **changes: float | None) -> dict[str, float | 
 
 
 def write_kpis(path: Path, downloads: Sequence[Download], rows: Sequence[Mapping[str, Any]]) -> None:
-    """`kpis.parquet` as `upshift.compose` writes it."""
+    """`kpis.parquet` as `upshift` writes it."""
     import pyarrow as pa
 
     kinds = {"iteration": pa.int64()}

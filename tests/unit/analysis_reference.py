@@ -21,9 +21,9 @@ from analysis.measures.rows import SpeedupRow, SpeedupSummary
 from analysis.measures.selection import ClientLimits, Identity, Selection
 from analysis.measures.speedup import row_of, summary_of
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row, provider_rank, transport_rank
+from core.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
+from core.sequential import SpeedUps
 from tests.unit.samples import Sample, slow_pair
-from upshift.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
-from upshift.sequential import SpeedUps
 
 
 def ceiling_of(dataset: Dataset, record: Record) -> Ceiling:

@@ -13,7 +13,7 @@ from analysis.measures import speedup
 from analysis.measures.arrays import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import SpeedupRow
-from upshift.domain import Comparison
+from core.domain import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

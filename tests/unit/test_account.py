@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from core.errors import UsageError
 from downloader.execution.account import fetched, parse
 from downloader.execution.journal import Journal
 from downloader.limits.spent import Reserved
 from tests.inspected import CONFIGURATIONS, START, make_campaign, plan
 from upshift.cli import app
-from upshift.errors import UsageError
 
 AGENT = "upshift/0.1 (Internet measurement; me@uni.edu)"
 

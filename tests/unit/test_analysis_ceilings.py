@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from analysis.measures import ceilings, dataset, selection, tables
 from analysis.measures.selection import Selection
 from analysis.report import figures, report
+from core.domain import Download
 from tests.unit.analysis_factory import make_download, write_campaign
 from upshift.cli import app
-from upshift.domain import Download
 
 ONLY = Selection(unlimited_only=True)
 

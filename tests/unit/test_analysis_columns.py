@@ -22,15 +22,15 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric
 from analysis.measures.selection import Selection
 from analysis.measures.tables import Grouping
+from core import paper
+from core.domain import Comparison, Dose, Download, Role
+from core.errors import UsageError
+from core.files import store
+from core.sequential import Quantity
 from tests.cells import examples
 from tests.unit import analysis_reference as reference
 from tests.unit.analysis_factory import LEVELS, make_download, make_kpis, make_superseded, realistic, write_campaign
-from upshift import paper
 from upshift.cli import app
-from upshift.domain import Comparison, Dose, Download, Role
-from upshift.errors import UsageError
-from upshift.files import store
-from upshift.sequential import Quantity
 
 NAMES = ("BL", "BL2", "ECN", "WS", "quiche")
 COMPARISONS = (

@@ -18,12 +18,12 @@ from analysis.compare import result
 from analysis.compare.changes import Change, Quantity, Verdict
 from analysis.measures import dataset
 from analysis.measures.pairs import Metric
+from core import paper
+from core.domain import Download
+from core.errors import UsageError
 from tests.cells import Repeats
 from tests.unit.analysis_factory import make_download, write_campaign
-from upshift import paper
 from upshift.cli import app
-from upshift.domain import Download
-from upshift.errors import UsageError
 
 NAMES = ("BL", "BL2", "WS", "ALL", "quiche")
 COMPARISONS = [c for c in paper.COMPARISONS if {c.config, c.vs} <= set(NAMES)]

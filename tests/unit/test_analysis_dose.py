@@ -14,9 +14,9 @@ from analysis import api
 from analysis.measures import dataset, dose
 from analysis.measures.comparisons import read_design
 from analysis.report import findings, report
+from core.domain import Comparison, Dose, Download, Role
+from core.errors import UsageError
 from tests.unit.analysis_factory import make_download, make_kpis, write_campaign
-from upshift.domain import Comparison, Dose, Download, Role
-from upshift.errors import UsageError
 
 MARKS = Dose(kpi="ce_packets", above=0, words="CE seen")
 FLIGHT = Dose(kpi="flight_lower_max", above=65_535, words="flight above 65,535 B")

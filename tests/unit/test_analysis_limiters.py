@@ -14,9 +14,9 @@ from analysis import api
 from analysis.captures.limiter import Limiter
 from analysis.measures import dataset
 from analysis.measures.limiters import limiters
+from core.domain import Comparison
+from core.files import store
 from tests.unit.analysis_factory import make_download, write_campaign
-from upshift.domain import Comparison
-from upshift.files import store
 
 KPIS = {
     ("BL", "a.example"): ("receive_window", {"receive_window": 0.8, "slow_start": 0.2}),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import analysis
+from core import paper
 from downloader import clients
-from upshift import paper
 
 FOLDER = Path(analysis.__file__).parent
 

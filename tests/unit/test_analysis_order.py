@@ -11,12 +11,12 @@ import pytest
 from analysis.measures import dataset
 from analysis.measures.order import OrderEffects, effects, order_effects
 from analysis.report.conduct import order_cells, order_sentence
+from core.domain import Download, Target
+from core.paper import CONFIGURATIONS as PAPER
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun, make_plan
 from tests.cells import Repeats
 from tests.unit.analysis_factory import make_download, write_campaign
-from upshift.domain import Download, Target
-from upshift.paper import CONFIGURATIONS as PAPER
 
 NAMES = sorted(c.name for c in PAPER)
 

@@ -20,9 +20,9 @@ from analysis.measures.folder import Folder
 from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects
 from analysis.report import beside, published
+from core.errors import UsageError
 from tests.unit.analysis_factory import make_download, realistic, write_campaign
 from upshift.cli import app
-from upshift.errors import UsageError
 
 TCP = ("BL", "BL2", "SACK", "WS", "ALL")
 CONFIGURATIONS = (*TCP, "aioquic", "quiche")

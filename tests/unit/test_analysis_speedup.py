@@ -17,9 +17,9 @@ from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
 from analysis.measures.statistics.verdict import Verdict
+from core.domain import Comparison, Role
 from tests.cells import examples
 from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2
-from upshift.domain import Comparison, Role
 
 UNHURRIED = settings(deadline=None, max_examples=examples(60))
 """A shared machine may stop for a second: no deadline."""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from analysis.measures import truth
 from analysis.measures.truth import UNSCALED_WINDOW, compare, download_time
+from core.errors import UsageError
 from tests.unit.analysis_factory import LEVELS, lab_path, make_download
-from upshift.errors import UsageError
 
 FRAMING = 1 + truth.TCP.record_overhead / truth.TCP.record_bytes
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import BlockedError, ReachError, UsageError
-from upshift.outreach.blocks import BlockLists, read_blocked
-from upshift.reach import check_public
+from core.errors import BlockedError, ReachError, UsageError
+from core.outreach.blocks import BlockLists, read_blocked
+from core.reach import check_public
 
 
 @pytest.mark.parametrize(

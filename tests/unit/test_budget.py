@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from core.domain import Target
+from core.errors import UsageError
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Ended, Journal
@@ -18,8 +20,6 @@ from downloader.limits.budget import BudgetGate, check_budgets
 from downloader.limits.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
 from downloader.limits.spent import DAY_S, Spent, day_start, interrupted_bytes, network_of, reserved
 from downloader.schedule.gate import State, Wait
-from upshift.domain import Target
-from upshift.errors import UsageError
 
 NOON = 1_800_000_000 - 1_800_000_000 % DAY_S + DAY_S / 2
 MIDNIGHT = NOON + DAY_S / 2

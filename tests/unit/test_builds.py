@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import LabError, PlaceError
+from core.system.builds import refuse_debug_build
 from downloader.clients.quiche import QUICHE
-from upshift.errors import LabError, PlaceError
-from upshift.system.builds import refuse_debug_build
 from vantage.lab.network.pathem import find_pathem
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from core.domain import CacheState
 from downloader.cache_headers import MAX_AGE_S, read_cache_headers
 from downloader.programs.common import KEPT_HEADERS
 from tests.conftest import REPOSITORY
-from upshift.domain import CacheState
 
 HIT, MISS, UNKNOWN = CacheState.HIT, CacheState.MISS, CacheState.UNKNOWN
 

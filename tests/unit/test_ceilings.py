@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from upshift.domain import Transport
+from core.domain import Transport
 from vantage.doctor.ceilings import record
 from vantage.doctor.ceilings.values import Ceiling, Limit, Transfer, rate_text, read_answer
 

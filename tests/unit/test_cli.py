@@ -131,7 +131,7 @@ def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
 def test_every_command_exists(name: str) -> None:
     module, _, attribute = cli.COMMANDS[name][0].partition(":")
-    assert hasattr(importlib.import_module(module), attribute)
+    assert hasattr(importlib.import_module(f"upshift.commands.{module}"), attribute)
 
 
 def test_wrong_use_is_exit_code_2() -> None:
@@ -160,7 +160,7 @@ def test_wrong_use_is_exit_code_2() -> None:
 def test_exit_codes(raised: str, code: int) -> None:
     """Wrong input is never retried (2); what a repaired host would do is (75)."""
     program = (
-        "import errno, sys\nfrom upshift import cli\nfrom upshift.errors import *\n"
+        "import errno, sys\nfrom upshift import cli\nfrom core.errors import *\n"
         f"def app(**_): raise {raised}\ncli.app = app\nsys.argv = ['upshift', 'run', 'c.toml']\ncli.main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -170,7 +170,7 @@ def test_exit_codes(raised: str, code: int) -> None:
 
 
 def test_a_missing_extra_is_one_sentence() -> None:
-    error = cli.missing_extra(ModuleNotFoundError(name="matplotlib"), "analysis.cli")
+    error = cli.missing_extra(ModuleNotFoundError(name="matplotlib"), "tables")
     assert "matplotlib" in error.sentence()
     assert "uv sync --locked --inexact --extra analysis" in error.sentence()
     assert error.exit_code == 2

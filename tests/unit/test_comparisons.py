@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from core import paper
+from core.domain import Comparison, Role, Target, Transport
+from core.errors import UsageError
+from core.files import description
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
 from downloader.campaign.comparisons import default_comparisons
-from upshift import paper
-from upshift.domain import Comparison, Role, Target, Transport
-from upshift.errors import UsageError
-from upshift.files import description
 
 GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
 PLAIN = {"name": "plain", "client": "requests"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.conftest import REPOSITORY
-from upshift.compose.doctor import _SERVICE_RIGHTS
+from upshift.commands.doctor import _SERVICE_RIGHTS
 
 
 def test_root_s_doctor_has_the_capabilities_of_the_unit() -> None:

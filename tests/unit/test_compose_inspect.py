@@ -12,10 +12,10 @@ import pytest
 
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
+from analysis.evidence import clocks, handshakes, matching, proof, rows
+from core.domain import Download, HostDisturbance, TreatmentReason
+from core.files import schemas
 from downloader.campaign.apply import complete_levels
-from upshift.compose.inspect import clocks, handshakes, matching, proof, rows
-from upshift.domain import Download, HostDisturbance, TreatmentReason
-from upshift.files import schemas
 
 START = 1_700_000_000.0
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from upshift.errors import UsageError
-from upshift.files.config import MOST_TOML_BYTES, STRICT, load_toml, read_json, read_text, read_toml
+from core.errors import UsageError
+from core.files.config import MOST_TOML_BYTES, STRICT, load_toml, read_json, read_text, read_toml
 
 
 @dataclass(frozen=True, kw_only=True)

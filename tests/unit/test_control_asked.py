@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Target
+from core.errors import UsageError
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.control import asked
 from downloader.control.asked import AskedGate, Pause
 from downloader.control.lock import folder_lock
 from downloader.schedule.gate import State, Wait
-from upshift.domain import Target
-from upshift.errors import UsageError
 
 RUN = PlannedRun(number=0, iteration=1, target=Target(domain="a", url="https://a/"), configurations=("BL",))
 CAMPAIGN = from_document({"name": "c", "lab": "small", "targets": "lab", "budget": 2.0}, Path("c.toml"))
@@ -120,7 +120,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
 PROGRAM = """
 import signal, sys, time
-from upshift.system import signals
+from core.system import signals
 signals.install()
 {before}
 try:

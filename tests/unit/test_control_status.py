@@ -18,6 +18,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from core.domain import Failure, Outcome
+from core.errors import PlaceError, UsageError
+from core.system.sd_notify import Notifier
 from downloader.control import display, document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
 from downloader.control.endpoint import Endpoint, parse_endpoint
@@ -27,9 +30,6 @@ from downloader.control.reporter import PATIENCE_S, Reporter
 from downloader.schedule.gate import State
 from tests.unit.analysis_factory import make_download as download
 from upshift import cli
-from upshift.domain import Failure, Outcome
-from upshift.errors import PlaceError, UsageError
-from upshift.system.sd_notify import Notifier
 
 HOSTILE = 'www.a"\\\n.example'
 
@@ -426,6 +426,6 @@ def test_status_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_start_imports_nothing_for_metrics() -> None:
-    program = "import sys; import upshift.compose.run; print(*{'prometheus_client', 'http.server'} & set(sys.modules))"
+    program = "import sys; import upshift.campaign; print(*{'prometheus_client', 'http.server'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == ""

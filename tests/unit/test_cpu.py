@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 from vantage.lab.calibrate.calibrate import round_trip_noise
 from vantage.linux import cpu
 from vantage.linux.cpu import CpusAwake, Method, Wakeups

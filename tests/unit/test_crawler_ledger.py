@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import UsageError
+from core.outreach.lists import TopList, in_shard
 from crawler.ledger import Ledger, Result
 from tests.cells import Repeats
-from upshift.errors import UsageError
-from upshift.outreach.lists import TopList, in_shard
 
 
 def fill(ledger: Ledger, path: Path, **options: object) -> object:

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.errors import ReachError, UsageError
+from core.outreach import dns_wire as wire
+from core.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, read_services
 from tests.cells import examples
-from upshift.errors import ReachError, UsageError
-from upshift.outreach import dns_wire as wire
-from upshift.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, read_services
 
 LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 NAMES = st.lists(LABELS, min_size=2, max_size=5).map(".".join)

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain import Failure, Outcome
+from core.errors import UsageError
+from core.scrub import file_name, last_line, scrub
 from downloader import clients
 from downloader.client import (
     AnswerError,
@@ -20,9 +23,6 @@ from downloader.client import (
     parse_document,
     with_setup,
 )
-from upshift.domain import Failure, Outcome
-from upshift.errors import UsageError
-from upshift.scrub import file_name, last_line, scrub
 
 OK: dict[str, Any] = {
     "schema": 1,

@@ -13,18 +13,18 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.domain import Target
+from core.errors import PlaceError, UsageError
+from core.files import store
+from core.paper import CONFIGURATIONS as PAPER
+from core.progress import show
+from core.system import trust
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.control.lock import folder_lock
 from tests.cells import examples
-from upshift.compose.run import run_file
-from upshift.domain import Target
-from upshift.errors import PlaceError, UsageError
-from upshift.files import store
-from upshift.paper import CONFIGURATIONS as PAPER
-from upshift.progress import show
-from upshift.system import trust
+from upshift.campaign import run_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain import Handshake, RouteAttribute, Sysctl, TreatmentReason, Wire
+from core.errors import UsageError
 from downloader import factors
 from downloader.campaign.apply import complete_levels, settings_for
-from upshift.domain import Handshake, RouteAttribute, Sysctl, TreatmentReason, Wire
-from upshift.errors import UsageError
 
 PLAIN = Handshake(
     syn_ecn=False,

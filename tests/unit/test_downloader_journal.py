@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
+from core.errors import PlaceError, UsageError
+from core.files import store
+from core.system.place import FlowCount, Verdict
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.control.lock import folder_lock
@@ -20,10 +24,6 @@ from downloader.execution.calls import Resolution
 from downloader.execution.folder import environment, open_journals
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, record, reused_port, same_object
-from upshift.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
-from upshift.errors import PlaceError, UsageError
-from upshift.files import store
-from upshift.system.place import FlowCount, Verdict
 
 NAMES = ("warmup", "BL", "WS")
 LOOKED_UP = Resolution(addresses=("198.18.1.1",), cnames=("a.cdn.example", "b.cdn.example"), dns_s=0.1, error=None)

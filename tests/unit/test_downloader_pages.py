@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain import Failure
 from downloader.pages import html_in_place_of, page_of_edge
-from upshift.domain import Failure
 
 CHALLENGE, BLOCK = Failure.CHALLENGE_PAGE, Failure.BLOCK_PAGE
 

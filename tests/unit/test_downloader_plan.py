@@ -12,12 +12,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.domain import Configuration, Target
+from core.paper import CONFIGURATIONS as PAPER
+from core.paper import WARMUP, WARMUPS
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.order import assign
 from downloader.campaign.plan import make_plan
-from upshift.domain import Configuration, Target
-from upshift.paper import CONFIGURATIONS as PAPER
-from upshift.paper import WARMUP, WARMUPS
 
 
 def campaign(**changes: object) -> Campaign:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from analysis.measures import dataset
+from core.domain import Configuration, Sysctl, Transport
+from core.errors import UsageError
 from downloader import clients, quirks
 from downloader.campaign import published
 from downloader.campaign.apply import settings_for
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
 from downloader.client import DownloadRequest
 from tests.unit.analysis_factory import make_download, write_campaign
-from upshift.domain import Configuration, Sysctl, Transport
-from upshift.errors import UsageError
 
 BL = Configuration(name="BL", client="requests", levels={"window_scaling": "off"})
 WS = Configuration(name="WS", client="requests", levels={"window_scaling": "14"})
@@ -91,7 +91,7 @@ def test_only_quiche_is_the_debug_client_with_a_dump() -> None:
 def test_the_debug_client_has_to_be_built_and_to_be_a_debug_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("upshift.system.process.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("core.system.process.sys.executable", str(tmp_path / "python"))
     client = dataclasses.replace(published.client_with(["debug-client"], "quiche"), packages=())
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert client.missing() == (

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from core.domain import Download
+from core.errors import UsageError
+from core.sequential import Quantity, SpeedUps
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
 from downloader.campaign.stop_rule import parse_rule
 from downloader.execution.stopping import Stopping
 from tests.unit.analysis_factory import make_download
-from upshift.domain import Download
-from upshift.errors import UsageError
-from upshift.sequential import Quantity, SpeedUps
 
 PLAIN: dict[str, Any] = {
     "name": "c",
@@ -123,7 +123,7 @@ def test_without_a_rule_nothing_is_read() -> None:
 
 def test_a_step_costs_the_same_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run costs must not grow with the plan: work is counted, not time."""
-    from upshift import sequential
+    from core import sequential
 
     bets = 0
     real = sequential.log_capital

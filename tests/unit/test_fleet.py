@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from upshift.compose import fleet as commands
-from upshift.compose import fleet_status
-from upshift.errors import IncompleteError, UsageError
+from core.errors import IncompleteError, UsageError
+from upshift import fleet_status
+from upshift.commands import fleet as commands
 from vantage.fleet import optout, report, runs
 from vantage.fleet.examined import lacks
 from vantage.fleet.inventory import SHARED, Fleet, Host

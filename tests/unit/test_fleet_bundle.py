@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import UsageError
-from upshift.progress import show
+from core.errors import UsageError
+from core.progress import show
 from vantage.fleet.bundle import archive, wheels
 from vantage.fleet.bundle.build import build
 from vantage.fleet.bundle.checkout import Checkout, find_checkout

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import UsageError
 from downloader.campaign.campaign import load
-from upshift.errors import UsageError
 
 CAMPAIGN = """\
 name = "shared"

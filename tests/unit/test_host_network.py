@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from upshift.domain import RouteAttribute, Sysctl
-from upshift.errors import PlaceError, ReachError
-from upshift.reach import ANYWHERE, parse_prefixes
+from core.domain import RouteAttribute, Sysctl
+from core.errors import PlaceError, ReachError
+from core.reach import ANYWHERE, parse_prefixes
 from vantage.host.network import (
     POOLS,
     choose_link,

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 from vantage.host.raw_ports import COUNT, STARTS, free_ports, reset_table
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import PlaceError
-from upshift.system.process import start_time_ticks
+from core.errors import PlaceError
+from core.system.process import start_time_ticks
 from vantage.host import undo, undo_plan
 from vantage.host.undo_plan import Plan, Step
 

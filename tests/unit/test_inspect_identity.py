@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.evidence.identity import AGE_SLACK_S, with_identity
+from core.domain import Download, Failure, IdentityFlag, Outcome
 from tests.unit.analysis_factory import make_download
-from upshift.compose.inspect.identity import AGE_SLACK_S, with_identity
-from upshift.domain import Download, Failure, IdentityFlag, Outcome
 
 START = 1.8e9
 NAMES = ("warmup", "BL", "BL2", "ECN", "SACK", "WS")

@@ -14,8 +14,8 @@ from analysis.captures.connection import Connection, Side  # noqa: E402
 from analysis.captures.kpi import Value  # noqa: E402
 from analysis.captures.kpis import ALL  # noqa: E402
 from analysis.captures.scan import find_captures, kpi_values, scan_capture, schema  # noqa: E402
+from core.errors import UsageError  # noqa: E402
 from tests.unit.pcap_writer import ACK, SYN, Segment, ipv4, pcap  # noqa: E402
-from upshift.errors import UsageError  # noqa: E402
 
 
 def test_every_kpi_has_a_source_and_a_typed_column() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import LabError, PlaceError, UsageError
 from tests.topologies import MINI, server, topology
-from upshift.errors import LabError, PlaceError, UsageError
 from vantage.lab import dns, planner, roles
 from vantage.lab.addresses import address_plan
 from vantage.lab.life.control import make_plan

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from cdn_mapping import as2org
-from cdn_mapping.cli import app as map_app
 from cdn_mapping.provider_rules import Providers, read_providers
 from cdn_mapping.rib import read_entries
 from cdn_mapping.votes import Ballot
-from upshift.domain import Provider
+from core.domain import Provider
+from upshift.commands.lab import app as lab_app
+from upshift.commands.map import app as map_app
 from vantage.lab.addresses import address_plan
-from vantage.lab.cli import app as lab_app
 from vantage.lab.files import LabFiles, write_files
 from vantage.lab.network import routing
 from vantage.lab.topology_file import find_topology, load_topology, shipped

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import UsageError
 from tests.topologies import MINI
-from upshift.errors import UsageError
 from vantage.lab import content, dns
 from vantage.lab.addresses import address_plan
 from vantage.lab.planner import server_setups

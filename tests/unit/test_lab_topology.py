@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain import Provider
+from core.errors import UsageError
+from core.files.sizes import parse_size
+from core.reach import LAB_PREFIXES, is_allowed
 from tests.topologies import MINI
-from upshift.domain import Provider
-from upshift.errors import UsageError
-from upshift.files.sizes import parse_size
-from upshift.reach import LAB_PREFIXES, is_allowed
 from vantage.lab import content, dns
 from vantage.lab.addresses import address_plan, prefixes
 from vantage.lab.network import pathem

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upshift.domain import RouteAttribute, Sysctl
-from upshift.errors import PlaceError
-from upshift.system.place import FlowCount
+from core.domain import RouteAttribute, Sysctl
+from core.errors import PlaceError
+from core.system.place import FlowCount
 from vantage.lab.network.watch import count_flows, judge, lateness_ms
 from vantage.linux import namespace as linux
 

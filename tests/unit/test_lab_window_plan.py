@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import UsageError
 from tests.topologies import server, topology
-from upshift.errors import UsageError
 from vantage.lab import dns, sender, truth
 from vantage.lab.addresses import address_plan, populations, prefixes, prober_addresses, window_addresses
 from vantage.lab.network import pathem

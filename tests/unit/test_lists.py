@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crawler.run
+from core.errors import UsageError
+from core.outreach.lists import TopList, domain_of
 from survey.engine import plan_of
 from survey.survey import Options
 from survey.surveys import ALL
-from upshift.errors import UsageError
-from upshift.outreach.lists import TopList, domain_of
 
 RANKED = "1,google.com\r\n2,Example.ORG\r\n3,b.example\r\n"
 WANT = [(1, "google.com"), (2, "example.org"), (3, "b.example")]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from cdn_mapping import bgpstream, sources
 from cdn_mapping.rib import read_entries
+from core.errors import UsageError
 from tests.cells import examples
 from tests.unit._mrt import SAMPLES, SOME, Reports, Route, nlri, peer_table, record, records_of_routes, rib_v2
-from upshift.errors import UsageError
 
 MISSING = "pybgpstream is not installed (docs/design/cdn-mapping.md)"
 

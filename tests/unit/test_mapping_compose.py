@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from survey.cli import targets as app
+from core.domain import Target
+from core.errors import UsageError
+from core.files import schemas, store
 from survey.compose import NOT_CHOSEN, Composition, Require, allocate, compose, stratum
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files import schemas, store
+from upshift.commands.targets import targets as app
 
 
 def target(number: int, provider: str = "google", **changes: object) -> Target:

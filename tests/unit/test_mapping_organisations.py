@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cdn_mapping import as2org
 from cdn_mapping.provider_rules import SHIPPED, Providers, RuleKind, read_providers
-from upshift.domain import Provider
-from upshift.errors import UsageError
+from core.domain import Provider
+from core.errors import UsageError
 
 TXT = """\
 # name: AS Org

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from cdn_mapping import as_path, sources
 from cdn_mapping.rib import read_entries
 from cdn_mapping.votes import Ballot
+from core.errors import UsageError
 from tests.cells import examples
 from tests.unit._mrt import (
     SAMPLES,
@@ -34,7 +35,6 @@ from tests.unit._mrt import (
     rib_v2,
     segments_strategy,
 )
-from upshift.errors import UsageError
 
 
 @given(records_of_routes(), st.sampled_from(("plain", "gz", "bz2", "zst", "two members")))

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from cdn_mapping import sources, table
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
+from core import progress
+from core.errors import UsageError
 from tests.cells import Repeats, examples
-from upshift import progress
-from upshift.errors import UsageError
 
 
 def entry(prefix: str, path: str) -> Entry:

@@ -20,13 +20,13 @@ import pytest
 from typer.testing import CliRunner
 
 from cdn_mapping import cname, fetch, sources, table
-from cdn_mapping.cli import app
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
-from upshift.domain import Target
-from upshift.errors import IncompleteError, ReachError, UsageError
-from upshift.files import store
-from upshift.outreach import dns_wire
+from core.domain import Target
+from core.errors import IncompleteError, ReachError, UsageError
+from core.files import store
+from core.outreach import dns_wire
+from upshift.commands.map import app
 
 AS2ORG = """\
 # format:org_id|changed|org_name|country|source

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from core.domain import Target
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.plan import PlannedRun, make_plan
 from tests.cells import Repeats, cells
 from tests.unit.samples import Sample, table2
-from upshift.domain import Target
 
 DRIFT = 0.02
 """Each position is slower than the one before by this factor."""

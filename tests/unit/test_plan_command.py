@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from core.domain import Target
 from downloader.campaign.campaign import from_document
 from downloader.campaign.times import USUAL, PathGuess, expected_s, worst_s
 from downloader.limits.expected import run_bytes
@@ -21,8 +22,7 @@ from downloader.schedule.shared import share
 from downloader.schedule.slot_gate import SlotGate
 from downloader.schedule.turns import Turns
 from upshift.cli import app
-from upshift.compose.estimate import Estimate, estimate
-from upshift.domain import Target
+from upshift.estimate import Estimate, estimate
 
 NOW = datetime(2027, 1, 5, 20, 0, tzinfo=UTC).timestamp()
 NAMES = ("A", "B", "C")
@@ -148,7 +148,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_tables_fit_80_columns(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upshift.terminal.PIPE_COLUMNS", 80)
+    monkeypatch.setattr("core.terminal.PIPE_COLUMNS", 80)
     found = CliRunner().invoke(app, ["plan", str(file)])
     assert found.exit_code == 0, found.output
     assert max(len(line) for line in found.output.splitlines()) <= 80

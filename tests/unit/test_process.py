@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import PlaceError
-from upshift.system import process
+from core.errors import PlaceError
+from core.system import process
 
 
 def gone(pid: int, within_s: float = 10.0) -> bool:
@@ -54,7 +54,7 @@ def test_stop_asks_then_kills() -> None:
 def test_children_die_with_their_parent(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     program = (
-        "import sys, time; from upshift.system import process\n"
+        "import sys, time; from core.system import process\n"
         "child = process.start(['sleep', '600'])\n"
         f"open({str(note)!r}, 'w').write(str(child.pid))\n"
         "print('up', flush=True)\n"
@@ -98,7 +98,7 @@ def test_kill_and_wait_needs_the_right_start_time() -> None:
 def test_a_signal_ends_the_program_that_is_followed(number: signal.Signals) -> None:
     """Only Ctrl-C reaches it by itself; whoever waits for it must not wait for its own end."""
     program = (
-        "from upshift.system import process, signals\nsignals.install()\nprint('ready', flush=True)\n"
+        "from core.system import process, signals\nsignals.install()\nprint('ready', flush=True)\n"
         "try:\n    process.follow(['sleep', '60'])\nexcept KeyboardInterrupt:\n    print('stopped', flush=True)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as popen:

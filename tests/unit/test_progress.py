@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from upshift import progress
+from core import progress
 
 
 def test_json_lines_tell_each_end() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upshift import reach
-from upshift.errors import ReachError, UsageError
+from core import reach
+from core.errors import ReachError, UsageError
 
 LAB = {reach.ENVIRONMENT_VARIABLE: "198.18.0.0/15,fd00:198:18::/48"}
 

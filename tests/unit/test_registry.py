@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from upshift.errors import UsageError
-from upshift.registry import Registry
+from core.errors import UsageError
+from core.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
 from analysis.measures.selection import DEFAULT
 from analysis.report import figures, findings, forest, head, limiter_bars, points, problems, series, servers, summary
+from core.domain import Role
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, write_campaign
-from upshift.domain import Role
 
 
 def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:

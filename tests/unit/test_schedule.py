@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from core.domain import Target
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.gate import Cut, Gate, State, Wait
 from downloader.schedule.schedule import Schedule
 from downloader.schedule.turns import Turns
-from upshift.domain import Target
 
 Told = list[tuple[State, str, float | None]]
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cells import Repeats, cells
-from upshift.sequential import (
+from core.sequential import (
     ALPHA,
     Interval,
     Quantity,
@@ -21,6 +20,7 @@ from upshift.sequential import (
     median_rank,
     share_interval,
 )
+from tests.cells import Repeats, cells
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.floats(0.01, 0.99), st.sampled_from([0.5, 12.0]))

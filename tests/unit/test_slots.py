@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.domain import Failure, Target, VoidReason
+from core.errors import UsageError
+from core.system.clock import Clock, read_clock
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.times import expected_s, worst_s
@@ -24,9 +27,6 @@ from downloader.schedule.slot_gate import SlotGate
 from downloader.schedule.slots import MARGIN_S, START_S, Slots, deal, groups, key_of, slots_for
 from downloader.schedule.turns import Turns
 from tests.cells import Repeats
-from upshift.domain import Failure, Target, VoidReason
-from upshift.errors import UsageError
-from upshift.system.clock import Clock, read_clock
 
 FILE: dict[str, Any] = {
     "name": "c",

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from core.domain import Download
+from core.errors import PlaceError, UsageError
 from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
 from downloader.execution.journal_reader import JournalReader
 from downloader.limits.captures import Settled
 from tests.unit.test_downloader_journal import LATE, download, runs
-from upshift.domain import Download
-from upshift.errors import PlaceError, UsageError
 
 PLAN = "0123456789abcdef"
 

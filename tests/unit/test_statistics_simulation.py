@@ -15,9 +15,9 @@ from analysis.measures.pairs import Pairs
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.verdict import SIGNIFICANCE, Verdict
+from core.domain import Comparison
 from tests.cells import Repeats, cells
 from tests.statistics_simulation import DISTRIBUTIONS, as_pairs, campaign, draw
-from upshift.domain import Comparison
 
 pytestmark = pytest.mark.thorough
 

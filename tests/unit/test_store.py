@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.domain import Download, Target
+from core.errors import UsageError
+from core.files import atomic, schemas, store
 from tests.unit.analysis_factory import make_download
-from upshift.domain import Download, Target
-from upshift.errors import UsageError
-from upshift.files import atomic, schemas, store
 
 TARGETS = [
     Target(domain="a.example", url="https://a.example/f", rank=1, size_bytes=1_000_000, provider="google"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from core.files import store
 from survey.iw import paper
 from survey.iw.charts import ALL
 from survey.iw.figures import figures
@@ -18,8 +19,7 @@ from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.votes import Vote
 from survey.iw.windows import bucket, label, segments, window
 from survey.iw.wire import Arrival, Verdict
-from upshift.compose.survey import app
-from upshift.files import store
+from upshift.commands.survey import app
 
 DAY = 86_400.0
 T0 = 1_780_000_000.0
@@ -190,7 +190,7 @@ def test_every_figure_can_be_drawn_twice_the_same(tmp_path: Path) -> None:
 
 
 def test_figures_that_cannot_be_made(tmp_path: Path) -> None:
-    from upshift.errors import UsageError
+    from core.errors import UsageError
 
     file = written(tmp_path / "s.parquet", [record(1, 10)])
     for arguments, said in (

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.errors import UsageError
 from survey.iw.archive import Archive, is_archive
 from survey.iw.cdn import our_names, parse, read_names
 from survey.iw.permutation import Permutation
@@ -19,7 +20,6 @@ from survey.iw.sample import MOST_WITHOUT_BLOCK_LIST, Sample, check_block_list, 
 from survey.ledger import Ledger
 from survey.shares import wilson
 from survey.subjects import Subject
-from upshift.errors import UsageError
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**64))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from core.errors import UsageError
 from survey.iw.control import fault, parse_controls
 from survey.iw.objects import LONG_PATH, Ladder, Wanted, redirect
 from survey.iw.record import IwRecord
 from survey.iw.wire import Note, Reply, Scheme, Verdict
-from upshift.compose.survey import app
-from upshift.errors import UsageError
+from upshift.commands.survey import app
 
 
 def reply(**values: Any) -> Reply:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import PlaceError
 from survey.iw import wire
 from survey.iw.program import Attachment, prober
-from upshift.errors import PlaceError
 
 BASE = wire.Request(address="198.18.0.1", port=80, mss=64, host="a.test", user_agent="upshift/1 (+me@example.net)")
 WORDS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=200)

@@ -17,6 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from core.domain import Target
+from core.errors import UsageError
+from core.files import schemas, store
 from survey import shares
 from survey.engine import known
 from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
@@ -29,9 +32,6 @@ from survey.picture import draw
 from survey.surveys.options import OPTIONS
 from tests.terminals import on_terminal
 from upshift import cli
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files import schemas, store
 
 BITS = st.integers(0, 255)
 NUMBERS = st.integers(0, 2**32 - 1)

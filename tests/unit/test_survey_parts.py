@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain import Target
+from core.errors import UsageError
+from core.files import store, targets
+from core.outreach.ledger import Entry
+from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 from survey.ledger import Ledger
 from survey.subjects import Subject, read_subjects
 from tests.cells import Repeats
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files import store, targets
-from upshift.outreach.ledger import Entry
-from upshift.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

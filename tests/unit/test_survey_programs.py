@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import PlaceError
+from core.system import process
+from core.system.process import Child
 from survey.programs import MOST_CRASHES, Program, Programs
-from upshift.errors import PlaceError
-from upshift.system import process
-from upshift.system.process import Child
 
 REQUEST, REPLY = struct.Struct("=II"), struct.Struct("=IIQ")
 

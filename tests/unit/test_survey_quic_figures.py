@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from core.errors import UsageError
+from core.files import store
+from core.outreach.dns import Service
 from survey.figures import Figures, as_document, print_figures
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
@@ -26,9 +29,6 @@ from survey.quic.wire import Flaw
 from survey.surveys.quic import supports
 from tests.terminals import on_terminal
 from upshift import cli
-from upshift.errors import UsageError
-from upshift.files import store
-from upshift.outreach.dns import Service
 
 SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet received")
 BEGUN = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from core.domain import Target
+from core.errors import UsageError
+from core.files import schemas, store, targets
 from crawler.links import normal
 from downloader.campaign.campaign import from_document
 from downloader.campaign.targets import load_targets
 from survey.subjects import Subject, read_subjects
 from tests.cells import examples
 from upshift import cli
-from upshift.domain import Target
-from upshift.errors import UsageError
-from upshift.files import schemas, store, targets
 
 NEEDS = ("domain", "url", "provider")
 

@@ -1,6 +1,6 @@
 """What a host can and cannot measure, and how to fix it: checks as pure functions of gathered facts.
 
-`vantage.doctor.gather` gathers, `upshift.compose.doctor` prints. A check is a function from `Facts` to a `Finding`;
+`vantage.doctor.gather` gathers, `upshift.commands.doctor` prints. A check is a function from `Facts` to a `Finding`;
 adding one is adding it to `CHECKS`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from upshift.system.builds import DEBUG_MARK
+from core.system.builds import DEBUG_MARK
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts
 from vantage.linux.cpu import Method
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.system import process
-from upshift.system.clock import read_clock
-from upshift.system.place import Program
+from core.errors import PlaceError
+from core.system import process
+from core.system.clock import read_clock
+from core.system.place import Program
 from vantage.doctor import probes
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
 from vantage.host import undo_plan

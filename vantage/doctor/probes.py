@@ -8,9 +8,9 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from upshift.errors import PlaceError
-from upshift.reach import ANYWHERE
-from upshift.system import process
+from core.errors import PlaceError
+from core.reach import ANYWHERE
+from core.system import process
 from vantage.doctor.facts import Probed
 from vantage.host import rules
 from vantage.host.network import choose_link

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upshift.errors import UsageError, not_found
+from core.errors import UsageError, not_found
 from vantage.fleet import runs
 
 LOCAL = "local"

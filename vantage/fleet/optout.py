@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from upshift.errors import UsageError
-from upshift.files import atomic
-from upshift.files.config import read_text
-from upshift.outreach.blocks import MOST_BYTES, read_blocked
+from core.errors import UsageError
+from core.files import atomic
+from core.files.config import read_text
+from core.outreach.blocks import MOST_BYTES, read_blocked
 
 
 def checked(entries: Sequence[str]) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from upshift import terminal
-from upshift.errors import IncompleteError, UsageError
+from core import terminal
+from core.errors import IncompleteError, UsageError
 from vantage.fleet.verdicts import Verdict
 
 

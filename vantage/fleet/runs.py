@@ -21,9 +21,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from upshift.errors import PlaceError, not_installed
-from upshift.progress import Progress
-from upshift.system import signals
+from core.errors import PlaceError, not_installed
+from core.progress import Progress
+from core.system import signals
 from vantage.doctor.ceilings.record import calibration_file
 from vantage.fleet.verdicts import Verdict, verdicts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from upshift.errors import UsageError
-from upshift.files import atomic
+from core.errors import UsageError
+from core.files import atomic
 from vantage.fleet import runs
 
 INVENTORY = "hosts.yml"

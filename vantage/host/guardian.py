@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from upshift.system.process import kill_and_wait, start_time_ticks
+from core.system.process import kill_and_wait, start_time_ticks
 from vantage.host.undo import undo
 from vantage.host.undo_plan import locked, plan_path, read_plan, remove_partial_files
 

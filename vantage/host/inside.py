@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
 

@@ -19,11 +19,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.reach import IPNetwork
-from upshift.system import process
-from upshift.system.place import Prober
-from upshift.system.process import PARENT_DEATH, Completed
+from core.errors import PlaceError
+from core.reach import IPNetwork
+from core.system import process
+from core.system.place import Prober
+from core.system.process import PARENT_DEATH, Completed
 from vantage.host import rules
 from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, read_json, used_prefixes
 from vantage.host.undo_log import UndoLog, module_environment

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upshift.errors import PlaceError
-from upshift.reach import IPNetwork
-from upshift.system.process import run
+from core.errors import PlaceError
+from core.reach import IPNetwork
+from core.system.process import run
 from vantage.linux import sysctls
 
 POOLS = ("10.213.0.0/16", "172.29.0.0/16", "192.168.213.0/24")

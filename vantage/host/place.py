@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from upshift.domain import RouteAttribute, Setting, Sysctl
-from upshift.errors import PlaceError, ReachError, UsageError
-from upshift.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
-from upshift.system import process
-from upshift.system.place import Prober, Watch
-from upshift.system.process import PARENT_DEATH, Child, Completed
+from core.domain import RouteAttribute, Setting, Sysctl
+from core.errors import PlaceError, ReachError, UsageError
+from core.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
+from core.system import process
+from core.system.place import Prober, Watch
+from core.system.process import PARENT_DEATH, Child, Completed
 from vantage.host import raw_ports, rules
 from vantage.host.namespace import INTERFACE, CampaignNamespace, wants_ipv6
 from vantage.host.network import (
@@ -51,7 +51,7 @@ _NET_ADMIN, _SYS_ADMIN = 12, 21
 
 
 class HostPlace:
-    """This host as a place (`upshift.system.place.Place`). Use it as a context manager, or call `close`.
+    """This host as a place (`core.system.place.Place`). Use it as a context manager, or call `close`.
 
     Args:
         name: the vantage point's name.

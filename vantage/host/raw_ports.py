@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.system.place import Prober
-from upshift.system.process import run
+from core.errors import PlaceError
+from core.system.place import Prober
+from core.system.process import run
 from vantage.host.network import read_json
 from vantage.host.undo_log import UndoLog
 from vantage.host.undo_plan import Step

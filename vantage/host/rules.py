@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-from upshift.reach import IPNetwork
+from core.reach import IPNetwork
 from vantage.host.network import Link
 
 INNER_TABLE = "inet upshift"

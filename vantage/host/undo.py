@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.system.process import run
+from core.errors import PlaceError
+from core.system.process import run
 from vantage.host.undo_plan import (
     Plan,
     Step,

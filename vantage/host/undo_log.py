@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import vantage
-from upshift.errors import PlaceError
-from upshift.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
+from core.errors import PlaceError
+from core.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
 from vantage.host import undo, undo_plan
 from vantage.host.guardian import MARK
 from vantage.host.undo_plan import Plan, Step

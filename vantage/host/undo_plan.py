@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from upshift.errors import PlaceError, UsageError
-from upshift.files import atomic
-from upshift.files.config import read_json
-from upshift.system.process import start_time_ticks
+from core.errors import PlaceError, UsageError
+from core.files import atomic
+from core.files.config import read_json
+from core.system.process import start_time_ticks
 
 Process = tuple[int, int]
-"""Number and start time in clock ticks (`upshift.system.process.start_time_ticks`)."""
+"""Number and start time in clock ticks (`core.system.process.start_time_ticks`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ import json
 import time
 from collections.abc import Callable
 
-from upshift.domain import Disturbance, VoidReason
-from upshift.system.place import Verdict
-from upshift.system.process import Completed
+from core.domain import Disturbance, VoidReason
+from core.system.place import Verdict
+from core.system.process import Completed
 
 SETTLE_S = 2.0
 """Longest wait for the end of connections. Nearly every close is over after two round trips; a server that never

@@ -16,8 +16,8 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from upshift.errors import UsageError
-from upshift.reach import IPNetwork
+from core.errors import UsageError
+from core.reach import IPNetwork
 from vantage.lab.topology import DNS_NODE, Topology
 
 IPV4 = ipaddress.IPv4Network("198.18.0.0/15")

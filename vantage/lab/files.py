@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.files import atomic
+from core.files import atomic
 from vantage.lab.network import routing
 from vantage.lab.topology import Topology
 

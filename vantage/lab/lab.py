@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from upshift.domain import Target
-from upshift.errors import LabError, UsageError
-from upshift.progress import Progress
+from core.domain import Target
+from core.errors import LabError, UsageError
+from core.progress import Progress
 from vantage.lab import truth
 from vantage.lab.addresses import prober_addresses, window_addresses
 from vantage.lab.life import control

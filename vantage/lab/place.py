@@ -1,4 +1,4 @@
-"""A lab node as an `upshift.system.place.Place`."""
+"""A lab node as an `core.system.place.Place`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from upshift.domain import Setting
-from upshift.errors import LabError, PlaceError
-from upshift.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
-from upshift.system import process
-from upshift.system.place import Prober
-from upshift.system.process import Child, Completed
+from core.domain import Setting
+from core.errors import LabError, PlaceError
+from core.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
+from core.system import process
+from core.system.place import Prober
+from core.system.process import Child, Completed
 from vantage.lab.addresses import IPV4, IPV6, Addresses, prober_addresses
 from vantage.lab.life.control import LAB_VARIABLE, NODE_VARIABLE
 from vantage.lab.network.pathem import DEVICE, Emulator
@@ -74,7 +74,7 @@ def prober_here(environ: Mapping[str, str]) -> Prober | None:
 
 
 class LabPlace:
-    """A node of a lab that is up; implements `upshift.system.place.Place`.
+    """A node of a lab that is up; implements `core.system.place.Place`.
 
     Args:
         paths: server address -> its node, and the round-trip time of the path from here [ms]; an address that is

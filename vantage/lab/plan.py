@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from upshift.files.atomic import write_json
+from core.files.atomic import write_json
 from vantage.lab.addresses import Addresses
 
 SCHEMA = 3

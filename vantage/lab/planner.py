@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from upshift.errors import PlaceError
-from upshift.files.atomic import write_json
-from upshift.system.process import require
+from core.errors import PlaceError
+from core.files.atomic import write_json
+from core.system.process import require
 from vantage.lab import content, dns
 from vantage.lab.addresses import Addresses, address_plan, populations, vantage_prefixes, window_addresses
 from vantage.lab.network import pathem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from upshift.errors import UsageError, use_one_of
+from core.errors import UsageError, use_one_of
 from vantage.lab.server_kind import QuicTraits, Role, ServerKind
 from vantage.lab.servers import ALL
 from vantage.lab.topology import Server, Topology

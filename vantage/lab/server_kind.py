@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from upshift.errors import PlaceError, use_one_of
-from upshift.system.process import require
+from core.errors import PlaceError, use_one_of
+from core.system.process import require
 from vantage.lab.addresses import Addresses
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.sites.sites import Host
@@ -157,7 +157,7 @@ class ServerKind:
 
 
 def program_missing(program: str, *, package: str) -> Callable[[], str | None]:
-    """For `ServerKind.missing`: the sentence of `upshift.system.process.require`."""
+    """For `ServerKind.missing`: the sentence of `core.system.process.require`."""
 
     def missing() -> str | None:
         try:

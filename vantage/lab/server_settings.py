@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from upshift.errors import LabError, use_one_of
-from upshift.files.atomic import write_json
+from core.errors import LabError, use_one_of
+from core.files.atomic import write_json
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.servers import ALL
 

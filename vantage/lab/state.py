@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upshift.errors import LabError, UsageError
-from upshift.files.config import read_json
-from upshift.system import process
+from core.errors import LabError, UsageError
+from core.files.config import read_json
+from core.system import process
 
 LONGEST_SOCKET_PATH = 107
 """unix(7): sun_path has 108 bytes with the final zero."""

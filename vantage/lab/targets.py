@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from upshift.domain import Target
+from core.domain import Target
 from vantage.lab.addresses import address_plan, window_addresses
 from vantage.lab.roles import roles, speaks_quic
 from vantage.lab.server_kind import Role

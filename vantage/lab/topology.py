@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from upshift.domain import Provider
-from upshift.files.config import STRICT
-from upshift.files.sizes import parse_size
+from core.domain import Provider
+from core.files.config import STRICT
+from core.files.sizes import parse_size
 from vantage.lab.site_kinds import KINDS, Kind, SiteKind
 
 MTU = 1500

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from upshift.errors import UsageError, use_one_of
-from upshift.files.config import load_toml
-from upshift.files.sizes import parse_size
+from core.errors import UsageError, use_one_of
+from core.files.config import load_toml
+from core.files.sizes import parse_size
 from vantage.lab.roles import check_quic_servers, check_web_servers
 from vantage.lab.sites import sites
 from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, Site, Topology

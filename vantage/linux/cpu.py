@@ -19,8 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from upshift.errors import PlaceError
-from upshift.system import process
+from core.errors import PlaceError
+from core.system import process
 
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import upshift
-from upshift.errors import PlaceError
-from upshift.system import process
+import core
+from core.errors import PlaceError
+from core.system import process
 from vantage.linux import namespace as linux
 from vantage.linux.offloads import driver, features
 
@@ -75,7 +75,7 @@ def describe(run: Run, interface: str) -> dict[str, Any]:
         **linux.describe_host(),
         **network,
         "kind": "host",
-        "upshift": upshift.__version__,
+        "upshift": core.__version__,
         "distribution": distribution(),
         "cpu": cpu(),
         "clock_source": clock_source(),

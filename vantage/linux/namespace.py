@@ -1,6 +1,6 @@
 """Kernel settings of one network namespace: read, change, restore, describe.
 
-`apply_settings` is handed a function that runs programs in a place (`upshift.system.place.Place.run`), so the same code
+`apply_settings` is handed a function that runs programs in a place (`core.system.place.Place.run`), so the same code
 serves a lab node and anything else with its own network namespace. Each step is one program start for
 all settings.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from upshift.domain import RouteAttribute, Setting, Sysctl
-from upshift.errors import PlaceError
-from upshift.scrub import last_line
-from upshift.system.process import Completed
+from core.domain import RouteAttribute, Setting, Sysctl
+from core.errors import PlaceError
+from core.scrub import last_line
+from core.system.process import Completed
 
 Route = tuple[str, ...]
 """A route as `ip route show` prints it and `ip route change` reads it, word by word."""

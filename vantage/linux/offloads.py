@@ -13,7 +13,7 @@ import socket
 import struct
 from collections.abc import Mapping
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 
 _SIOCETHTOOL = 0x8946
 _GDRVINFO, _GSTRINGS, _GSSET_INFO, _GFEATURES, _SFEATURES = 0x03, 0x1B, 0x37, 0x3A, 0x3B

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 
 ROOT = Path("/proc/sys")
 

@@ -2,7 +2,7 @@
 
 from analysis.measures.dataset import Record
 from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
-from upshift.domain import Transport
+from core.domain import Transport
 
 
 def _change(record: Record) -> Record:

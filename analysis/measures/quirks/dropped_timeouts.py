@@ -4,7 +4,7 @@ import dataclasses
 
 from analysis.measures.dataset import Record
 from analysis.measures.quirk import Affects, Quirk, Step, each
-from upshift.domain import Failure, Outcome
+from core.domain import Failure, Outcome
 
 
 def _change(record: Record) -> Record:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
 from analysis.measures.quirk import Affects, Quirk, Step
-from upshift.domain import Outcome
+from core.domain import Outcome
 
 _ORDER = (Outcome.OK, Outcome.CENSORED, Outcome.FAILED)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
 from analysis.measures.quirk import Affects, Quirk, Step
-from upshift.domain import Transport
+from core.domain import Transport
 
 
 def _change(records: Sequence[Record]) -> list[Record]:

@@ -7,7 +7,7 @@ import dataclasses
 
 from analysis.measures.dataset import Record
 from analysis.measures.quirk import Affects, Quirk, Step, each
-from upshift.domain import Failure, Outcome, Transport
+from core.domain import Failure, Outcome, Transport
 
 BUDGETS_S = {Transport.QUIC.value: 15.0, Transport.TCP.value: 45.0}
 """Seconds per transport."""

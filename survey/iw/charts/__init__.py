@@ -1,6 +1,6 @@
 """The figures of initial windows, one file each: `upshift survey figures --figure NAME`."""
 
+from core.registry import Registry
 from survey.charts import Chart
-from upshift.registry import Registry
 
 ALL = Registry(__name__, Chart)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from core.errors import UsageError
 from survey.charts import COLOURS, Chart, Scan, Table
 from survey.iw.record import arrivals_of
 from survey.iw.windows import fit_scans, label, window
-from upshift.errors import UsageError
 
 MOST_PANELS = 16
 

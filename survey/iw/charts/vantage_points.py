@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from core.errors import UsageError
 from survey.charts import INK, Chart, Scan, Table
 from survey.iw import paper
 from survey.iw.record import IwRecord
 from survey.iw.windows import fit_scans, label, window
-from upshift.errors import UsageError
 
 _FACTS = ("asn", "network", "country", "link")
 

@@ -18,12 +18,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from upshift.domain import Transport
-from upshift.errors import PlaceError, UpshiftError
-from upshift.progress import Progress
-from upshift.reach import ENVIRONMENT_VARIABLE
-from upshift.system import process
-from upshift.system.place import Program
+from core.domain import Transport
+from core.errors import PlaceError, UpshiftError
+from core.progress import Progress
+from core.reach import ENVIRONMENT_VARIABLE
+from core.system import process
+from core.system.place import Program
 from vantage.doctor.ceilings.path import PREFIX, SERVER_ADDRESS, Pair, cpu_s
 from vantage.doctor.ceilings.servers import FILE_BYTES, HOST, PORT, SERVERS, Server, prepare, wait_until_ready
 from vantage.doctor.ceilings.values import Ceiling, Transfer, read_answer

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from upshift.errors import PlaceError
-from upshift.system import process
+from core.errors import PlaceError
+from core.system import process
 from vantage.linux.offloads import features, set_features, wire_features
 
 PREFIX = "198.19.255.0/30"

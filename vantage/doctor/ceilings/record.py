@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import upshift
-from upshift.errors import UsageError
-from upshift.files.atomic import write_json
-from upshift.files.config import read_json
-from upshift.system.place import Program
+import core
+from core.errors import UsageError
+from core.files.atomic import write_json
+from core.files.config import read_json
+from core.system.place import Program
 from vantage.doctor.ceilings.values import Ceiling
 from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment
@@ -47,7 +47,7 @@ def circumstances() -> Circumstances:
         kernel=platform.release(),
         cpu=f"{cpu['count']} x {cpu['model']}",
         python=platform.python_version(),
-        upshift=upshift.__version__,
+        upshift=core.__version__,
     )
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from upshift.domain import Transport
-from upshift.errors import PlaceError
-from upshift.system import process
+from core.domain import Transport
+from core.errors import PlaceError
+from core.system import process
 from vantage.doctor.ceilings.path import SERVER_ADDRESS
 
 HOST = "ceiling.upshift.test"

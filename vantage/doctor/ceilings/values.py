@@ -86,7 +86,7 @@ class Ceiling:
 
     client: str
     transport: str
-    """One of `upshift.domain.Transport`."""
+    """One of `core.domain.Transport`."""
     versions: Mapping[str, str | None]
     """Packages of the client -> version."""
     transfers: Sequence[Transfer] = ()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from upshift.files import atomic
+from core.files import atomic
 
 MANIFEST = "manifest.json"
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import upshift
-from upshift.errors import PlaceError, UsageError
-from upshift.system import process
+import core
+from core.errors import PlaceError, UsageError
+from core.system import process
 
 _BUILT_AT = "1577836800"
 """2020-01-01: the time of every file in our wheels (https://reproducible-builds.org/specs/source-date-epoch/)."""
@@ -46,7 +46,7 @@ def find_checkout(package: Path | None = None) -> Checkout:
     Raises:
         UsageError: it was installed from a wheel.
     """
-    folder = (package or Path(upshift.__file__).parent).parent
+    folder = (package or Path(core.__file__).parent).parent
     if not all((folder / name).exists() for name in ("pyproject.toml", "uv.lock", "rust")):
         raise UsageError(
             "bundles are built from a checkout of Upshift, and this Upshift was installed without one",

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from upshift.errors import PlaceError
+from core.errors import PlaceError
 from vantage.fleet.bundle.checkout import Checkout
 from vantage.fleet.bundle.locked import Locked, Pinned, parse
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upshift.errors import LabError
-from upshift.progress import Progress
-from upshift.system import process
+from core.errors import LabError
+from core.progress import Progress
+from core.system import process
 from vantage.lab.lab import Lab
 from vantage.lab.network.pathem import DEVICE, Emulator
 from vantage.lab.network.watch import lateness_ms

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import upshift
-from upshift.errors import LabError
-from upshift.files.atomic import write_json
-from upshift.progress import Progress
-from upshift.system import process
+import core
+from core.errors import LabError
+from core.files.atomic import write_json
+from core.progress import Progress
+from core.system import process
 from vantage.lab.planner import make_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology import Topology
@@ -126,7 +126,7 @@ def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, 
     held = os.dup(lock)
     argv = [*_unshare(), sys.executable, "-m", "vantage.lab.life.holder", str(folder.root), "--owner-fd", str(owner)]
     # Our packages may be on this interpreter's path only (a checkout); the holder's folder may be another one.
-    roots = [str(Path(upshift.__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[3])]
+    roots = [str(Path(core.__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[3])]
     paths = [*dict.fromkeys(roots), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         child = process.start(

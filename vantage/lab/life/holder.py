@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from upshift.errors import LabError, UpshiftError
-from upshift.reach import ENVIRONMENT_VARIABLE
-from upshift.system import process
+from core.errors import LabError, UpshiftError
+from core.reach import ENVIRONMENT_VARIABLE
+from core.system import process
 from vantage.lab.life import mounts
 from vantage.lab.network.namespaces import NETNS, answers, udp_bound
 from vantage.lab.plan import ProgramPlan, read_plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from upshift.errors import LabError
-from upshift.system import process
+from core.errors import LabError
+from core.system import process
 
 RUN = Path("/run")
 NETNS = RUN / "netns"

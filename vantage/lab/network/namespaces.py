@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from upshift.errors import LabError
+from core.errors import LabError
 
 NETNS = "/run/netns"
 CLONE_NEWNET = 0x40000000

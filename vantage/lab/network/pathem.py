@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from upshift.errors import LabError
-from upshift.system.builds import refuse_debug_build
+from core.errors import LabError
+from core.system.builds import refuse_debug_build
 from vantage.lab.addresses import Addresses, populations, prober_addresses, window_addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
 from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake

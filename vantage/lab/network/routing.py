@@ -18,8 +18,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from upshift.domain import Provider
-from upshift.reach import IPNetwork
+from core.domain import Provider
+from core.reach import IPNetwork
 from vantage.lab.addresses import IPV4, IPV6, prefixes
 from vantage.lab.topology import Organisation, Topology
 

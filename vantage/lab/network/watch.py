@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from upshift.domain import Disturbance, Transport, VoidReason
-from upshift.system.place import FlowCount, Verdict
+from core.domain import Disturbance, Transport, VoidReason
+from core.system.place import FlowCount, Verdict
 from vantage.lab.network.pathem import Emulator
 
 LATENESS_LIMIT_MS = 5.0
@@ -20,7 +20,7 @@ End = tuple[str, str]
 
 
 class LabWatch:
-    """Watches the two directions between a vantage point and a server; implements `upshift.system.place.Watch`.
+    """Watches the two directions between a vantage point and a server; implements `core.system.place.Watch`.
 
     Args:
         ends: the vantage point and the server.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from upshift.files.atomic import write_json
-from upshift.system.process import require
+from core.files.atomic import write_json
+from core.system.process import require
 from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, QuicTraits, Role, ServerKind, ServerSetup, program_missing

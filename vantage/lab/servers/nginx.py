@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from upshift.system.process import require
+from core.system.process import require
 from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, Role, ServerKind, ServerSetup, program_missing

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from upshift.files.atomic import write_json
-from upshift.system.builds import refuse_debug_build
-from upshift.system.process import find_program
+from core.files.atomic import write_json
+from core.system.builds import refuse_debug_build
+from core.system.process import find_program
 from vantage.lab.content import MEDIA_TYPES
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import (

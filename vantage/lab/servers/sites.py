@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vantage.lab
-from upshift.files.atomic import write_json
+from core.files.atomic import write_json
 from vantage.lab.plan import ProgramPlan
 from vantage.lab.server_kind import Role, ServerKind, ServerSetup
 from vantage.lab.sites.sites import need_site_server

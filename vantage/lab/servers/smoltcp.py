@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from upshift.system.builds import refuse_debug_build
-from upshift.system.process import find_program
+from core.system.builds import refuse_debug_build
+from core.system.process import find_program
 from vantage.lab.addresses import IPV4, IPV6
 from vantage.lab.network.pathem import DEVICE
 from vantage.lab.plan import ProgramPlan

@@ -1,0 +1,20 @@
+"""Inspection: journals and captures -> `downloads`, `kpis` and the proof of treatment. Needs neither root nor a place.
+
+    campaign.py  a campaign folder: streams the journals, scans captures on all cores, writes the tables
+    together.py  folders of several hosts as one
+    evidence.py  where the rows of a measurement run come from: its capture
+    earlier.py   rows of an earlier inspection, for what is missing
+    rows.py      downloads and the connections of their capture -> rows                        (pure)
+    matching.py  which connection is a download's                                              (pure)
+    clocks.py    offset of the clients' clock                                                  (pure)
+    identity.py  did all downloads of a run get the same object from the same server?       (pure)
+    handshakes.py  which handshakes took longer than their round trips                      (pure)
+    proof.py     did the packets have the requested options, and do client and capture agree?  (pure)
+
+It is part of `compose` because it needs `downloader` (each factor checks its options) and `analysis` (connections).
+"""
+
+from analysis.evidence.campaign import Inspection, inspect_campaign
+from analysis.evidence.together import link_together
+
+__all__ = ["Inspection", "inspect_campaign", "link_together"]

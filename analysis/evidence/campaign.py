@@ -1,0 +1,212 @@
+"""Journals and captures of a campaign folder -> its tables; can be repeated, with few rows in memory at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.captures.scan import in_order
+from analysis.evidence.earlier import DOWNLOADS, KPIS, Earlier, kept
+from analysis.evidence.evidence import Evidence, from_capture
+from analysis.evidence.rows import Inspected, kpi_schema
+from analysis.evidence.stored import from_findings
+from core.domain import Download, Superseded
+from core.errors import UsageError
+from core.files import atomic, conversions, schemas, store
+from core.files.config import read_json
+from core.progress import Progress
+from downloader.control.lock import folder_lock
+from downloader.execution.folder import environment, open_journals
+from downloader.execution.journal_reader import JournalReader
+
+SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Missing evidence of one measurement run (or vantage point)."""
+
+    path: str
+    """Relative to the campaign's folder."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """The result of an inspection."""
+
+    folder: str
+    downloads: int
+    proven: int
+    refuted: int
+    """Downloads whose packets did not have the requested options."""
+    unproven: int
+    void: int
+    """Downloads of measurement runs that stayed void; they are included in the three numbers above."""
+    kpis: int
+    """Rows of `kpis.parquet`."""
+    kept: int
+    """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
+    newer_kpis: tuple[str, ...]
+    """KPIs that are empty for some downloads, as their captures were dropped by an Upshift that did not know them."""
+    lost: tuple[Lost, ...]
+
+    def sentence(self) -> str:
+        """The summary in one line."""
+        stay = f"; {self.kept} of them stay as an earlier inspection made them" if self.kept else ""
+        newer = ", ".join(self.newer_kpis)
+        empty = f"; empty where captures were dropped before it was known: {newer}" if newer else ""
+        return (
+            f"{self.folder}: {self.downloads} downloads: treatment of {self.proven} proven, {self.refuted} not as "
+            f"asked, {self.unproven} unproven; KPIs of {self.kpis}{stay}{empty}"
+        )
+
+
+def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = None) -> Inspection:
+    """Makes `downloads`, `kpis`, `superseded` and `environment.json` of a folder from its journals and captures.
+
+    If a capture or a journal is missing or damaged, rows that need it are kept from an earlier inspection. All files
+    are complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that leaves the
+    earlier one, or none, so a download without KPIs never counts as proven.
+
+    Args:
+        jobs: captures read at once; None for one per core.
+
+    Raises:
+        UsageError: the folder holds no campaign, or parts of several, is in use, or its tables are not what an
+            inspection wrote.
+    """
+    with open_journals(folder) as journals, folder_lock(folder):
+        if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
+            remedy = "keep one campaign per folder"
+            raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)
+        return _Tables(folder, journals, progress, jobs).write()
+
+
+class _Tables:
+    def __init__(
+        self, folder: Path, journals: Mapping[str, JournalReader], progress: Progress, jobs: int | None
+    ) -> None:
+        self._folder, self._journals, self._progress, self._jobs = folder, journals, progress, jobs
+        self._schema = kpi_schema()
+        self._earlier = Earlier(folder, self._schema.names)
+        self._total = sum(journal.recorded_runs() for journal in journals.values())
+        self._lost: list[Lost] = []
+        self._newer: set[str] = set()
+        self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
+        self._runs = self._void = self._kpis = self._kept = 0
+
+    def write(self) -> Inspection:
+        """Writes all tables."""
+        # They are replaced in this order; the one that makes the others valid is last.
+        paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, KPIS, DOWNLOADS)]
+        with atomic.whole_files(*paths) as (environment_part, superseded_part, kpis_part, downloads_part):
+            environment_part.write_text(atomic.json_text(self._environment()), encoding="utf-8")
+            with store.Table(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
+                for attempt in self._superseded():
+                    superseded.add(attempt)
+            with (
+                store.Table(downloads_part, "downloads", schemas.row_schema("downloads")) as downloads,
+                store.Table(kpis_part, "kpis", self._schema) as kpis,
+            ):
+                for row in self._rows():
+                    self._count(row)
+                    downloads.add(row.download)
+                    if row.kpis is not None:
+                        kpis.add(row.kpis)
+        return Inspection(
+            folder=str(self._folder),
+            downloads=sum(self._treatments.values()),
+            proven=self._treatments[True],
+            refuted=self._treatments[False],
+            unproven=self._treatments[None],
+            void=self._void,
+            kpis=self._kpis,
+            kept=self._kept,
+            newer_kpis=tuple(sorted(self._newer)),
+            lost=tuple(self._lost),
+        )
+
+    def _count(self, row: Inspected) -> None:
+        self._treatments[row.download.treatment_ok] += 1
+        self._void += row.download.void_reason is not None
+        self._kpis += row.kpis is not None
+
+    def _rows(self) -> Iterator[Inspected]:
+        """The rows of all downloads, vantage point by vantage point in the order of the plan."""
+        for name, journal in self._journals.items():
+            yield from self._without_journal()
+            runs = _with_findings(journal)
+            # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
+            given, named = itertools.tee(runs)
+            found = in_order(self._evidence, given, jobs=self._jobs)
+            for (run, _), seen in zip(named, found, strict=True):
+                yield from self._run(name, run, seen)
+        yield from self._without_journal()
+        self._earlier.end()
+
+    def _evidence(self, run: tuple[Sequence[Download], str | None]) -> Evidence:
+        downloads, findings = run
+        # A capture that was collected before it was dropped elsewhere has more than what was found in it.
+        if findings is None or (self._folder / str(downloads[0].capture)).exists():
+            return from_capture(self._folder, downloads)
+        return from_findings(findings, downloads)
+
+    def _run(self, name: str, run: Sequence[Download], seen: Evidence) -> Iterator[Inspected]:
+        if run[0].vantage != name:
+            raise UsageError(
+                f"this journal is of the vantage point {run[0].vantage}",
+                where=str(self._journals[name].path),
+                remedy=f"name its folder {run[0].vantage} again",
+            )
+        if seen.lost is not None:
+            self._lost.append(Lost(path=run[0].capture or "", why=seen.lost))
+        self._newer |= seen.newer
+        for download, new in zip(run, seen.rows, strict=True):
+            old = self._earlier.of(download)
+            stays = None if seen.lost is None else kept(new, old, self._earlier)
+            self._kept += stays is not None
+            yield stays or new
+        self._runs += 1
+        self._progress.update("captures", done=self._runs, total=self._total, failed=len(self._lost))
+
+    def _without_journal(self) -> Iterator[Inspected]:
+        """The next earlier rows that belong to vantage points whose journals are missing."""
+        gone: set[str] = set()
+        for row in self._earlier.without_journal(self._journals.__contains__):
+            gone.add(row.download.vantage)
+            self._kept += 1
+            yield row
+        self._lost += [Lost(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
+
+    def _superseded(self) -> Iterator[Superseded]:
+        for journal in self._journals.values():
+            yield from journal.superseded()
+        path = self._folder / SUPERSEDED
+        for row in store.each_row(path, "superseded") if path.exists() else ():
+            if row["vantage"] not in self._journals:
+                yield conversions.build(Superseded, row)
+
+    def _environment(self) -> Mapping[str, Any]:
+        """The environment of every vantage point; if its journal is missing, as an earlier inspection wrote it."""
+        document = environment(self._journals)
+        path = self._folder / ENVIRONMENT
+        known = read_json(path).get("vantage_points") if path.exists() else None
+        if isinstance(known, dict):
+            document["vantage_points"] = {**known, **document["vantage_points"]}
+        return document
+
+
+def _with_findings(journal: JournalReader) -> Iterator[tuple[Sequence[Download], str | None]]:
+    """The measurement runs of a journal, each with the findings of its capture if that was dropped."""
+    for run in measurement_runs(journal.downloads()):
+        yield run, None if run[0].capture is None else journal.findings(run[0].capture)
+
+
+def measurement_runs(downloads: Iterator[Download]) -> Iterator[tuple[Download, ...]]:
+    """Downloads in the order of their plan, one measurement run at a time."""
+    for _, run in itertools.groupby(downloads, key=lambda d: (d.iteration, d.domain, d.url)):
+        yield tuple(run)

@@ -1,0 +1,57 @@
+"""Sources for the rows of a measurement run: the journal where its capture was dropped on purpose, else the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.captures.scan import CaptureReader
+from analysis.evidence.rows import Inspected, inspect_run
+from core.domain import Download
+from core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A source's result for a measurement run."""
+
+    rows: tuple[Inspected, ...]
+    """One per download, in their order."""
+    lost: str | None = None
+    """Why data that was measured is missing; None if nothing is."""
+    newer: frozenset[str] = frozenset()
+    """KPIs that were not known when the capture was dropped; they are empty."""
+
+
+def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
+    """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
+    name = downloads[0].capture
+    return Evidence(rows=inspect_run(downloads, ())) if name is None else from_file(folder / name, downloads)
+
+
+def from_file(path: Path, downloads: Sequence[Download]) -> Evidence:
+    """Evidence from a capture, plain or packed."""
+    if not path.exists():
+        return _lost(downloads, "the capture is missing")
+    ports = {download.local_port for download in downloads}
+    connections, is_empty = [], True
+    try:
+        capture = CaptureReader(path)
+        # Connections from other ports are dropped: a capture may have any number of them.
+        for connection in capture:
+            is_empty = False
+            if connection.client_port in ports:
+                connections.append(connection)
+    except UsageError as error:
+        return _lost(downloads, f"the capture cannot be read: {error.what}")
+    lost = None
+    if capture.truncated:
+        lost = "the capture is cut or damaged"
+    elif is_empty and ports != {None}:
+        lost = "the capture is empty"
+    return Evidence(rows=inspect_run(downloads, connections, lost=lost), lost=lost)
+
+
+def _lost(downloads: Sequence[Download], why: str) -> Evidence:
+    return Evidence(rows=inspect_run(downloads, (), lost=why), lost=why)

@@ -1,0 +1,113 @@
+"""Matches downloads with the connections of a capture, by addresses and ports. Pure.
+
+Each measurement run has its own capture, so addresses and ports are nearly always enough. Only if several connections
+share them (a reused port), time decides, and without trusting the client's clock: both sides are taken in order, and
+the clock's offset comes from the downloads of the same run that are already matched.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from analysis.captures.connection import Connection
+from core.domain import Download
+
+
+class _Ends(NamedTuple):
+    transport: str
+    server_ip: str
+    server_port: int
+    local_port: int
+
+
+def match(downloads: Sequence[Download], connections: Sequence[Connection]) -> list[Connection | None]:
+    """The connection of each download of a measurement run in the capture of that run, None if there is none."""
+    found: list[Connection | None] = [None] * len(downloads)
+    groups = _groups(downloads, connections)
+    certain = [
+        _first_s(candidates[0]) - downloads[members[0]].started_at
+        for members, candidates in groups
+        if len(members) == len(candidates) == 1
+    ]
+    offset_s = statistics.median(certain) if certain else None
+    for members, candidates in groups:
+        members.sort(key=lambda index: downloads[index].started_at)
+        candidates.sort(key=lambda connection: connection.first_ns)
+        starts = [downloads[index].started_at for index in members]
+        for member, candidate in align(starts, [_first_s(c) for c in candidates], offset_s):
+            found[members[member]] = candidates[candidate]
+    return found
+
+
+def _first_s(connection: Connection) -> float:
+    return connection.first_ns / 1e9
+
+
+def _groups(
+    downloads: Sequence[Download], connections: Sequence[Connection]
+) -> list[tuple[list[int], list[Connection]]]:
+    """Downloads (by index) with the candidate connections: those with the same addresses and ports."""
+    by_ends: dict[_Ends, list[int]] = {}
+    for number, c in enumerate(connections):
+        ends = _Ends(c.protocol, _address(c.server_ip), c.server_port, c.client_port)
+        by_ends.setdefault(ends, []).append(number)
+    members: dict[tuple[int, ...], list[int]] = {}
+    for index, d in enumerate(downloads):
+        if d.server_ip is None or d.server_port is None or d.local_port is None:
+            continue
+        candidates = by_ends.get(_Ends(d.transport, _address(d.server_ip), d.server_port, d.local_port), [])
+        # Behind an address translation the capture has another local address than the client.
+        local = None if d.local_ip is None else _address(d.local_ip)
+        candidates = [n for n in candidates if _address(connections[n].client_ip) == local] or candidates
+        if candidates:
+            members.setdefault(tuple(candidates), []).append(index)
+    return [(indices, [connections[n] for n in candidates]) for candidates, indices in members.items()]
+
+
+def _address(text: str) -> str:
+    """Canonical form of an address: an IPv6 socket may have `::ffff:198.18.0.1`, or an interface name after `%`."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def align(starts: Sequence[float], firsts: Sequence[float], offset: float | None) -> list[tuple[int, int]]:
+    """Pairs of indices, in order on both sides, as many as the shorter side has.
+
+    Args:
+        starts, firsts: times [s] in ascending order, each side by its own clock.
+        offset: `firsts` minus `starts`, if known; None: the one with the best fit.
+    """
+    if len(starts) > len(firsts):
+        return [(i, j) for j, i in align(firsts, starts, None if offset is None else -offset)]
+    if len(starts) == len(firsts):
+        return [(i, i) for i in range(len(starts))]
+    if offset is not None:
+        return _nearest(starts, firsts, offset)[1]
+    # The first of the shorter side has some partner, so the offset is among these.
+    offsets = sorted((first - starts[0] for first in firsts), key=abs)
+    return min((_nearest(starts, firsts, each) for each in offsets), key=lambda found: found[0])[1]
+
+
+def _nearest(starts: Sequence[float], firsts: Sequence[float], offset: float) -> tuple[float, list[tuple[int, int]]]:
+    """Pairs all of `starts` with some of `firsts`, in order, with the least sum of distances [s]."""
+    costs = [[0.0] * (len(firsts) + 1)]  # costs[i][j]: of the first i starts among the first j firsts
+    for i, start in enumerate(starts):
+        row = [float("inf")] * (len(firsts) + 1)
+        for j in range(i, len(firsts)):
+            row[j + 1] = min(row[j], costs[i][j] + abs(firsts[j] - start - offset))
+        costs.append(row)
+    pairs = []
+    i, j = len(starts), len(firsts)
+    while i:
+        if costs[i][j] == costs[i][j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return costs[-1][-1], pairs[::-1]

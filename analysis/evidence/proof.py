@@ -1,0 +1,223 @@
+"""Did the packets have the requested options, and do client and capture agree? Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from analysis.captures.connection import Connection
+from core.domain import (
+    Download,
+    EcnDelivery,
+    Handshake,
+    HostDisturbance,
+    Outcome,
+    Refutation,
+    Transport,
+    TreatmentReason,
+    Wire,
+)
+from downloader.factors import ALL as FACTORS
+
+STORY_SLACK_S = 0.005
+STORY_SLACK_SHARE = 0.01
+"""Client and capture may differ by the larger of the two."""
+
+QUIC_V1 = "0x00000001"
+
+
+def handshake_of(connection: Connection) -> Handshake | None:
+    """The options of SYN and SYN-ACK; None for QUIC, or if the SYN was not captured."""
+    if connection.protocol != Transport.TCP or connection.syn_ns is None:
+        return None
+    answered = connection.syn_ack_ns is not None
+    return Handshake(
+        syn_ecn=bool(connection.ecn_requested),
+        synack_ecn=connection.ecn_accepted if answered else None,
+        syn_sack=bool(connection.client.sack_permitted),
+        synack_sack=bool(connection.server.sack_permitted) if answered else None,
+        syn_window_scale=connection.client.window_scale,
+        synack_window_scale=connection.server.window_scale if answered else None,
+        synack_seen=answered,
+        syn_timestamps=bool(connection.client.timestamps),
+        synack_timestamps=bool(connection.server.timestamps) if answered else None,
+        syn_mss=connection.client.mss,
+        synack_mss=connection.server.mss if answered else None,
+        syn_window=connection.client.syn_window or 0,
+        syn_count=connection.client.syn_packets,
+        later_syn_without_ecn=bool(connection.ecn_fallback),
+    )
+
+
+class Treatment(NamedTuple):
+    """The verdict on one download."""
+
+    ok: bool | None
+    """Whether the packets had the requested options; None if that cannot be determined."""
+    reason: TreatmentReason | None = None
+    """The first reason why it is not true."""
+    detail: str | None = None
+    """All reasons as a sentence."""
+
+
+def judge_treatment(
+    download: Download, connection: Connection | None, *, lost: str | None = None, clock_s: float = 0.0
+) -> Treatment:
+    """Whether the packets had the requested options, and why not.
+
+    For QUIC the client's data is used, as transport parameters are encrypted in the capture, which must agree on the
+    time and the amount of data.
+
+    Args:
+        lost: why the capture is incomplete, if it is.
+        clock_s: by how much the capture's clock is ahead of the client's.
+    """
+    if download.transport == Transport.QUIC:
+        return _judge_quic(download, connection, clock_s)
+    if connection is None:
+        if download.capture is None:
+            return _unproven("no capture")
+        return _unproven(lost or "no connection of the capture has the addresses and ports of this download")
+    wire = wire_of(download, connection)
+    if wire is None:
+        return _unproven("the SYN is not in the capture")
+    levels: Mapping[str, str] = json.loads(download.levels)
+    refuted = [
+        Refutation(reason=found.reason, detail=f"{name}={level}: {found.detail}")
+        for name, level in levels.items()
+        if (found := FACTORS[name].proof(level, wire)) is not None
+    ]
+    if download.outcome == Outcome.OK and (told := story(download, connection, clock_s=clock_s)) is not None:
+        refuted.append(Refutation(reason=TreatmentReason.ACCOUNTS_DIFFER, detail=told))
+    return _verdict(refuted)
+
+
+def _verdict(refuted: Sequence[Refutation]) -> Treatment:
+    if not refuted:
+        return Treatment(True)
+    return Treatment(False, refuted[0].reason, "; ".join(one.detail for one in refuted))
+
+
+def _unproven(detail: str) -> Treatment:
+    return Treatment(None, TreatmentReason.NO_EVIDENCE, detail)
+
+
+def wire_of(download: Download, connection: Connection) -> Wire | None:
+    """What is known of the connection at both ends; None for QUIC, or if the SYN was not captured."""
+    client = handshake_of(connection)
+    if client is None:
+        return None
+    told: Mapping[str, Any] = json.loads(download.server_end) if download.server_end else {}
+    levels: Mapping[str, str] = json.loads(download.levels)
+    ecn = None
+    if not connection.truncated and not download.capture_dropped:
+        ecn = EcnDelivery(
+            data=connection.server.data_packets,
+            marked=connection.server.ecn_data_packets,
+            ce=connection.server.ce_packets,
+            sent_marked=told.get("ecn_sent"),
+            ce_set=told.get("ce_set"),
+        )
+    return Wire(
+        client=client,
+        server=handshake_at_server(told),
+        ecn=ecn,
+        request_window=connection.client.first_data_window,
+        initrwnd=int(level) if (level := levels.get("initrwnd", "")).isdecimal() else None,
+    )
+
+
+def handshake_at_server(told: Mapping[str, Any]) -> Handshake | None:
+    """The handshake as seen at the server's end; None if no SYN arrived there."""
+    syn, synack = told.get("syn"), told.get("synack")
+    if syn is None:
+        return None
+    answer: Mapping[str, Any] = synack or {}
+    return Handshake(
+        syn_ecn=syn["ecn"],
+        synack_ecn=answer.get("ecn"),
+        syn_sack=syn["sack"],
+        synack_sack=answer.get("sack"),
+        syn_window_scale=syn["window_scale"],
+        synack_window_scale=answer.get("window_scale"),
+        synack_seen=synack is not None,
+        syn_timestamps=syn["timestamps"],
+        synack_timestamps=answer.get("timestamps"),
+        syn_mss=syn["mss"],
+        synack_mss=answer.get("mss"),
+        syn_window=syn["window"],
+        syn_count=1,
+        later_syn_without_ecn=False,
+    )
+
+
+def _judge_quic(download: Download, connection: Connection | None, clock_s: float) -> Treatment:
+    if download.transport_detail is None or download.connect_s is None:
+        return _unproven("the client reported no connection")
+    version = json.loads(download.transport_detail).get("version")
+    if version != QUIC_V1 or download.alpn != "h3":
+        said = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was requested"
+        return Treatment(False, TreatmentReason.QUIC_VERSION, said)
+    if connection is not None and download.outcome == Outcome.OK:
+        differ = story(download, connection, clock_s=clock_s)
+        if differ is not None:
+            return Treatment(False, TreatmentReason.ACCOUNTS_DIFFER, differ)
+    return Treatment(True)
+
+
+def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -> str | None:
+    """How client and capture contradict each other; None if they agree.
+
+    The last data byte reaches the kernel, and the capture, before the client can have read it: a client that is earlier
+    by more than the tolerance is wrong. One that is later was delayed (see `disturbance`). A QUIC server may send for a
+    round trip after the client has everything: data whose acknowledgements were on their way.
+    """
+    if not _has_all(download, connection):
+        return None
+    if connection.response_last_ns is None:
+        return "client and capture differ: the client has a body, the capture has no data from the server"
+    late_s, slack_s = _late_s(download, connection.response_last_ns, clock_s)
+    if download.transport == Transport.QUIC:
+        slack_s += download.connect_s or 0.0  # at least a round trip
+    if late_s < -slack_s:
+        return (
+            f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
+            f"{-late_s:.4f} s later by the capture"
+        )
+    if connection.server.payload_bytes < download.body_bytes:
+        return (
+            f"client and capture differ: a body of {download.body_bytes} bytes, "
+            f"{connection.server.payload_bytes} bytes of payload in the capture"
+        )
+    return None
+
+
+def disturbance(
+    download: Download, connection: Connection | None, *, clock_s: float = 0.0
+) -> tuple[HostDisturbance, str] | None:
+    """How the host disturbed the download, and a description; None if it did not.
+
+    Of TCP only: the kernel acknowledges for a client that is late, and the server goes on. A QUIC client that is late
+    acknowledges late, which is its own speed (see the flags for CPU and run-queue delay).
+    """
+    if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
+        return None
+    if not _has_all(download, connection) or connection.response_last_ns is None:
+        return None
+    late_s, slack_s = _late_s(download, connection.response_last_ns, clock_s)
+    if late_s <= slack_s:
+        return None
+    return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it arrived"
+
+
+def _has_all(download: Download, connection: Connection) -> bool:
+    """Whether client and capture can be compared."""
+    return not connection.truncated and not download.capture_dropped and download.last_byte_s is not None
+
+
+def _late_s(download: Download, last_ns: int, clock_s: float) -> tuple[float, float]:
+    """How much later the client has the last byte than the capture, and the tolerance [s]."""
+    seen_s = last_ns / 1e9 - download.started_at - clock_s
+    took_s = download.last_byte_s or 0.0
+    return took_s - seen_s, max(STORY_SLACK_S, STORY_SLACK_SHARE * took_s)

@@ -1,0 +1,124 @@
+"""Connections of a capture and its downloads -> rows. Pure: the same input gives the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import upshift_native
+
+import core
+from analysis.captures.connection import Connection
+from analysis.captures.kpi import Value
+from analysis.captures.kpis import ALL as KPIS
+from analysis.evidence.clocks import offset_s
+from analysis.evidence.handshakes import is_slow, smallest_rtt_s
+from analysis.evidence.identity import with_identity
+from analysis.evidence.matching import match
+from analysis.evidence.proof import disturbance, judge_treatment
+from core.domain import Download, Transport
+from core.files import schemas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ENGINE = f"upshift {core.__version__}, upshift-native {upshift_native.__version__}"
+"""Versions of the programs that make these rows; stored in each row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """The rows of one download."""
+
+    download: Download
+    """The download with its treatment, and any disturbance by the host."""
+    kpis: Mapping[str, Value] | None
+    """A row of `kpis`; None if no connection is known to belong to this download."""
+
+
+def inspect_run(
+    downloads: Sequence[Download], connections: Sequence[Connection], *, lost: str | None = None
+) -> tuple[Inspected, ...]:
+    """The rows of the downloads of a measurement run, in their order.
+
+    Args:
+        connections: those in its capture.
+        lost: why the capture is incomplete, if it is.
+    """
+    downloads = with_identity(downloads)
+    matched = match(downloads, connections)
+    clock_s, rtt_s = offset_s(downloads, matched), smallest_rtt_s(matched)
+    found = []
+    for download, connection in zip(downloads, matched, strict=True):
+        treatment = judge_treatment(download, connection, lost=lost, clock_s=clock_s)
+        judged = replace(
+            download,
+            treatment_ok=treatment.ok,
+            treatment_reason=treatment.reason,
+            treatment_detail=treatment.detail,
+            slow_handshake=is_slow(download, rtt_s),
+            engine=ENGINE,
+        )
+        if disturbed := disturbance(download, connection, clock_s=clock_s):
+            judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
+        kpis = None if connection is None else kpi_row(download, connection)
+        found.append(Inspected(download=judged, kpis=kpis))
+    return tuple(found)
+
+
+def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
+    """A row of `kpis`: the download's key, the engine, then every KPI."""
+    row: dict[str, Value] = {name: getattr(download, name) for name in schemas.DOWNLOAD_KEY}
+    connection = with_account(connection, download)
+    return row | {"engine": ENGINE} | {name: kpi.compute(connection) for name, kpi in KPIS.items()}
+
+
+def with_account(connection: Connection, download: Download) -> Connection:
+    """A connection with data that only the client has: the body, which is encrypted; of QUIC its lost packets, and how
+    often the server reported that it was blocked by flow control; and how much CPU time the client had."""
+    connection = replace(
+        connection,
+        body_bytes=download.body_bytes,
+        client_cpu_share=_share(download.transfer_cpu_s, download),
+        client_run_delay_share=_share(download.run_delay_s, download),
+        client_late_share=_share(_late_s(connection, download), download),
+    )
+    if download.transport != Transport.QUIC:
+        return connection
+    told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
+    blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
+    own = (told.get("transport_parameters") or {}).get("local") or {}
+    windows = [own[name] for name in ("initial_max_data", "initial_max_stream_data_bidi_local") if name in own]
+    return replace(
+        connection,
+        quic_client_lost=told.get("packets_lost"),
+        quic_data_blocked=sum(blocked) if blocked else None,
+        quic_loss_episodes=told.get("loss_episodes"),
+        quic_window=min(windows, default=None),
+        socket_drops=download.socket_drops,
+    )
+
+
+def _late_s(connection: Connection, download: Download) -> float | None:
+    """From the capture's last data packet to the client's last byte, both from the first packet."""
+    if download.last_byte_s is None or connection.response_last_ns is None:
+        return None
+    return max(download.last_byte_s - (connection.response_last_ns - connection.first_ns) / 1e9, 0.0)
+
+
+def _share(time_s: float | None, download: Download) -> float | None:
+    """A part of the time from the first packet to the last body byte."""
+    return None if time_s is None or not download.last_byte_s else time_s / download.last_byte_s
+
+
+def kpi_schema() -> pa.Schema:
+    """Columns of `kpis.parquet`: key, engine, then one per KPI with its unit in the column's metadata."""
+    import pyarrow as pa
+
+    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    keys = schemas.row_schema("downloads")
+    fields = [keys.field(name) for name in (*schemas.DOWNLOAD_KEY, "engine")]
+    fields += [pa.field(name, arrow[kpi.kind], metadata={"unit": kpi.unit}) for name, kpi in KPIS.items()]
+    return pa.schema(fields)

@@ -1,0 +1,41 @@
+"""The values that all stages share: frozen, slotted, keyword-only dataclasses. Names or docstrings give units.
+
+Times are seconds as float unless a name says `_ms` or `_ns`; `*_at` are seconds since the Unix epoch (UTC). Rates are
+Mbit/s = 10^6 bit/s. Sizes are bytes.
+"""
+
+from core.domain.comparison import Comparison, Dose, Role
+from core.domain.configuration import Configuration, RouteAttribute, Setting, Sysctl
+from core.domain.disturbance import Disturbance, HostDisturbance, VoidReason
+from core.domain.download import Download, Superseded, Transport
+from core.domain.identity import CacheState, IdentityFlag
+from core.domain.outcome import Failure, Outcome
+from core.domain.target import Provider, Target
+from core.domain.treatment import EcnDelivery, Handshake, Refutation, TreatmentReason, Wire
+
+__all__ = [
+    "CacheState",
+    "Comparison",
+    "Configuration",
+    "Disturbance",
+    "Dose",
+    "Download",
+    "EcnDelivery",
+    "Failure",
+    "Handshake",
+    "HostDisturbance",
+    "IdentityFlag",
+    "Outcome",
+    "Provider",
+    "Refutation",
+    "Role",
+    "RouteAttribute",
+    "Setting",
+    "Superseded",
+    "Sysctl",
+    "Target",
+    "Transport",
+    "TreatmentReason",
+    "VoidReason",
+    "Wire",
+]

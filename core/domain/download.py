@@ -1,0 +1,226 @@
+"""One download, and one of an attempt that was repeated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.domain.outcome import Failure, Outcome
+
+
+class Transport(StrEnum):
+    TCP = "tcp"
+    QUIC = "quic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One download of one file with one configuration: one row of a `downloads` file.
+
+    Columns named `*_s` that mark a moment count from `started_at`, the first packet; None: not reached.
+    """
+
+    campaign: str
+    """Name of the campaign."""
+    vantage: str
+    """Name of the vantage point."""
+    iteration: int
+    """Number of the iteration, from 1; each has one measurement run per target."""
+    domain: str
+    """Domain of the target."""
+    url: str
+    """URL of the file."""
+    provider: str
+    """The target's provider."""
+    configuration: str
+    """Name of the configuration, or of the warm-up."""
+    client: str
+    """Name of the client."""
+    transport: str
+    """One of `Transport`."""
+    levels: str
+    """The requested levels, as JSON: factor -> level, defaults included."""
+    position: int
+    """Position within the measurement run, from 1; warm-ups come first, the last of them at 0."""
+    attempts: int
+    """Number of attempts of the measurement run, this one included (1 to 3)."""
+    started_at: float
+    """When the client sent its first packet (SYN, Initial). All other times of the download count from here."""
+    setup_s: float | None
+    """Time from the call of the client to its first packet: start of the program, arguments, certificates. It is not
+    part of any other time. None if no packet was sent."""
+    outcome: str
+    """One of `Outcome`."""
+    failure: str | None
+    """One of `Failure`; None if the download is ok."""
+    failure_detail: str | None
+    """Description of the failure by the client or from the capture, as text."""
+    http_status: int | None
+    """Status of the final response."""
+    http_version: str | None
+    """HTTP version of the response: 1.1 or 3."""
+    content_length: int | None
+    """Content-Length of the response."""
+    content_type: str | None
+    """Content-Type of the response."""
+    body_bytes: int
+    """Bytes of the body that were received."""
+    body_sha256: str | None
+    """SHA-256 of the body in hexadecimal, if it is complete."""
+    server_ip: str | None
+    """The server's address."""
+    server_port: int | None
+    """The server's port."""
+    local_ip: str | None
+    """The client's address."""
+    local_port: int | None
+    """The client's port."""
+    dns_s: float | None
+    """Duration of the uncached DNS look-up for the measurement run (or for this download)."""
+    cnames: str | None
+    """Targets of the CNAME records in the DNS answer, in order, as a JSON list; None without a look-up."""
+    connect_s: float | None
+    """End of the TCP handshake; for QUIC, of the combined QUIC and TLS handshake."""
+    tls_s: float | None
+    """End of the TLS handshake; None for QUIC, where `connect_s` is the end of both."""
+    headers_s: float | None
+    """The final response's header was complete."""
+    first_byte_s: float | None
+    """First byte of the body; equal to `headers_s` if the body is empty."""
+    last_byte_s: float | None
+    """Last byte of the body: the download time. For a censored download, the last byte received."""
+    budget_s: float
+    """The time budget; longer downloads are censored."""
+    client_cpu_s: float | None
+    """CPU time of the thread that downloads, from the first packet to the end. Closing the connection is included,
+    hashing the body is not. None: unknown."""
+    transfer_cpu_s: float | None
+    """The part of `client_cpu_s` up to the moment when the outcome was known: the last body byte of an ok download."""
+    run_delay_s: float | None
+    """Time in which that thread was ready to run and waited for a CPU (schedstat), from the first packet to the same
+    moment. None: the kernel does not report it."""
+    socket_drops: int | None
+    """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
+    client_version: str | None
+    """Versions of the client and its libraries."""
+    tls_version: str | None
+    """TLS version, as negotiated."""
+    tls_cipher: str | None
+    """The negotiated TLS cipher suite."""
+    tls_group: str | None
+    """The negotiated group of the key exchange; None if the client's TLS library does not report it (Python's before
+    3.14)."""
+    alpn: str | None
+    """The protocol selected by ALPN (RFC 7301)."""
+    transport_detail: str | None
+    """The client's data about the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
+    response_headers: str | None
+    """Response headers that identify cache and CDN, as JSON."""
+    capture: str | None
+    """Path of the capture, relative to the campaign's folder."""
+    capture_dropped: int | None
+    """Packets that the kernel dropped before tcpdump read them, during the whole measurement run."""
+    lab_lateness_p99_ms: float | None
+    """How late the path emulator delivered packets during the measurement run (lab only)."""
+    lab_sent: int | None
+    """Packets of this connection that entered the emulator, both directions (lab only)."""
+    lab_received: int | None
+    """Packets of this connection that left the emulator (lab only)."""
+    lab_dropped: int | None
+    """Packets dropped as programmed: seeded loss, full queue, AQM (lab only)."""
+    lab_marked: int | None
+    """Packets that the emulator marked CE (lab only)."""
+    server_end: str | None = None
+    """Data from the server's end of the path, as JSON (lab only): the SYN as it arrived there, the
+    SYN-ACK as it left, and ECN fields as they left and as they were marked on the way."""
+    void_reason: str | None = None
+    """One of `VoidReason` if the measurement run was still void in the last attempt; else None."""
+    void_detail: str | None = None
+    """The reason with its numbers, as text."""
+    host_disturbance: str | None = None
+    """One of `HostDisturbance` if the host falsified this download's time; else None."""
+    host_disturbance_detail: str | None = None
+    """Description of the disturbance with its numbers, as text."""
+    slow_handshake: bool | None = None
+    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.handshakes`);
+    None if it did not complete, or the round-trip time is unknown."""
+    treatment_ok: bool | None = None
+    """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
+    treatment_reason: str | None = None
+    """One of `TreatmentReason` (the first if there are several) if `treatment_ok` is not true; else None."""
+    treatment_detail: str | None = None
+    """Why `treatment_ok` is not true, as a sentence."""
+    prefix: str | None = None
+    """The announced prefix of the target's address at the time of mapping."""
+    asn: int | None = None
+    """Its origin AS, likewise."""
+    cache_state: str | None = None
+    """One of `CacheState`; None without a response."""
+    edge: str | None = None
+    """The edge location or proxy that answered, from the header fields."""
+    age_s: int | None = None
+    """Time that the response was stored in caches, by its Age (RFC 9111, section 5.1)."""
+    etag: str | None = None
+    """The response's entity tag (RFC 9110, section 8.8.3)."""
+    identity_flags: str | None = None
+    """The `IdentityFlag`s of the download, as a JSON list; None for a warm-up, and without a response."""
+    identity_detail: str | None = None
+    """What differs, as text."""
+    engine: str | None = None
+    """Versions of the programs that made the `treatment_*` columns and the row of `kpis`."""
+
+    @property
+    def is_warmup(self) -> bool:
+        """Whether it only warmed caches; left out of figures and most tables."""
+        return self.position <= 0
+
+    @property
+    def accepted(self) -> bool | None:
+        """Whether it may enter a speed-up: False if it is void, disturbed or a mismatch; None if unproven."""
+        is_disturbed = self.void_reason is not None or self.host_disturbance is not None
+        return False if is_disturbed else self.treatment_ok
+
+    @property
+    def time_bounds_s(self) -> tuple[float, float] | None:
+        """Bounds of the download time [s], equal if it is known; None without a valid time.
+
+        A censored download took longer than it was observed: it ended at its byte budget with its last byte, or at its
+        time budget, even if data stopped before.
+        """
+        if self.outcome == Outcome.CENSORED:
+            seen = self.last_byte_s or 0.0
+            return (seen if self.failure == Failure.BYTE_BUDGET else max(seen, self.budget_s)), math.inf
+        if self.outcome == Outcome.FAILED or self.last_byte_s is None or not 0 < self.last_byte_s < math.inf:
+            return None
+        return self.last_byte_s, self.last_byte_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superseded:
+    """One download of a void or interrupted attempt that was repeated: one row of a `superseded` file."""
+
+    campaign: str
+    vantage: str
+    iteration: int
+    domain: str
+    url: str
+    provider: str
+    configuration: str
+    client: str
+    position: int
+    attempt: int
+    """Number of the attempt, from 1."""
+    started_at: float
+    outcome: str
+    failure: str | None
+    last_byte_s: float | None
+    body_bytes: int
+    capture: str | None
+    """Path of the attempt's capture; None for an interrupted one, whose capture is removed."""
+    capture_dropped: int | None
+    lab_lateness_p99_ms: float | None
+    reason: str
+    """One of `VoidReason`."""
+    detail: str | None
+    """The reason with its numbers, as text."""

@@ -1,0 +1,64 @@
+"""Arguments of the commands that process a list: `crawl`, `survey options`, `survey quic`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.errors import UsageError
+from core.files.config import read_bytes
+
+Contact = Annotated[
+    str, typer.Option(help="Mail or web address in the user agent, so that operators can reach you. Required.")
+]
+
+LedgerFile = Annotated[
+    Path | None, typer.Option(help="Progress of the work (SQLite). Default: --out with .ledger.sqlite.")
+]
+
+Shard = Annotated[str, typer.Option(help="Part of the list: i/n, by hash of the domain.")]
+
+Limit = Annotated[int | None, typer.Option(min=1, help="Number of domains of the shard to process. Default: all.")]
+
+BlockLists = Annotated[
+    list[Path] | None,
+    typer.Option(help="Domains and prefixes not to contact, one per line; may be repeated, read again when changed."),
+]
+
+OptOut = Annotated[Path | None, typer.Option(help="The same, for opt-outs during the run (created if missing).")]
+
+Nameserver = Annotated[str | None, typer.Option(help="Address of the name server. Default: this host's.")]
+
+NameserverPort = Annotated[int, typer.Option(min=1, max=65535, help="Its UDP and TCP port.")]
+
+Certificates = Annotated[
+    Path | None,
+    typer.Option(help="Certificates to trust (PEM). Default: the system's, or those of SSL_CERT_FILE."),
+]
+
+MOST_CERTIFICATE_BYTES = 16 << 20
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")]
+
+
+def ledger_beside(out: Path, ledger: Path | None) -> Path:
+    """The ledger's file: the given one, or the default."""
+    return ledger or out.with_name(out.name + ".ledger.sqlite")
+
+
+def check_contact(contact: str) -> str:
+    """The contact without surrounding blanks. Raises UsageError if it is empty, or not valid in a header."""
+    if not contact.strip() or not contact.isprintable():
+        raise UsageError(f"{contact!r} is not a valid address", where="--contact", remedy="give a mail or web address")
+    return contact.strip()
+
+
+def check_certificates(file: Path | None) -> None:
+    """Raises UsageError for a file that is missing, or holds no certificate."""
+    if file is None:
+        return
+    remedy = "give certificates in PEM"
+    if b"-----BEGIN CERTIFICATE-----" not in read_bytes(file, most_bytes=MOST_CERTIFICATE_BYTES, remedy=remedy):
+        raise UsageError("no certificate found", where=str(file), remedy=remedy)

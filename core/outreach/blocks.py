@@ -1,0 +1,116 @@
+"""Block lists and opt-outs: domains and prefixes that neither the crawl nor the surveys contact."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import BlockedError, UsageError
+from core.files.config import read_text
+from core.outreach.lists import domain_of
+from core.reach import IPNetwork, is_allowed
+
+MOST_BYTES = 64 << 20
+"""Largest block list."""
+
+REREAD_S = 2.0
+"""How often block lists are checked for changes [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Domains (with all names below them) and prefixes that must not be contacted."""
+
+    domains: frozenset[str] = frozenset()
+    prefixes: tuple[IPNetwork, ...] = ()
+
+    def domain(self, host: str) -> bool:
+        """Whether the host or a name above it is listed."""
+        labels = host.split(".")
+        return any(".".join(labels[start:]) in self.domains for start in range(len(labels)))
+
+    def address(self, address: str) -> bool:
+        return is_allowed(address, self.prefixes)
+
+
+def read_blocked(path: Path) -> Blocked:
+    """A block list: one domain or prefix a line, `#` begins a comment. Raises UsageError with the line."""
+    domains, prefixes = set(), []
+    lines = read_text(path, most_bytes=MOST_BYTES).splitlines()
+    for number, line in enumerate(lines, 1):
+        entry = line.partition("#")[0].strip()
+        if not entry:
+            continue
+        try:
+            prefixes.append(ipaddress.ip_network(entry))
+            continue
+        except ValueError:
+            pass
+        try:
+            domains.add(domain_of(entry.removeprefix("*.")))
+        except ValueError:
+            raise UsageError(
+                f"line {number}: {entry[:60]!r} is neither a domain nor a prefix",
+                where=str(path),
+                remedy="write www.example.org or 192.0.2.0/24, one per line",
+            ) from None
+    return Blocked(frozenset(domains), tuple(prefixes))
+
+
+def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -> list[Path]:
+    """The files of `--block-list` and `--opt-out`; the opt-out file is created if missing."""
+    if opt_out is None:
+        return [*(block_lists or [])]
+    if not opt_out.exists():
+        opt_out.parent.mkdir(parents=True, exist_ok=True)
+        opt_out.touch()
+    return [*(block_lists or []), opt_out]
+
+
+class BlockLists:
+    """Several block lists, read again while we run: an opt-out takes effect within seconds.
+
+    Attributes:
+        complaints: errors of lists that became unreadable later; their last readable state stays in force.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._state = {path: (self._stamp(path), read_blocked(path)) for path in self._paths}
+        self._looked = time.monotonic()
+        self.complaints: list[str] = []
+
+    @staticmethod
+    def _stamp(path: Path) -> tuple[int, int]:
+        try:
+            status = path.stat()
+        except OSError:
+            return (0, 0)
+        return (status.st_mtime_ns, status.st_size)
+
+    def check(self, host: str, address: str | None) -> None:
+        """Raises BlockedError if host or address is listed."""
+        self._refresh()
+        for path, (_, blocked) in self._state.items():
+            if blocked.domain(host):
+                raise BlockedError(f"{host} is in {path.name}")
+            if address is not None and blocked.address(address):
+                raise BlockedError(f"{address} is in {path.name}")
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < REREAD_S:
+            return
+        self._looked = now
+        for path, (stamp, _) in list(self._state.items()):
+            fresh = self._stamp(path)
+            if fresh == stamp:
+                continue
+            try:
+                self._state[path] = (fresh, read_blocked(path))
+            except UsageError as error:
+                self.complaints.append(error.sentence())
+                self._state[path] = (fresh, self._state[path][1])

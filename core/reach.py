@@ -1,0 +1,110 @@
+"""Which addresses may be contacted. All code that opens a connection calls this module first.
+
+The allowed prefixes come from the place (a campaign inside the lab may reach the lab only) and from the environment
+variable `UPSHIFT_ALLOWED_PREFIXES` (comma separated), which the lab sets for every program that it starts and the test
+suite sets for itself. An address must pass both.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from core.errors import ReachError, UsageError
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+ENVIRONMENT_VARIABLE = "UPSHIFT_ALLOWED_PREFIXES"
+
+LAB_PREFIXES: tuple[IPNetwork, ...] = (
+    ipaddress.ip_network("198.18.0.0/15"),  # RFC 2544, section C.2.2: benchmarking, never routed
+    ipaddress.ip_network("fd00:198:18::/48"),  # RFC 4193: unique local
+)
+LOOPBACK_PREFIXES: tuple[IPNetwork, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+ANYWHERE: tuple[IPNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+
+
+@lru_cache(maxsize=64)
+def parse_prefixes(text: str, *, where: str) -> tuple[IPNetwork, ...]:
+    """Prefixes from a comma-separated list. Raises UsageError for a part that is not a prefix."""
+    prefixes = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        try:
+            prefixes.append(ipaddress.ip_network(part))
+        except ValueError as error:
+            raise UsageError(
+                f"{part!r} is not an IP prefix ({error})", where=where, remedy="write prefixes as 198.18.0.0/15"
+            ) from None
+    return tuple(prefixes)
+
+
+def is_allowed(address: str | IPAddress, prefixes: Iterable[IPNetwork]) -> bool:
+    """Whether the address lies in one of the prefixes; an IPv4-mapped IPv6 address counts as its IPv4 address."""
+    ip = _unmapped(address)
+    return any(ip.version == prefix.version and ip in prefix for prefix in prefixes)
+
+
+def _unmapped(address: str | IPAddress) -> IPAddress:
+    """The parsed address; for an IPv4-mapped IPv6 address, the IPv4 address."""
+    ip = ipaddress.ip_address(address) if isinstance(address, str) else address
+    return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
+
+
+def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:
+    """The prefixes that the environment allows, or None if it sets no limit."""
+    text = (os.environ if environ is None else environ).get(ENVIRONMENT_VARIABLE)
+    return None if text is None else parse_prefixes(text, where=ENVIRONMENT_VARIABLE)
+
+
+def check_address(
+    address: str | IPAddress, allowed: Iterable[IPNetwork] = ANYWHERE, *, environ: Mapping[str, str] | None = None
+) -> None:
+    """Raises ReachError unless both `allowed` and the environment permit this address.
+
+    Call it before the first packet: it is the only protection against contacting a host because of a wrong DNS answer.
+    """
+    ip = _unmapped(address)
+    limits = environment_prefixes(environ)
+    for prefixes, origin in ((allowed, "this place"), (limits, ENVIRONMENT_VARIABLE)):
+        if prefixes is ANYWHERE or prefixes is None:
+            continue
+        named = tuple(prefixes)
+        if not is_allowed(ip, named):
+            shown = ", ".join(map(str, named)) or "nothing"
+            raise ReachError(
+                f"{address} is outside what may be contacted ({origin} allows {shown})",
+                remedy="while a lab is active, only lab addresses may be contacted",
+            )
+
+
+def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
+    """Raises ReachError for an address that is not public, unless a prefix names it more narrowly than everything.
+
+    `0.0.0.0/0` does not name 10.0.0.1, and neither do its two halves: a wrong or hostile DNS answer must not lead a
+    campaign on the Internet into its own network.
+    """
+    ip = _unmapped(address)
+    if ip.is_global and not ip.is_multicast:
+        return
+    narrow = [prefix for prefix in named if prefix.version == ip.version and prefix.prefixlen > 0]
+    merged: list[IPNetwork] = list(ipaddress.collapse_addresses(narrow))  # type: ignore[type-var]  # all of one version
+    if not any(ip in prefix and prefix.prefixlen > 0 for prefix in merged):
+        raise ReachError(
+            f"{address} is not a public address", remedy="name its prefix in allowed_prefixes if it is meant"
+        )
+
+
+def check_public(address: str) -> None:
+    """Raises ReachError for an address that is not public. For code that contacts hosts from untrusted input.
+
+    Private, loopback, link-local, shared, reserved, documentation and multicast addresses (IANA's special-purpose
+    registries, RFC 6890) are refused, unless the environment sets a lab's prefixes: then only these may be
+    contacted.
+    """
+    ip = _unmapped(address)
+    if environment_prefixes() is None and (not ip.is_global or ip.is_multicast):
+        raise ReachError(f"{address} is not a public address")
+    check_address(ip)

@@ -1,0 +1,58 @@
+"""How far this host's clock can be trusted, as the kernel says it: adjtimex(2)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+
+from core.errors import PlaceError
+
+MOST_ERROR_S = 1.0
+"""Largest error of a clock that counts as synchronised."""
+
+_TIME_ERROR, _STA_UNSYNC = 5, 0x40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """The state of a clock."""
+
+    synchronised: bool
+    max_error_s: float
+    """Largest possible error, as the time daemon estimates it; the kernel lets it grow by 0.5 ms per second."""
+
+    def fault(self) -> str | None:
+        """Why slots cannot be told by it, None if they can."""
+        if not self.synchronised:
+            return "this host's clock is not synchronised"
+        if self.max_error_s >= MOST_ERROR_S:
+            return f"this host's clock may be wrong by {self.max_error_s:.1f} s"
+        return None
+
+
+class _Timex(ctypes.Structure):
+    """struct timex (include/uapi/linux/timex.h), up to what is read here."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    )
+
+
+def read_clock() -> Clock:
+    """The state of this host's clock. Raises PlaceError if the kernel does not say."""
+    found = _Timex()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(found))
+    if state < 0:
+        why = os.strerror(ctypes.get_errno())
+        raise PlaceError(f"the state of this host's clock cannot be read ({why})", where="adjtimex")
+    return Clock(
+        synchronised=state != _TIME_ERROR and not found.status & _STA_UNSYNC,
+        max_error_s=found.maxerror / 1e6,
+    )

@@ -1,0 +1,245 @@
+"""A campaign from its file to `kpis.parquet`: opens places, runs or resumes, inspects the folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.evidence import Inspection, inspect_campaign
+from analysis.evidence.stored import inspect_capture
+from core.domain import Target
+from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
+from core.files import atomic
+from core.files.room import check_room
+from core.progress import Progress
+from core.system import signals
+from core.system.clock import read_clock
+from core.system.place import Place
+from downloader import clients
+from downloader.campaign.campaign import Campaign, load
+from downloader.campaign.configurations import needed_buffer
+from downloader.campaign.stop_rule import parse_rule
+from downloader.campaign.trust import check_trust
+from downloader.control.asked import STOP, Heedful, parse_time
+from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.lock import check_free
+from downloader.control.reporter import Reporter
+from downloader.execution.gates import trusts_clock
+from downloader.execution.run import RunSummary, check_clients, check_folder, check_limits, run_campaign
+from downloader.limits.disk import check_start
+from downloader.limits.opt_out import block_lists
+from downloader.schedule.gate import State
+from downloader.schedule.shared import SharedPlan
+from upshift.shared_plan import shared_plan
+
+if TYPE_CHECKING:
+    from vantage.lab.lab import Lab
+
+STATE_BYTES = 64_000
+"""Of the files in which places record what they change."""
+
+CLEAN_UP_S = 9.5
+"""Longest time from a signal to our end on a real host; after it the guardian does the rest."""
+
+
+def run_file(
+    path: Path,
+    out: Path,
+    *,
+    progress: Progress,
+    order: str | None = None,
+    vantage_points: Sequence[str] = (),
+    here: str | None = None,
+    host_file: Path | None = None,
+    isolation: str | None = None,
+    stop_when: Sequence[str] = (),
+    let_cpus_sleep: bool = False,
+    until: str | None = None,
+    metrics: str | None = None,
+) -> tuple[RunSummary, Inspection | None]:
+    """Runs the campaign of a file into a folder, or resumes the one in that folder; then makes its tables.
+
+    Where it was asked to end, no tables are made, as those of a long campaign take minutes: None.
+
+    Args:
+        order, vantage_points, isolation, stop_when: replace the campaign's values if given.
+        here: the only vantage point of the campaign that runs on this host; the others run elsewhere.
+        host_file: fields of the campaign that are this host's own (see `downloader.campaign.campaign.load`).
+        let_cpus_sleep: do not keep the host's CPUs awake while measuring.
+        until: when it ends, e.g. 2027-01-05T06:00Z; None: with its plan.
+        metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
+
+    Raises:
+        AskedToStopError: asked to end while it made the tables.
+        UpshiftError: wrong input, a place that cannot be opened, or a folder that holds another plan.
+    """
+    endpoint = None if metrics is None else parse_endpoint(metrics)
+    end = None if until is None else parse_time(until, where="--until")
+    campaign = load(path, host_file)
+    if order is not None:
+        campaign = replace(campaign, order=order)
+    if vantage_points:
+        campaign = replace(campaign, vantage_points=tuple(vantage_points))
+    if isolation is not None:
+        campaign = replace(campaign, isolation=isolation)
+    if stop_when:
+        campaign = replace(campaign, stop_when=parse_rule(stop_when, campaign.comparisons))
+    check_clients(campaign)  # before a lab is built
+    check_trust(campaign)
+    block_lists(campaign)
+    plan = shared_plan(campaign, here)
+    check_limits(plan)
+    _check_host(plan, here)
+    check_folder(plan, out)
+    check_free(out)
+    _check_room(plan, here, out)
+    with reported(out, campaign.name, endpoint) as reporter:
+        return _run(plan, here, out, let_cpus_sleep, end, progress, reporter)
+
+
+def _run(
+    plan: SharedPlan,
+    here: str | None,
+    out: Path,
+    let_cpus_sleep: bool,
+    until: float | None,
+    progress: Progress,
+    reporter: Reporter,
+) -> tuple[RunSummary, Inspection | None]:
+    campaign = plan.campaign
+    if buffer := needed_buffer(campaign.configurations):
+        said = f"a level of initrwnd needs a larger buffer: all configurations start with tcp_rmem[1] = {buffer} bytes"
+        print(f"upshift: {said}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
+    with ExitStack() as stack:
+        truth: Mapping[str, Any] | None = None
+        names = plan.vantage_points if here is None else (here,)
+        if campaign.topology is None:
+            stack.enter_context(signals.clean_up_within(CLEAN_UP_S))
+            places = _host_place(campaign, names[0], stack, let_cpus_sleep)
+        else:
+            from vantage.lab.lab import open_lab
+
+            lab = stack.enter_context(open_lab(campaign.topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
+            places, truth = _lab_places(lab, names, stack), lab.truth()
+        summary = run_campaign(
+            campaign,
+            plan.targets,
+            places,
+            out,
+            progress=progress,
+            vantage_points=plan.vantage_points,
+            until=until,
+            reporter=reporter,
+            client_ceilings=_client_ceilings(),
+            inspect=inspect_capture,
+        )
+        reporter.does(*(State.STOPPING, summary.asked) if summary.asked else (State.RUNNING, "making the tables"))
+    # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
+    if truth is not None:
+        atomic.write_json(out / "lab.json", truth)
+    if windows := _initial_windows(plan.targets):
+        atomic.write_json(out / "targets" / "windows.json", windows)
+    if summary.asked is not None:
+        reporter.end(State.STOPPED, summary.asked)
+        return summary, None
+    inspection = inspect_campaign(out, progress=Heedful(progress, out))
+    if summary.complete:
+        reporter.end(State.DONE, "")
+    else:
+        left = f"{summary.planned - summary.recorded} of {summary.planned} downloads are not recorded"
+        reporter.end(State.FAILED, left)
+    return summary, inspection
+
+
+@contextmanager
+def reported(out: Path, campaign: str, endpoint: Endpoint | None) -> Iterator[Reporter]:
+    """The campaign's status while the block runs; how it ends, too, if that is by an error or a signal."""
+    with Reporter(out, campaign=campaign, endpoint=endpoint) as reporter:
+        try:
+            yield reporter
+        except KeyboardInterrupt:
+            reporter.end(State.STOPPED, signals.reason())
+            raise
+        except AskedToStopError:
+            reporter.end(State.STOPPED, STOP)
+            raise
+        except Exception as error:
+            reporter.end(State.FAILED, error.sentence() if isinstance(error, UpshiftError) else repr(error))
+            raise
+
+
+def _client_ceilings() -> Mapping[str, Any] | None:
+    """This host's calibration, judged for the present versions; its single transfers are left out."""
+    from vantage.doctor.ceilings import record
+
+    found = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
+    return record.summary(found)
+
+
+def _check_host(plan: SharedPlan, here: str | None) -> None:
+    """Before anything is changed: one vantage point per host outside labs, and a clock that tells slots."""
+    campaign = plan.campaign
+    if campaign.topology is None and here is None and len(plan.vantage_points) != 1:
+        raise UsageError(
+            f"this host is one vantage point, the campaign has {len(plan.vantage_points)}",
+            where=str(campaign.path),
+            remedy=f"name this host with --here, one of: {', '.join(plan.vantage_points)}",
+        )
+    if plan.slots is not None and not trusts_clock(campaign) and (fault := read_clock().fault()) is not None:
+        raise PlaceError(
+            f"{fault}, and vantage points take turns by the clock",
+            where=str(campaign.path),
+            remedy='run a time daemon (chrony); on a test host write vantage_clock = "trusted"',
+        )
+
+
+def _check_room(plan: SharedPlan, here: str | None, out: Path) -> None:
+    """Before anything is changed: a full disk, of the campaign's folder or of what has to be undone on this host."""
+    from vantage.lab.state import state_directory
+
+    check_start(plan.campaign, plan.targets, len(plan.vantage_points) if here is None else 1, out)
+    remedy = "free some space there or set UPSHIFT_STATE_DIR"
+    check_room(state_directory(), STATE_BYTES, what="the records of this host's changes", remedy=remedy)
+
+
+def _lab_places(lab: Lab, names: Sequence[str], stack: ExitStack) -> Mapping[str, Place]:
+    """Vantage points of a lab, reserved for this process."""
+    places: dict[str, Place] = {}
+    for name in names:
+        place = lab.place(name)
+        stack.callback(place.close)
+        place.claim()
+        places[name] = place
+    return places
+
+
+def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep: bool) -> Mapping[str, Place]:
+    """This host, under the name that the campaign gives it."""
+    from vantage.host.place import HostPlace
+
+    place = HostPlace(
+        name,
+        isolation="host" if campaign.isolation == "host" else "netns",
+        allowed_prefixes=campaign.allowed_prefixes,
+        nameservers=campaign.nameservers,
+        uplink=campaign.uplink,
+        let_cpus_sleep=let_cpus_sleep,
+    )
+    stack.callback(place.close)
+    for note in place.notes:
+        print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
+    return {place.name: place}
+
+
+def _initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
+    """Domain -> what `upshift survey iw` found of its server's initial window; for the report."""
+    names = ("iw_kind", "iw_segments", "iw_bytes", "paced")
+    return {
+        target.domain: {name: getattr(target, name) for name in names}
+        for target in targets
+        if target.iw_segments is not None or target.iw_bytes is not None
+    }

@@ -1,0 +1,249 @@
+"""`upshift doctor`: what this host can and cannot measure, and how to fix it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.domain import Transport
+from core.progress import show
+from core.system import process
+from downloader import clients
+from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, campaign_can_run, examine, lab_can_run
+from vantage.lab.state import ROOTS, service_user, state_directory
+
+if TYPE_CHECKING:
+    import pwd
+
+    from rich.console import Console
+
+CALIBRATION_S = 1.0
+"""How long each transfer of a calibration takes at most [s]."""
+
+
+class Purpose(StrEnum):
+    """What a host is judged for."""
+
+    LAB = "lab"
+    CAMPAIGN = "campaign"
+
+
+_STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
+
+
+_SERVICE_RIGHTS = ("net_admin", "sys_admin", "net_raw", "sys_ptrace", "kill")
+"""Capabilities of the service on a vantage point (role vantage: `vantage_capabilities`)."""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short check: the CPU is watched for 0.3 s, not 1 s.")] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="First measure the highest rate of each client here (its ceiling), about 10 s per client, and keep it "
+            "for campaigns.",
+        ),
+    ] = False,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", min=0.1, max=60, help="Longest time of one transfer of --calibrate [s]; 6 or 7 each."
+        ),
+    ] = CALIBRATION_S,
+    out: Annotated[Path, typer.Option(help="Output folder of a campaign; its free space is checked.")] = Path(),
+    restore: Annotated[
+        bool, typer.Option("--restore", help="First undo what killed campaigns changed on this host.")
+    ] = False,
+    purpose: Annotated[
+        Purpose,
+        typer.Option(
+            "--for",
+            help="What the verdict is for: the lab, or a campaign on this host's own network, as one of several.",
+        ),
+    ] = Purpose.LAB,
+    uplink: Annotated[
+        str | None, typer.Option(metavar="INTERFACE", help="Interface to measure by. Default: of the default route.")
+    ] = None,
+) -> None:
+    """Show what this host can and cannot measure, and how to fix it.
+
+    Exit code 0 if the lab (with --for campaign: a campaign) can run here, and with --calibrate every client has a
+    ceiling, else 1. No packet leaves this host: probes and calibration run in private network namespaces.
+    """
+    from vantage.doctor.ceilings import record
+    from vantage.doctor.gather import gather
+    from vantage.host.undo import recover
+
+    if user := service_user():
+        raise typer.Exit(process.follow(_as_service(user, sys.argv[1:])))
+    undone = recover(state_directory()) if restore else []
+    if calibrate:
+        _calibrate(seconds, as_json=as_json)
+    ceilings = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
+    unknown = record.unknown(ceilings, clients.ALL)
+    facts = gather(
+        out,
+        clients.ALL.values(),
+        ceilings=unknown,
+        busy_share=(ceilings or {}).get("busy_share", 0.0),
+        sample_s=0.3 if quick else 1.0,
+        uplink=uplink,
+    )
+    findings = examine(facts)
+    verdicts = {Purpose.LAB: lab_can_run(findings), Purpose.CAMPAIGN: campaign_can_run(findings)}
+    if as_json:
+        document = {
+            "schema": 2,
+            "lab_can_run": verdicts[Purpose.LAB],
+            "campaign_can_run": verdicts[Purpose.CAMPAIGN],
+            "restored": undone,
+            "findings": [asdict(finding) for finding in findings],
+            "ceilings": ceilings,
+            "uplink": asdict(facts.uplink),
+        }
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        _print(findings, ceilings if calibrate else None, undone, purpose=purpose, able=verdicts[purpose])
+    measured = not calibrate or all(entry["fault"] is None for entry in (ceilings or {}).get("clients", {}).values())
+    raise typer.Exit(0 if verdicts[purpose] and measured else 1)
+
+
+def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:
+    """The same command as the service's user, with the service's rights and folders (role vantage).
+
+    What it undoes was written by that user, so root does not act on it; files of root would be in the service's way.
+    """
+    rights = ",".join(f"+{right}" for right in _SERVICE_RIGHTS)
+    become = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", f"--inh-caps={rights}"]
+    become += [f"--ambient-caps={rights}", f"--bounding-set=-all,{rights}", "--no-new-privs"]
+    folders = [f"HOME={user.pw_dir}", f"XDG_STATE_HOME={user.pw_dir}/.state", f"XDG_RUNTIME_DIR={ROOTS.parent}"]
+    return ["setpriv", *become, "--", "env", *folders, sys.executable, "-P", "-m", "upshift", *arguments]
+
+
+def _calibrate(seconds: float, *, as_json: bool) -> None:
+    """Measures and keeps the ceilings; raises UpshiftError where that is not possible."""
+    from vantage.doctor.ceilings import measure, record
+    from vantage.linux.environment import busy_share
+
+    path = record.calibration_file()
+    record.check_writable(path)
+    busy = busy_share(0.5)
+    if busy > BUSY_LIMIT:
+        said = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
+        typer.echo(f"upshift: {said}; stop them, then calibrate again", err=True)
+    with show(as_json=as_json) as progress:
+        ceilings = measure.measure(clients.ALL.values(), seconds, progress=progress)
+    record.save(
+        ceilings,
+        path=path,
+        now=record.circumstances(),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=seconds,
+        busy_share=busy,
+    )
+
+
+def _print(
+    findings: Sequence[Finding],
+    ceilings: Mapping[str, Any] | None,
+    undone: Sequence[str],
+    *,
+    purpose: Purpose,
+    able: bool,
+) -> None:
+    """Prints tables; without colours if the output is not a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    for sentence in undone:
+        console.print(Text(sentence))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("check", "", "result", "remedy"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        status = Text(finding.status.value, style=_STYLES[finding.status])
+        table.add_row(Text(finding.name), status, Text(finding.says), Text(finding.remedy or ""))
+    console.print(table)
+    if ceilings is not None:
+        _print_ceilings(console, ceilings)
+    console.print()
+    if purpose is Purpose.LAB:
+        verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
+    else:
+        lacks = [f.name for f in findings if f.campaign and f.status is not Status.OK]
+        verdict = "A campaign can run here." if able else f"No campaign should run here: fix {', '.join(lacks)}."
+    console.print(Text(verdict, style="green" if able else "bold red"))
+
+
+_HEADINGS = (
+    "client",
+    "ceiling",
+    "against",
+    "limit",
+    "client CPU [s/GB]",
+    "client [core]",
+    "server [core]",
+    "first drops",
+)
+
+
+def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
+    """The highest rate of each client, what it cost, and which end was the limit."""
+    from rich.text import Text
+
+    from core import terminal
+    from vantage.doctor.ceilings.values import Limit, rate_text
+
+    def number(value: float | None, digits: int) -> str:
+        return "–" if value is None else f"{value:.{digits}f}"
+
+    cells = [list(_HEADINGS)]
+    for client, entry in calibration["clients"].items():
+        if entry["fault"] is not None:
+            cells.append([client, entry["fault"], *[""] * (len(_HEADINGS) - 2)])
+            continue
+        drops = entry["first_drops_mbit_s"]
+        least = "at least " if entry["limit"] in (Limit.SERVER, Limit.NEITHER) else ""
+        cells.append(
+            [
+                client,
+                least + rate_text(entry["ceiling_mbit_s"]),
+                entry["server"],
+                entry["limit"] or "unknown",
+                number(entry["client_cpu_s_per_gb"], 1),
+                number(entry["client_core_share"], 2),
+                number(entry["server_core_share"], 2),
+                rate_text(drops) if drops is not None else "none" if entry["transport"] == Transport.QUIC else "–",
+            ]
+        )
+    console.print()
+    console.print(terminal.table(cells, words=("client", "ceiling", "against", "limit", "first drops")))
+    said = (
+        "Ceiling: highest rate of body bytes. Limit: the end that used most of its core. First drops: lowest rate at "
+        "which the client's socket lost datagrams. Client and server share this host's CPUs. Downloads above 70 % of a "
+        "ceiling are flagged."
+    )
+    console.print(Text(said))
+    failed = Counter(
+        (client, transfer["fault"])
+        for client, entry in calibration["clients"].items()
+        for transfer in entry["transfers"]
+        if transfer["fault"] is not None and entry["fault"] is None
+    )
+    for (client, fault), count in failed.items():
+        console.print(Text(f"{client}: {count} of its transfers failed: {fault}", style="yellow"))

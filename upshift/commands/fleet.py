@@ -1,0 +1,179 @@
+"""`upshift fleet`: the commands of `vantage.fleet`, and those that need a campaign, too."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core import terminal
+from core.errors import UsageError, not_found
+from core.outreach.blocks import BlockLists, block_list_paths
+from downloader.campaign.campaign import Campaign, load
+from downloader.limits.budget import check_budgets
+from downloader.schedule.shared import SharedPlan
+from upshift import fleet_status
+from upshift.commands.fleet_hosts import INVENTORY, AsJson, Inventory, Limit, Name, app, examine, play
+from upshift.shared_plan import shared_plan
+from vantage.fleet import report
+from vantage.fleet.inventory import Fleet, open_fleet
+from vantage.fleet.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["app"]
+
+_REFRESH_S = 5.0
+"""Between two looks of `status --watch`."""
+
+
+@app.command()
+def run(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run on hosts of which upshift fleet doctor says that they should not.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Start the inventory's campaign on all hosts, or let it go on; it then runs without this machine.
+
+    Checked first, before any host is changed: the campaign's vantage points are the inventory's hosts, the longest
+    measurement run fits a slot, no host has results of another plan, and `upshift fleet doctor` has nothing against a
+    host. A host that it speaks against is left out; the others start. Exit code 1 if a host was left out or failed.
+    """
+    fleet = open_fleet(inventory, limit)
+    name = fleet.campaign()
+    plan = planned(fleet)
+    opt_out = fleet.shared("campaign_opt_out")
+    BlockLists(block_list_paths(None, Path(opt_out) if opt_out else None))  # made if missing; refused if not valid
+    _check_plans(play("status", fleet, {"campaign_name": name}, as_json=json), plan, name)
+    ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json)
+    if force:
+        ready = {host: _overridden(host, verdict) for host, verdict in ready.items()}
+    able = tuple(host for host, verdict in ready.items() if verdict.fault is None)
+    variables = {
+        "campaign_name": name,
+        "campaign_file": fleet.shared("campaign_file"),
+        "campaign_targets": _targets(fleet, plan.campaign),
+        "campaign_opt_out": opt_out,
+        "campaign_plan_sha256": plan.digest,
+    }
+    started = play("run", replace(fleet, selected=able), variables, as_json=json) if able else {}
+    found = {host: started.get(host, verdict) for host, verdict in ready.items()}
+    _show(found, as_json=json)
+    report.require_all(found)
+
+
+@app.command()
+def status(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    campaign: Name = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again until the campaign has ended on all hosts.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """What a campaign is doing on each host: state and reason, counts, rate, time left, disk, last error.
+
+    A host is silent if its campaign has not ended, but its status is older than 60 s. Exit code 1 if a host does not
+    answer.
+    """
+    fleet = open_fleet(inventory, limit)
+    name = fleet.campaign(campaign)
+
+    def look() -> dict[str, Verdict]:
+        return play("status", fleet, {"campaign_name": name}, as_json=None)
+
+    found = look()
+    if watch and not json and sys.stdout.isatty():
+        found = terminal.watch(found, look, picture=_table, ended=fleet_status.ended, every_s=_REFRESH_S)
+    else:
+        _show(found, as_json=json)
+        while watch and not fleet_status.ended(found):
+            time.sleep(_REFRESH_S)
+            found = look()
+            _show(found, as_json=json)
+    report.require_all(found, campaign=name)
+
+
+def planned(fleet: Fleet) -> SharedPlan:
+    """The plan that all hosts share, as they compute it.
+
+    Raises:
+        UsageError: a campaign in a lab, other vantage points than the inventory's hosts, or a slot that is too short.
+    """
+    path = Path(fleet.required("campaign_file", "the campaign's file"))
+    if not path.is_file():
+        raise not_found(path, "campaign file")
+    campaign = load(path)
+    if campaign.topology is not None:
+        raise UsageError(
+            "a campaign in a lab has its vantage points there", where=f"{path}: field lab", remedy="leave lab out"
+        )
+    if isolation := fleet.shared("campaign_isolation"):
+        campaign = replace(campaign, isolation=isolation)
+    _check_names(campaign, fleet)
+    targets = _targets(fleet, campaign)
+    plan = shared_plan(replace(campaign, targets=targets), hosts=True)
+    check_budgets(campaign, plan.targets, vantage_points=len(plan.vantage_points))
+    on_hosts = f"targets{Path(targets).suffix}"  # the role's name for it, which is in the plan's hash
+    return replace(plan, campaign=replace(plan.campaign, targets=on_hosts))
+
+
+def _targets(fleet: Fleet, campaign: Campaign) -> str:
+    """The file of targets on this machine."""
+    return fleet.shared("campaign_targets") or str((campaign.path.parent / campaign.targets).resolve())
+
+
+def _check_names(campaign: Campaign, fleet: Fleet) -> None:
+    """A host runs the part of the vantage point of its name; all parts have a host, and all hosts a part."""
+    hosts, points = set(fleet.hosts), set(campaign.vantage_points)
+    where = f"{campaign.path}: field vantage_points"
+    if missing := sorted(points - hosts):
+        raise UsageError(
+            f"no host of {fleet.path} is named {', '.join(missing)}", where=where, remedy="a host has its name"
+        )
+    if extra := sorted(hosts - points):
+        raise UsageError(
+            f"{', '.join(extra)} of {fleet.path} is not among them", where=where, remedy="name all hosts of the fleet"
+        )
+
+
+def _check_plans(found: Mapping[str, Verdict], plan: SharedPlan, name: str) -> None:
+    """Raises UsageError if a host has results of another plan in the campaign's folder."""
+    for host, verdict in found.items():
+        other = (verdict.result or {}).get("plan_sha256")
+        if other and other != plan.digest:
+            raise UsageError(
+                f"{host} has results of another plan ({str(other)[:12]}, not {plan.digest[:12]})",
+                where=f"campaign {name}",
+                remedy="set another campaign_name, or use the campaign and the targets as they were",
+            )
+
+
+def _overridden(host: str, verdict: Verdict) -> Verdict:
+    """A verdict of the doctor, without effect; what is overridden is named."""
+    if verdict.fault is None or verdict.result is None:
+        return verdict
+    typer.echo(f"upshift: --force: {host} runs although {verdict.fault}", err=True)
+    return replace(verdict, fault=None)
+
+
+def _show(found: Mapping[str, Verdict], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(dumps(report.document(found), sort_keys=True))
+    else:
+        terminal.console(sys.stdout).print(_table(found))
+
+
+def _table(found: Mapping[str, Verdict]) -> Table:
+    return terminal.table(fleet_status.cells(found, time.time()), words=fleet_status.WORDS)

@@ -1,0 +1,255 @@
+"""`upshift fleet`: the group; what needs a campaign, too, is added in `upshift.commands.fleet`."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.progress import show as progress_display
+
+if TYPE_CHECKING:
+    from vantage.fleet.inventory import Fleet
+    from vantage.fleet.verdicts import Verdict
+
+Inventory = Annotated[
+    Path, typer.Option("--inventory", "-i", metavar="INVENTORY", help="Inventory of Ansible: a file, or a folder.")
+]
+Limit = Annotated[
+    str | None, typer.Option("--limit", metavar="HOSTS", help="Only these hosts: names with commas, or a pattern.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--campaign", metavar="NAME", help="Name of the campaign on the hosts. Default: the inventory's."),
+]
+INVENTORY = Path("hosts.yml")
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Vantage points on many hosts, by Ansible."
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Vantage points on many hosts, by Ansible (extra fleet). Hosts are those of the inventory's group vantage."""
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made if missing.")],
+) -> None:
+    """Write an inventory to fill in: DIR/hosts.yml, with hosts, files and what else can be set."""
+    from vantage.fleet.start import write_inventory
+
+    made = write_inventory(folder)
+    typer.echo(f"{made}: name your hosts and files there; next: upshift fleet bundle")
+
+
+@app.command()
+def bundle(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the bundles; made if missing.")],
+    python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="3.NN", help="Python of the hosts; may be repeated. Default: 3.11, 3.12 and 3.13."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Build what hosts install: upshift-bundle-HASH12-py3.NN-x86_64.tar, about 80 MB for each Python version.
+
+    A bundle holds Upshift with its programs, the wheels of uv.lock by hash, and pip: a host needs neither an index nor
+    a compiler. The same checkout gives the same bytes. A bundle for the same Python that is already in DIR is
+    replaced. Needs a checkout, and the network.
+    """
+    from vantage.fleet.bundle.build import PYTHONS, build
+    from vantage.fleet.bundle.checkout import find_checkout
+
+    checkout = find_checkout()
+    with progress_display(as_json=json) as progress:
+        made = build(checkout, out, list(dict.fromkeys(python or PYTHONS)), progress=progress)
+    if json:
+        typer.echo(json_format.dumps([str(path) for path in made]))
+        return
+    for path in made:
+        typer.echo(f"{path} ({path.stat().st_size / 1e6:.0f} MB)")
+
+
+@app.command()
+def provision(inventory: Inventory = INVENTORY, limit: Limit = None, json: AsJson = False) -> None:
+    """Make hosts vantage points: packages, a user, the bundle, the unit, a page that explains the measurements.
+
+    Nothing is done twice: on a host that is ready, nothing changes. A host that lacks something (sudo, space, a Python
+    for which there is a bundle) is told before anything is changed on it. Exit code 1 if a host failed.
+    """
+    from core.errors import UsageError
+    from vantage.fleet.inventory import open_fleet
+
+    fleet = open_fleet(inventory, limit)
+    bundles = Path(fleet.required("vantage_bundles", "the folder that upshift fleet bundle -o DIR made"))
+    if not any(bundles.glob("upshift-bundle-*.tar")):
+        raise UsageError(
+            "there is no bundle here", where=str(bundles), remedy=f"run: upshift fleet bundle -o {bundles}"
+        )
+    _end(play("provision", fleet, {"vantage_bundles": str(bundles)}, as_json=json), as_json=json, said="provisioned")
+
+
+@app.command()
+def doctor(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="First measure the highest rate of each client on each host.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """What speaks against a campaign on each host: clock, disk, NAT, uplink, ceilings of clients. Exit code 1 if
+    anything does.
+    """
+    from vantage.fleet import report
+    from vantage.fleet.inventory import open_fleet
+
+    fleet = open_fleet(inventory, limit)
+    verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
+    report.show(verdicts, as_json=json, said="a campaign can run here")
+    report.require_all(verdicts)
+
+
+@app.command()
+def pause(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    campaign: Name = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When it goes on, e.g. 2027-01-05T06:00Z. Default: upshift fleet resume."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Let no host start a measurement run until `upshift fleet resume`; the present ones end first."""
+    _ask("pause", inventory, limit, campaign, {"campaign_paused": True, "campaign_pause_until": until or ""}, json)
+
+
+@app.command()
+def resume(inventory: Inventory = INVENTORY, limit: Limit = None, campaign: Name = None, json: AsJson = False) -> None:
+    """End a pause on all hosts."""
+    _ask("pause", inventory, limit, campaign, {"campaign_paused": False}, json, said="goes on")
+
+
+@app.command()
+def stop(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    campaign: Name = None,
+    wait: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest time to wait for its end.")] = 330,
+    json: AsJson = False,
+) -> None:
+    """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it."""
+    _ask("stop", inventory, limit, campaign, {"campaign_stop_wait": round(wait)}, json, said="stopped")
+
+
+@app.command()
+def optout(
+    entries: Annotated[list[str], typer.Argument(metavar="ADD...", help="Domains or prefixes to leave alone.")],
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    campaign: Name = None,
+    json: AsJson = False,
+) -> None:
+    """Leave domains and prefixes alone from now on, on all hosts: running campaigns obey within seconds.
+
+    They are also added to the inventory's campaign_opt_out, which the next `upshift fleet run` hands to each host.
+    """
+    from vantage.fleet import optout as lists
+    from vantage.fleet.inventory import open_fleet
+
+    wanted = lists.checked(entries)
+    fleet = open_fleet(inventory, limit)
+    kept = Path(fleet.required("campaign_opt_out", "the file of opt-outs on this machine"))
+    lists.append(kept, wanted)
+    name = fleet.campaign(campaign)
+    variables = {"campaign_name": name, "campaign_opt_out": str(kept), "optout_entries": wanted}
+    _end(play("optout", fleet, variables, as_json=json), as_json=json, said="left alone from now on", campaign=name)
+
+
+@app.command()
+def collect(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    campaign: Name = None,
+    free: Annotated[
+        bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Copy the results of all hosts into one campaign folder on this machine, every file verified by its hash.
+
+    Any number of times, while the campaign runs, too: only what is new is copied.
+    """
+    from vantage.fleet.inventory import open_fleet
+
+    fleet = open_fleet(inventory, limit)
+    into = fleet.required("collect_into", "a folder on this machine")
+    name = fleet.campaign(campaign)
+    freed = fleet.shared("collect_free").lower() == "true" if free is None else free
+    variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
+    said = f"collected into {Path(into) / name}"
+    _end(play("collect", fleet, variables, as_json=json), as_json=json, said=said, campaign=name)
+
+
+@app.command()
+def teardown(inventory: Inventory = INVENTORY, limit: Limit = None, json: AsJson = False) -> None:
+    """Take away what provisioning added to the hosts; their results stay."""
+    from vantage.fleet.inventory import open_fleet
+
+    _end(play("teardown", open_fleet(inventory, limit), {}, as_json=json), as_json=json, said="taken away")
+
+
+def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, Verdict]:
+    """Runs a playbook on the selected hosts, with progress on standard error (None: without)."""
+    from vantage.fleet import runs
+
+    task = runs.Task(playbook=playbook, variables=variables, quick=playbook == "status")
+    if as_json is None:
+        return runs.on_hosts(task, fleet.path, fleet.selected, progress=None)
+    with progress_display(as_json=as_json) as progress:
+        return runs.on_hosts(task, fleet.path, fleet.selected, progress=progress)
+
+
+def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool) -> dict[str, Verdict]:
+    """The doctor's verdict on each selected host: what speaks against a campaign there is its fault."""
+    from vantage.fleet.examined import lacks
+
+    found = play("doctor", fleet, {"doctor_calibrate": calibrate}, as_json=as_json)
+    documents = {name: verdict.result for name, verdict in found.items() if verdict.result is not None}
+    against = lacks(documents, fleet.hosts, isolation)
+    return {
+        name: replace(verdict, fault="; ".join(against[name])) if against.get(name) and not verdict.fault else verdict
+        for name, verdict in found.items()
+    }
+
+
+def _ask(
+    playbook: str,
+    inventory: Path,
+    limit: str | None,
+    campaign: str | None,
+    variables: dict[str, Any],
+    as_json: bool,
+    said: str = "asked",
+) -> None:
+    from vantage.fleet.inventory import open_fleet
+
+    fleet = open_fleet(inventory, limit)
+    name = fleet.campaign(campaign)
+    found = play(playbook, fleet, {"campaign_name": name, **variables}, as_json=as_json)
+    _end(found, as_json=as_json, said=said, campaign=name)
+
+
+def _end(verdicts: dict[str, Verdict], *, as_json: bool, said: str, campaign: str | None = None) -> None:
+    from vantage.fleet import report
+
+    report.show(verdicts, as_json=as_json, said=said)
+    report.require_all(verdicts, campaign=campaign)

@@ -1,0 +1,176 @@
+"""`upshift lab`: the emulated Internet."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.errors import LabError, NoisyHostError, UsageError
+from core.progress import show
+from vantage.lab.files import write_files
+from vantage.lab.lab import Lab, open_lab
+from vantage.lab.life import control
+from vantage.lab.place import command_into
+from vantage.lab.plan import read_plan
+from vantage.lab.state import LabFolder, all_labs, lab_folder
+from vantage.lab.topology_file import load_topology, shipped
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LetCpusSleep = Annotated[
+    bool,
+    typer.Option(
+        "--let-cpus-sleep",
+        help="Do not keep this host's CPUs awake while the lab is up; packets may then be 0.1 to 0.5 ms late.",
+    ),
+]
+
+
+@app.command()
+def up(
+    topology: Annotated[str, typer.Argument(help=f"Name ({', '.join(shipped())}) or path of a TOML file.")],
+    let_cpus_sleep: LetCpusSleep = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a lab; returns when all its servers answer."""
+    with show(as_json=as_json) as progress:
+        folder = control.up(topology, let_cpus_sleep=let_cpus_sleep, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(describe(folder)))
+        return
+    lab = Lab(folder)
+    typer.echo(
+        f"The lab {lab.name} is up: vantage points {', '.join(lab.vantage_points)}, {len(lab.targets())} targets."
+    )
+    typer.echo(f"The host's {lab.cpus_awake().sentence()}.")
+    if targets := lab.targets():
+        typer.echo(f"Try: upshift lab exec {lab.vantage_points[0]} -- curl {targets[0].url} -o file")
+
+
+@app.command()
+def down(
+    name: Annotated[str | None, typer.Argument(help="Name of a lab; without it, all labs.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All labs of this state folder (the default).")] = False,
+) -> None:
+    """Remove labs and everything that belongs to them, even after a crash."""
+    if name is not None and not everything:
+        done = [name] if control.down(lab_folder(name)) else []
+    else:
+        done = control.down_all()
+    typer.echo(f"Removed: {', '.join(done)}." if done else "No lab to remove.")
+
+
+@app.command(name="exec", context_settings={"ignore_unknown_options": True})
+def execute(
+    node: Annotated[str, typer.Argument(help="Node to run in: a vantage point or a server.")],
+    command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.")],
+    lab: Annotated[str | None, typer.Option("--lab", help="Name of the lab, if several are up.")] = None,
+) -> None:
+    """Run a program in a node of the lab, and exit with its exit code."""
+    folder = control.choose(lab)
+    state = folder.read_state()
+    known = read_plan(folder.plan).addresses
+    if node not in known:
+        raise UsageError(f"the lab {folder.name} has no node {node!r}", remedy=f"it has: {', '.join(known)}")
+    if state is None or "pid" not in state:
+        raise LabError(f"the lab {folder.name} is still coming up", remedy="try again in a moment")
+    argv = command_into(folder, node, command, state=state)
+    os.execvp(argv[0], argv)  # noqa: S606 - signals, terminal and exit code are the program's own
+
+
+@app.command()
+def files(
+    topology: Annotated[str, typer.Argument(help=f"Name ({', '.join(shipped())}) or path of a TOML file.")] = "anrw",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder; created if missing.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write the input files for a crawl and a mapping of a lab: top list, routing table, AS organisations.
+
+    Needs neither root nor the lab.
+    """
+    written = asdict(write_files(load_topology(topology), out))
+    if as_json:
+        typer.echo(json.dumps({name: str(path) for name, path in written.items()}))
+        return
+    for path in written.values():
+        typer.echo(path)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """List the labs and their status."""
+    found = [describe(folder) for folder in all_labs()]
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for entry in found:
+        line = f"{entry['name']}: {entry['status']}"
+        typer.echo(f"{line} ({entry['detail']})" if entry["detail"] else line)
+        if "timing" in entry:
+            typer.echo(f"  {Lab(lab_folder(str(entry['name']))).cpus_awake().sentence()}")
+    if not found:
+        typer.echo("No lab is up.")
+
+
+@app.command()
+def calibrate(
+    topology: Annotated[str, typer.Argument(help="Name or path. Uses the lab if it is up, else builds one.")] = "small",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer paths and samples; takes less than a minute.")] = False,
+    let_cpus_sleep: LetCpusSleep = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a lab against its topology. Exit code 0: right, 1: wrong, 3: the host is too noisy for a verdict."""
+    from vantage.lab.calibrate.calibrate import Calibration
+
+    with (
+        show(as_json=as_json) as progress,
+        open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep) as lab,
+        closing(Calibration(lab, own=lab.folder.is_own(), quick=quick)) as calibration,
+    ):
+        checks = calibration.run(progress)
+        wakeups, awake = calibration.wakeups, calibration.cpus_awake
+    bad = [check for check in checks if not check.good]
+    noisy = [check for check in bad if check.noise]
+    verdict = "right" if not bad else "noisy" if len(noisy) == len(bad) else "wrong"
+    if as_json:
+        document = {"verdict": verdict, "wakeups": asdict(wakeups), "cpus_awake": asdict(awake)}
+        typer.echo(json.dumps({**document, "checks": [asdict(check) for check in checks]}))
+    else:
+        typer.echo(f"This host wakes late by {wakeups.sentence()}; {awake.sentence()}.")
+        for check in checks:
+            mark = "ok   " if check.good else "noisy" if check.noise else "WRONG"
+            typer.echo(f"{mark} {check.what:<18} {check.where:<28} {check.programmed:>14} {check.measured:>24}")
+        typer.echo(f"The lab is {verdict}." if verdict != "noisy" else "The host is too noisy for a verdict.")
+    if verdict == "noisy":
+        reasons = "; ".join(f"{check.what} {check.where}: {check.noise}" for check in noisy)
+        raise NoisyHostError(f"the host is too noisy for a verdict ({reasons})", remedy="try again on a quiet host")
+    if verdict == "wrong":
+        raise typer.Exit(1)
+
+
+def describe(folder: LabFolder) -> dict[str, object]:
+    """What `--json` prints of a lab."""
+    state = folder.read_state() or {}
+    alive = folder.alive()
+    described: dict[str, object] = {
+        "name": folder.name,
+        "folder": str(folder.root),
+        "status": state.get("status", "starting") if alive else "dead",
+        "detail": state.get("detail", "") if alive else "run: upshift lab down",
+        "pid": state.get("pid"),
+        "ca_file": str(folder.ca),
+    }
+    if alive and folder.plan.exists():
+        own = read_plan(folder.plan).addresses
+        described["addresses"] = {name: asdict(addresses) for name, addresses in own.items()}
+    if described["status"] == "ready":
+        with suppress(LabError):  # it may be going down
+            described["timing"] = Lab(folder).timing()
+    return described

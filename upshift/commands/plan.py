@@ -1,0 +1,141 @@
+"""`upshift plan`: what a campaign will take, before anything is sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from json import dumps
+from pathlib import Path
+from time import time
+from typing import Annotated, TextIO
+
+import typer
+
+from core import terminal
+from core.files.sizes import size_text
+from downloader.campaign.campaign import Campaign, load
+from downloader.campaign.times import USUAL, PathGuess
+from downloader.execution.run import check_limits
+from upshift.estimate import Estimate, Paths, Share, estimate
+from upshift.shared_plan import shared_plan, topology_of
+
+_MOST_SHOWN = 10
+"""Most providers, networks and domains in a printed table; --json has all."""
+
+
+def plan(
+    campaign: Annotated[
+        Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
+    ],
+    here: Annotated[
+        bool, typer.Option("--here", help="As it runs with one vantage point per host (upshift run --here): in slots.")
+    ] = False,
+    rtt_ms: Annotated[
+        float, typer.Option(min=0.1, max=10_000, help="Expected round-trip time of paths outside a lab [ms].")
+    ] = USUAL.rtt_s * 1e3,
+    mbit: Annotated[
+        float, typer.Option(min=0.01, max=1e6, help="Expected goodput of a download outside a lab [Mbit/s].")
+    ] = USUAL.mbit,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """What a campaign will take, before anything is sent: runs, time, bytes, disk, days.
+
+    In a lab the paths are known. Outside, time is computed for the round-trip time and the goodput that you expect.
+    """
+    loaded = load(campaign)
+    shared = shared_plan(loaded, hosts=here or (loaded.topology is None and len(loaded.vantage_points) > 1))
+    check_limits(shared)
+    found = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
+    if json:
+        typer.echo(dumps({**asdict(found), "last_day": found.last_day}, default=str))
+        return
+    show(found, sys.stdout)
+    if loaded.topology is None:
+        said = f"The time is that of paths with {rtt_ms:g} ms and {mbit:g} Mbit/s (--rtt-ms, --mbit)."
+        terminal.print_line(terminal.console(sys.stdout), said)
+    unknown = sum(target.size_bytes is None or target.size_is_lower_bound for target in shared.targets)
+    if unknown:
+        size = size_text(loaded.max_bytes)
+        said = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
+        terminal.print_line(terminal.console(sys.stdout), said)
+
+
+def _paths(campaign: Campaign, usual: PathGuess) -> Paths:
+    """The lab's own paths; outside, and for targets that no server of the lab has, the usual one."""
+    if campaign.topology is None:
+        return lambda _, __: usual
+    topology = topology_of(campaign, campaign.topology)
+    known: Mapping[tuple[str, str], PathGuess] = {
+        (vantage, domain): PathGuess(rtt_s=path.rtt_ms / 1e3, mbit=0.95 * path.rate_mbit)
+        for server in topology.server
+        for vantage, path in server.paths.items()
+        for domain in server.domains
+    }
+    return lambda vantage, target: known.get((vantage, target.domain), usual)
+
+
+def show(found: Estimate, stream: TextIO) -> None:
+    """Prints the tables."""
+    to = terminal.console(stream)
+    for title, cells in _tables(found):
+        terminal.print_table(to, [cells], title=title, words={cells[0][0]})
+    days = f"Last day (UTC): {found.last_day}."
+    if found.binding is not None:
+        days += f" The daily budget of {found.binding} is what takes longest."
+    terminal.print_line(to, days)
+    terminal.print_line(to, f"Hash of the plan: {found.plan_sha256[:12]}.")
+
+
+def _tables(found: Estimate) -> Iterator[tuple[str, terminal.Cells]]:
+    slots = "" if found.slot_s is None else f", in slots of {_span(found.slot_s)}"
+    yield (
+        f"{found.campaign.name}: {_count(found.targets, 'target')}, {_count(found.iterations, 'iteration')}, "
+        f"{found.downloads_per_run} downloads per measurement run{slots}",
+        [
+            ["vantage point", "runs", "expected time", "worst time", "IP bytes", "last day"],
+            *(
+                [name, str(p.runs), _span(p.expected_s), _span(p.worst_s), size_text(p.ip_bytes), str(p.last_day)]
+                for name, p in found.parts.items()
+            ),
+        ],
+    )
+    for word, shares in (("provider", found.providers), ("network", found.networks), ("domain", found.domains)):
+        if shares:
+            yield _share_table(word, shares, found.campaign)
+    yield (
+        "Disk per vantage point, by [disk] captures",
+        [
+            ["captures", "disk"],
+            *([policy, _least(policy) + size_text(size)] for policy, size in found.disk.items()),
+        ],
+    )
+
+
+def _share_table(word: str, shares: Sequence[Share], whole: Share) -> tuple[str, terminal.Cells]:
+    shown = list(shares[:_MOST_SHOWN])
+    title = f"IP bytes by {word}, all vantage points together"
+    if len(shares) > len(shown):
+        title += f" (the largest {len(shown)} of {len(shares)})"
+    if shares[0].days is None:
+        return title, [[word, "IP bytes"], *([s.name, size_text(s.ip_bytes)] for s in [*shown, _all(whole)])]
+    rows = [[share.name, size_text(share.ip_bytes), str(share.days)] for share in [*shown, _all(whole)]]
+    return title, [[word, "IP bytes", "days by budget"], *rows]
+
+
+def _all(whole: Share) -> Share:
+    return Share(name="all", ip_bytes=whole.ip_bytes, days=whole.days)
+
+
+def _least(policy: str) -> str:
+    return "from " if policy == "failures" else ""
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _span(seconds: float) -> str:
+    """A time for people: `1.2 s`, `0:03:20`, `2 days, 1:00:00`."""
+    return f"{seconds:.2g} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,177 @@
+"""`upshift run`: a campaign, or the rest of one that was interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core import progress as progress_display
+from core.errors import AskedToStopError, IncompleteError
+from core.system import signals
+from upshift.commands.inspect import require_evidence
+
+if TYPE_CHECKING:
+    from analysis.evidence import Inspection
+    from downloader.client import ClientOption
+    from downloader.execution.run import RunSummary
+
+AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
+
+
+LetCpusSleep = Annotated[
+    bool,
+    typer.Option(
+        "--let-cpus-sleep",
+        help="Do not keep this host's CPUs awake while measuring. They may then wake up 0.1 to 0.5 ms late.",
+    ),
+]
+
+
+def run(
+    campaign: Annotated[
+        Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for all results; use the same one again to resume.")],
+    order: Annotated[
+        str | None, typer.Option(help="balanced or published (the paper's fixed order). Default: the campaign's.")
+    ] = None,
+    vantage: Annotated[list[str] | None, typer.Option(help="Only this vantage point; may be repeated.")] = None,
+    here: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The vantage point that this host is. The campaign's others run on other hosts, and take turns with "
+            "it by the clock (slots).",
+        ),
+    ] = None,
+    host_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="HOST.toml",
+            help="Fields of the campaign that are this host's own, instead of the campaign's: targets, ca_file, "
+            "block_lists, opt_out, disk, uplink, vantage_clock.",
+        ),
+    ] = None,
+    isolation: Annotated[
+        str | None,
+        typer.Option(help="netns or host: where kernel settings are changed outside a lab. Default: the campaign's."),
+    ] = None,
+    stop_when: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="QUANTITY=WIDTH",
+            help="Stop a vantage point as soon as the 95 % intervals of all its comparisons with the role effect are "
+            "this narrow: median=0.05 (median speed-up: upper end at most 5 % above the lower one), share=0.2 (share "
+            "of faster domains, 0 to 1: upper end less lower end). May be repeated: all must be met. The intervals "
+            "hold at every look; one domain is one step. never: measure the whole plan. Default: the campaign's "
+            "until_ci, else never.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End then, e.g. 2027-01-05T06:00Z: no measurement run starts that could last longer. The same command "
+            "with another time resumes it. Default: the end of the plan.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve the metrics of DIR/upshift.prom to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).",
+        ),
+    ] = None,
+    let_cpus_sleep: LetCpusSleep = False,
+    json: AsJson = False,
+) -> None:
+    """Run a campaign, or resume the one in a folder.
+
+    Exit code 0 if every planned download is recorded, ok or not, or if the rule to stop early is met; 1 if the plan is
+    incomplete or earlier captures are missing; 75 for a fault of this host, after which the same command may succeed;
+    130 if it was stopped before its end, by Ctrl-C, SIGTERM, SIGHUP, `upshift stop` or --until. The tables are made at
+    the end; of a campaign that was stopped `upshift inspect` makes them.
+    """
+    from upshift.campaign import run_file
+
+    with _stopped_in(out), progress_display.show(as_json=json) as progress:
+        summary, inspection = run_file(
+            campaign,
+            out,
+            progress=progress,
+            order=order,
+            vantage_points=vantage or (),
+            here=here,
+            host_file=host_file,
+            isolation=isolation,
+            stop_when=stop_when or (),
+            let_cpus_sleep=let_cpus_sleep,
+            until=until,
+            metrics=metrics,
+        )
+    if json:
+        typer.echo(dumps({**summary.document(), "inspection": inspection and asdict(inspection)}))
+    else:
+        typer.echo(summary.sentence(out))
+        if inspection is not None:
+            typer.echo(inspection.sentence())
+    require_evidence([complete(summary, inspection, out)])
+    if not json:
+        typer.echo(f"next: {shlex.join(['upshift', 'report', str(out)])}")
+
+
+def run_listing() -> dict[str, list[tuple[str, str]]]:
+    """What a campaign file can use, for `upshift run --help`."""
+    from downloader import clients, factors, quirks
+
+    return {
+        "Factors (field `permute`, and `levels` of a configuration)": [
+            (factor.name, f"{factor.help} Levels: {factor.accepted}. [default: {factor.default}]")
+            for factor in factors.ALL.values()
+        ],
+        "Clients (field `client` of a configuration)": [
+            (client.name, " ".join([client.help, *(_option(option) for option in client.options)]))
+            for client in clients.ALL.values()
+        ],
+        'Quirks of the published code (field `published_quirks`, with order = "published")': [
+            (quirk.name, f"{quirk.help} Source: {quirk.source}.") for quirk in quirks.ALL.values()
+        ],
+    }
+
+
+def _option(option: ClientOption) -> str:
+    return f"Option {option.name}: {option.help.rstrip('.')} [default: {option.default}]."
+
+
+def complete(summary: RunSummary, inspection: Inspection | None, out: Path) -> Inspection:
+    """The inspection of a campaign that is complete."""
+    left = f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded"
+    if inspection is None:
+        raise AskedToStopError(f"stopped ({summary.asked}); {left}", where=str(out), remedy=_tables(out))
+    if not summary.complete:
+        raise IncompleteError(left, where=str(out), remedy="run the same command again")
+    return inspection
+
+
+@contextlib.contextmanager
+def _stopped_in(out: Path) -> Iterator[None]:
+    """Says how to make the tables of a campaign that is stopped in the block, by a signal or while it makes them."""
+    try:
+        yield
+    except (KeyboardInterrupt, AskedToStopError) as stop:
+        if not any(out.glob("vantage/*/journal.sqlite")):
+            raise
+        what = stop.what if isinstance(stop, AskedToStopError) else f"stopped ({signals.reason()})"
+        raise AskedToStopError(what, where=str(out), remedy=_tables(out)) from None
+
+
+def _tables(out: Path) -> str:
+    """What makes the tables of a campaign that was stopped."""
+    return f"for tables of what is recorded: {shlex.join(['upshift', 'inspect', str(out)])}"

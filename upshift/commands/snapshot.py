@@ -1,0 +1,44 @@
+"""The command `upshift snapshot`."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.files.sizes import size_text
+
+
+def snapshot(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Campaign folder: the --out of `upshift run`.")],
+    free: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead, remove the captures in this snapshot.json, which were copied and verified; what was found "
+            "in them stays in the journal.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Write DIR/snapshot: what to copy of a campaign's folder, with SHA-256, also while the campaign runs.
+
+    It has copies of the journals and of small files, and lists the captures to which these journals refer. A capture
+    is read for its hash once. `sha256sum --check` reads captures.sha256, and `rsync --files-from` captures.list.
+    """
+    from downloader.execution import snapshot as snapshots
+
+    if free is not None:
+        freed = snapshots.free(folder, free)
+        said = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
+        typer.echo(json_format.dumps(asdict(freed)) if json else said)
+        return
+    taken = snapshots.take(folder)
+    if json:
+        typer.echo(json_format.dumps(taken.document()))
+        return
+    size = size_text(sum(file.bytes for file in taken.files))
+    typer.echo(f"{folder / snapshots.FOLDER}: {len(taken.files)} files, {size}, {len(taken.captures)} of them captures")

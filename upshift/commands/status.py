@@ -1,0 +1,148 @@
+"""The commands that look at a running campaign and ask things of it, from any session that can see its folder."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.errors import IncompleteError, UsageError
+from downloader.control import asked, display
+from downloader.control.document import Status, read_status
+from downloader.control.lock import is_running
+
+_POLL_S = 0.2
+
+_REFRESH_S = 2.0
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Campaign folder: the --out of `upshift run`.")]
+
+
+def status(
+    folder: Folder,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every 2 s until the campaign has ended.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="As one JSON line; with --watch, one each time.")] = False,
+) -> None:
+    """What a campaign is doing: state and reason, counts, rate, time left, budgets, disk, last error.
+
+    It reads DIR/status.json, which the campaign writes every 5 s. A campaign whose status is older than 60 s is
+    silent: its process was killed, stopped, or hangs.
+    """
+    if not watch:
+        typer.echo(_text(folder, read_status(folder), as_json=json))
+    elif json or not sys.stdout.isatty():
+        for found in _changes(folder):
+            typer.echo(_text(folder, found, as_json=json))
+    else:
+        _show(folder)
+
+
+def stop(
+    folder: Folder,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="Wait until it has ended, at most this long. Exit code 1 if not."
+        ),
+    ] = None,
+) -> None:
+    """End a campaign after its present measurement run; the same command resumes it later.
+
+    No tables are made, as this may take minutes: `upshift inspect DIR` does it.
+    To end it at once, send SIGTERM to its process: the measurement run is then interrupted and repeated later.
+    """
+    _require_campaign(folder)
+    if not is_running(folder):
+        typer.echo(f"{folder}: no campaign is running here")
+        return
+    asked.ask_to_stop(folder, time.time())
+    if wait is None:
+        typer.echo(f"{folder}: asked to stop after the present measurement run")
+        return
+    deadline = time.monotonic() + wait
+    while is_running(folder):
+        if time.monotonic() >= deadline:
+            raise IncompleteError(
+                f"still running after {wait:g} s", where=str(folder), remedy="wait longer, or send it SIGTERM"
+            )
+        time.sleep(_POLL_S)
+    typer.echo(f"{folder}: stopped")
+
+
+def pause(
+    folder: Folder,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When it goes on, e.g. 2027-01-05T06:00Z. Default: upshift resume."),
+    ] = None,
+) -> None:
+    """Let a campaign start no measurement run until `upshift resume`; the present one ends first.
+
+    A pause also holds for a campaign that is started again.
+    """
+    _require_campaign(folder)
+    now = time.time()
+    end = None if until is None else asked.parse_time(until, where="--until")
+    if end is not None and end <= now:
+        raise UsageError(f"{asked.utc(end)} is in the past", where="--until", remedy="name a later time")
+    asked.ask_to_pause(folder, now, end)
+    how = "upshift resume" if end is None else asked.utc(end)
+    rest = "" if is_running(folder) else "; no campaign is running here now"
+    typer.echo(f"{folder}: paused until {how}{rest}")
+
+
+def resume(folder: Folder) -> None:
+    """End a pause."""
+    _require_campaign(folder)
+    paused = asked.resume(folder)
+    typer.echo(f"{folder}: {'goes on' if paused else 'was not paused'}")
+
+
+def _require_campaign(folder: Path) -> None:
+    """Raises UsageError for a folder that holds no campaign."""
+    if not any(folder.glob("vantage/*/journal.sqlite")):
+        read_status(folder)  # its error says what is wrong
+
+
+def _text(folder: Path, found: Status, *, as_json: bool) -> str:
+    now, running = time.time(), is_running(folder)
+    if as_json:
+        told = {"silent": found.silent_s(now) is not None, "process_runs": running}
+        return json_format.dumps({**found.document(), **told}, sort_keys=True)
+    return "\n".join(display.lines(found, now, running=running))
+
+
+def _changes(folder: Path) -> Iterator[Status]:
+    """Each new status, until the campaign has ended."""
+    before = None
+    while True:
+        found = read_status(folder)
+        if found.written_at != before:
+            yield found
+        before = found.written_at
+        if found.ended:
+            return
+        time.sleep(_REFRESH_S)
+
+
+def _show(folder: Path) -> None:
+    """The status on a terminal, in place, until the campaign has ended."""
+    from rich.text import Text
+
+    from core.scrub import plain
+    from core.terminal import watch
+
+    def picture(found: Status) -> Text:
+        return Text("\n".join(plain(line) for line in _text(folder, found, as_json=False).split("\n")))
+
+    def look() -> Status:
+        return read_status(folder)
+
+    watch(look(), look, picture=picture, ended=lambda found: found.ended, every_s=_REFRESH_S)

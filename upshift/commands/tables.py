@@ -1,0 +1,307 @@
+"""`upshift tables`, `figures`, `report`; `kpis` is in `upshift.commands.kpis`.
+
+Heavy modules (numpy, pyarrow, matplotlib, jinja2) are imported when a command runs, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TextIO
+
+import typer
+
+from core.errors import UsageError
+
+
+class Format(StrEnum):
+    """How tables are printed."""
+
+    TEXT = "text"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class MetricName(StrEnum):
+    """See analysis.measures.pairs.Metric."""
+
+    TIME = "time"
+    THROUGHPUT = "throughput"
+
+
+class GroupingName(StrEnum):
+    """See analysis.measures.tables.Grouping."""
+
+    VANTAGE = "vantage"
+    PROVIDER = "provider"
+    ITERATION = "iteration"
+
+
+class PaperName(StrEnum):
+    """See analysis.report.beside.Paper."""
+
+    ANRW23 = "anrw23"
+
+
+class Which(StrEnum):
+    """Which of the tables to print."""
+
+    ALL = "all"
+    DOWNLOADS = "1"
+    SPEEDUPS = "2"
+    DOSE = "dose"
+    LIMITERS = "limiters"
+
+
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: the --out of `upshift run`.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder for the results; default: DIR itself, for several DIR/combined of the first."),
+]
+Metrics = Annotated[
+    MetricName,
+    typer.Option(
+        "--metric",
+        help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
+        "(retransmitted bytes count as speed).",
+    ),
+]
+Unproven = Annotated[
+    bool,
+    typer.Option(
+        "--unproven",
+        help="Include downloads whose treatment could not be determined (e.g. without a capture).",
+    ),
+]
+OnlyHits = Annotated[
+    bool,
+    typer.Option(
+        "--only-hits",
+        help="Keep only measurement runs in which every download after the warm-up came from the edge's cache, as its "
+        "response headers show.",
+    ),
+]
+UnlimitedOnly = Annotated[
+    bool,
+    typer.Option(
+        "--unlimited-only",
+        help="Leave out downloads above 70 % of their client's ceiling, as `upshift doctor --calibrate` measured it.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+def tables(
+    folders: Folders,
+    metric: Annotated[
+        MetricName | None,
+        typer.Option(
+            "--metric",
+            show_default="time; throughput with quirks or --beside",
+            help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
+            "(retransmitted bytes count as speed).",
+        ),
+    ] = None,
+    by: Annotated[
+        GroupingName | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
+    ] = None,
+    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+    which: Annotated[
+        Which, typer.Option("--table", help="Print only Table 1, Table 2, Table 2 by dose, or limiters.")
+    ] = Which.ALL,
+    unproven: Unproven = False,
+    only_hits: OnlyHits = False,
+    unlimited_only: UnlimitedOnly = False,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Read the data as the published pipeline would: by all its quirks.")
+    ] = False,
+    quirk: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--quirk",
+            metavar="NAME",
+            help="By this quirk; may be repeated. Quirks change single downloads: at most 500,000 of them.",
+        ),
+    ] = None,
+    quirk_effects: Annotated[
+        bool,
+        typer.Option(
+            "--quirk-effects",
+            help="Print instead how far each quirk (of --quirk; else all) alone, and all together, move each cell of "
+            "Table 2, and retransmissions, ECE and CWR.",
+        ),
+    ] = False,
+    beside: Annotated[
+        PaperName | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
+    ] = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tables 1 and 2: successful downloads, and shares of measurement runs by speed-up [per cent; in CSV 0 to 1].
+
+    A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
+    high). Intervals are 95 %, with domains as their unit; below 10 domains there are none, and below 10 pairs there
+    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`). p is
+    of Wilcoxon's signed-rank test, q the false discovery rate over all effects; the verdict is faster, slower,
+    equivalent or undecided.
+    By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
+    Written to DIR/tables/: table1, configurations, table2, dose and limiters as .csv and .md; what is made with
+    quirks or beside a paper to DIR/tables/published/.
+    """
+    from analysis import api
+    from analysis.measures import dataset
+    from analysis.measures.pairs import Metric
+    from analysis.measures.selection import Selection
+    from analysis.measures.tables import Grouping
+    from analysis.report import published
+    from analysis.report.beside import Paper
+    from analysis.report.beside import beside as lay_beside
+
+    asked = Metric(metric.value) if metric else None
+    special = quirk_effects or beside is not None
+    _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
+    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=asked)
+    if special and asked is None:
+        chosen_metric = Metric.THROUGHPUT
+    data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
+    selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
+    target = dataset.output_folder(folders, out) / "tables"
+    if quirks or special:
+        target /= "published"
+    if quirk_effects:
+        moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection)
+        _output(moved, target, layout, as_json)
+        return
+    grouping = Grouping(by.value) if by else None
+    made = api.make_tables(data, metric=chosen_metric, by=grouping, selection=selection, quirks=quirks)
+    if beside is not None:
+        _output(lay_beside(Paper(beside.value), data, made.table2), target, layout, as_json)
+        return
+    only = {
+        Which.DOWNLOADS: ("table1",),
+        Which.SPEEDUPS: ("table2",),
+        Which.DOSE: ("dose",),
+        Which.LIMITERS: ("limiters",),
+    }
+    names = only.get(which, made.names)
+    made.write(target)
+    if as_json:
+        typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
+    elif layout is Format.TEXT:
+        made.show(sys.stdout, names)
+        typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
+    else:
+        typer.echo(made.head(), err=True)
+        typer.echo(made.ceilings(), err=True)
+        typer.echo(made.files("csv" if layout is Format.CSV else "md", names), nl=False)
+
+
+def tables_listing() -> dict[str, list[tuple[str, str]]]:
+    """The quirks of the published pipeline, for `upshift tables --help`."""
+    from analysis.measures.quirks import ALL
+
+    return {"Quirks": [(one.name, f"{one.help} Moves: {one.affects}. Source: {one.source}.") for one in ALL.values()]}
+
+
+def _refuse_contradictions(
+    *,
+    quirk_effects: bool,
+    beside: PaperName | None,
+    as_published: bool,
+    by: GroupingName | None,
+) -> None:
+    option = "--quirk-effects" if quirk_effects else "--beside"
+    if quirk_effects and (beside or as_published):
+        other = "--beside" if beside else "--as-published"
+        raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
+    if (quirk_effects or beside) and by:
+        raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
+
+
+class _Shown(Protocol):
+    """What is printed in any of the formats."""
+
+    def show(self, stream: TextIO) -> None: ...
+    def files(self, suffix: str) -> str: ...
+    def document(self) -> dict[str, Any]: ...
+    def write(self, folder: Path) -> None: ...
+
+
+def _output(made: _Shown, target: Path, layout: Format, as_json: bool) -> None:
+    made.write(target)
+    if as_json:
+        typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
+    elif layout is Format.TEXT:
+        made.show(sys.stdout)
+        typer.echo(f"Written to {target}/.", err=True)
+    else:
+        typer.echo(made.files("csv" if layout is Format.CSV else "md"), nl=False)
+
+
+def figures(
+    folders: Folders,
+    unproven: Unproven = False,
+    unlimited_only: UnlimitedOnly = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Figures 1 to 3: CDFs of mean throughput [Mbit/s] and RTT [ms] per vantage point, configuration and provider.
+
+    Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok with
+    proven treatment, without warm-ups. Hatched: above 70 % of the client's ceiling.
+    """
+    from analysis.measures import dataset
+    from analysis.measures import tables as counting
+    from analysis.measures.selection import Selection, client_limits
+    from analysis.report import figures as drawing
+    from analysis.report import findings
+
+    data = dataset.load_few(folders)
+    selection = Selection(unproven=unproven, unlimited_only=unlimited_only)
+    written = drawing.write(data, dataset.output_folder(folders, out) / "figures", selection=selection)
+    if as_json:
+        typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
+        return
+    typer.echo(findings.treatment_sentence(counting.configurations(data), unproven=unproven), err=True)
+    typer.echo(findings.ceiling_sentence(client_limits(data.downloads), unlimited_only=unlimited_only), err=True)
+    for note in data.notes:
+        typer.echo(note, err=True)
+    for path in written:
+        typer.echo(path)
+
+
+def report(
+    folders: Folders,
+    metric: Metrics = MetricName.TIME,
+    unproven: Unproven = False,
+    only_hits: OnlyHits = False,
+    unlimited_only: UnlimitedOnly = False,
+    targets: Annotated[
+        int, typer.Option("--targets", min=0, help="Targets shown in detail, those with failures first.")
+    ] = 200,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Everything in one HTML file that needs no network: DIR/report/index.html.
+
+    Its path is printed, and on standard error its first screen: the question, the answer for each comparison, the noise
+    floor.
+
+    It shows single downloads, 10 kB of memory each, so at most 500,000: of a larger campaign name some of its folders.
+    `upshift tables` and `upshift compare` take any number.
+    """
+    from analysis.measures import dataset
+    from analysis.measures.pairs import Metric
+    from analysis.measures.selection import Selection
+    from analysis.report import report as reporting
+
+    data = dataset.load_few(folders)
+    path = dataset.output_folder(folders, out) / "report" / "index.html"
+    selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
+    options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets)
+    summary = reporting.write(data, path, options)
+    if not as_json:
+        summary.show(sys.stderr)
+    typer.echo(json.dumps({"schema": 1, "report": str(path), "notes": list(data.notes)}) if as_json else path)

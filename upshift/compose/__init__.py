@@ -1,1 +1,0 @@
-"""Puts stages and places together; only this package and upshift.cli import them."""

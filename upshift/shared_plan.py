@@ -1,0 +1,82 @@
+"""A campaign's plan from its file, before a lab is built or a host is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from core.domain import Target
+from core.errors import UsageError, use_one_of
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.targets import check_targets, load_targets
+from downloader.schedule.shared import SharedPlan, share
+
+if TYPE_CHECKING:
+    from vantage.lab.topology import Topology
+
+LAB_TARGETS = "lab"
+"""The value of `targets` that means the sites of the campaign's lab."""
+
+
+def shared_plan(campaign: Campaign, here: str | None = None, *, hosts: bool = False) -> SharedPlan:
+    """The plan that all hosts of a campaign share.
+
+    Args:
+        here: the only vantage point of this host; None: all are here.
+        hosts: each vantage point is a host of its own, whichever this one is.
+
+    Raises:
+        UsageError: a broken topology or target, a vantage point that does not exist, or a slot that is too short.
+    """
+    targets: Sequence[Target]
+    if campaign.topology is None:
+        names, targets = campaign.vantage_points, load_targets(campaign)
+        if not names:
+            raise UsageError(
+                "a campaign without a lab needs a vantage point",
+                where=f"{campaign.path}: field vantage_points",
+                remedy="name this host",
+            )
+    else:
+        topology = topology_of(campaign, campaign.topology)
+        names, targets = _names(campaign, topology), _targets(campaign, topology)
+    if here is not None and here not in names:
+        raise UsageError(
+            f"the campaign has no vantage point {here!r}", where=str(campaign.path), remedy=use_one_of(here, names)
+        )
+    if here is None:
+        return share(campaign, targets, names, names[:1] if hosts else names)
+    return share(campaign, targets, names, (here,))
+
+
+def topology_of(campaign: Campaign, name: str) -> Topology:
+    """The topology of a campaign's lab. Raises UsageError."""
+    from vantage.lab.topology_file import load_topology
+
+    try:
+        return load_topology(name)
+    except UsageError as error:
+        # The error may be in the campaign file (a wrong name) or in the topology: the user needs both.
+        raise UsageError(error.sentence(), where=f"{campaign.path}: field lab") from None
+
+
+def _names(campaign: Campaign, topology: Topology) -> tuple[str, ...]:
+    known = tuple(vantage.name for vantage in topology.vantage)
+    for name in campaign.vantage_points:
+        if name not in known:
+            raise UsageError(
+                f"the lab {topology.name} has no vantage point {name!r}",
+                where=str(campaign.path),
+                remedy=use_one_of(name, known),
+            )
+    return campaign.vantage_points or known
+
+
+def _targets(campaign: Campaign, topology: Topology) -> Sequence[Target]:
+    from vantage.lab.targets import targets_of
+
+    if campaign.targets != LAB_TARGETS:
+        return load_targets(campaign)
+    targets = targets_of(topology)
+    check_targets(targets, where=campaign.targets)
+    return targets
