@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.noise import TOO_NOISY
+
 pytest_plugins = ("tests.soak_plugin", "pytester")
 
 os.environ["UPSHIFT_ALLOWED_PREFIXES"] = "198.18.0.0/15,fd00:198:18::/48,127.0.0.0/8,::1/128"
@@ -29,3 +31,11 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"the sample inputs in {path} are not on this machine")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many tests a busy host left without a verdict: they are neither passed nor failed."""
+    skipped = terminalreporter.getreports("skipped")
+    noisy = [report for report in skipped if TOO_NOISY in str(report.longrepr)]
+    if noisy:
+        terminalreporter.section(f"{TOO_NOISY}: {len(noisy)} tests were not judged; run them again on a quiet host")

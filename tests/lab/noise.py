@@ -1,8 +1,9 @@
 """How busy the host is, and measuring on one that may be: the one place where tests wait and try again.
 
 A busy host is no reason to believe a wrong figure, none to fail at random, and none to pass without having measured. So
-a measurement that is wrong on a quiet host fails at once; on a busy one the test waits and tries again, and fails with
-*host too noisy* where that goes on for too long.
+a measurement that is wrong on a quiet host fails at once; on a busy one the test waits and tries again, and is skipped
+with the reason *host too noisy* where that goes on for too long. A run ends with the number of such tests
+(tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from vantage.linux import cpu
 
 Found = TypeVar("Found")
 
-PATIENCE_S = 180.0
+TOO_NOISY = "host too noisy"
+"""How the reason of a test begins that could not be judged here."""
+
+PATIENCE_S = 60.0
 """An attempt that fails later than this after the first failure is the last."""
 
 PAUSE_S = 20.0
@@ -67,7 +71,7 @@ def measured(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[], None] | None = None,
 ) -> Found:
-    """What `measure` gives, once `check` has nothing against it. Fails the test otherwise.
+    """What `measure` gives, once `check` has nothing against it. Otherwise the test fails, on a busy host is skipped.
 
     Args:
         check: what is wrong with it.
@@ -86,7 +90,7 @@ def measured(
         if deadline is None:
             deadline = clock() + PATIENCE_S
         elif clock() >= deadline:
-            pytest.fail(f"host too noisy: {wrong}; {noise}")
+            pytest.skip(f"{TOO_NOISY}: {wrong}; {noise}")
         print(f"again: {wrong}; {noise}")
         (pause or wait_for_quiet)()
 

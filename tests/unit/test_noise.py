@@ -46,7 +46,7 @@ def test_on_a_busy_host_it_tries_again() -> None:
     assert run(iter(["too slow", "too slow", "right"]), noise="busy", clock=Clock(20)) == "right"
 
 
-def test_in_the_end_a_busy_host_is_a_failure() -> None:
+def test_in_the_end_a_busy_host_is_a_reason_to_skip() -> None:
     attempts = 0
 
     def always() -> Iterator[str]:
@@ -55,7 +55,7 @@ def test_in_the_end_a_busy_host_is_a_failure() -> None:
             attempts += 1
             yield "too slow"
 
-    clock = Clock(50)
-    with pytest.raises(pytest.fail.Exception, match=r"^host too noisy: too slow; busy$"):
+    clock = Clock(25)
+    with pytest.raises(pytest.skip.Exception, match=r"^host too noisy: too slow; busy$"):
         run(always(), noise="busy", clock=clock)
-    assert clock.now <= PATIENCE_S + 50 and attempts == 5
+    assert clock.now <= PATIENCE_S + 25 and attempts == 4
