@@ -21,8 +21,7 @@ from core.outreach.lists import TopList, identity
 from core.progress import Progress
 from core.system import signals
 from crawler.ledger import Filled, Ledger
-from crawler.manners import Pace
-from crawler.robots import AGENT
+from crawler.manners import AGENT, Pace
 from crawler.visit import Limits, Outcome
 
 OLDEST_SCRAPY = (2, 19)
@@ -116,7 +115,7 @@ def settings(options: Options) -> dict[str, Any]:
         "EXTENSIONS_BASE": {},
         "SPIDER_MIDDLEWARES_BASE": {},
         "DOWNLOADER_MIDDLEWARES_BASE": {
-            "crawler.gate.GateMiddleware": 100,
+            "crawler.components.GateMiddleware": 100,
             "scrapy.downloadermiddlewares.defaultheaders.DefaultHeadersMiddleware": 400,
             "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": 500,
         },
@@ -124,7 +123,7 @@ def settings(options: Options) -> dict[str, Any]:
         "DEFAULT_REQUEST_HEADERS": {"Accept": "*/*", "Accept-Encoding": "identity"},
         "DNS_RESOLVER": "crawler.names.Pins",
         "DOWNLOAD_HANDLERS": {
-            **dict.fromkeys(("http", "https"), "crawler.http.ShortIdleHandler"),
+            **dict.fromkeys(("http", "https"), "crawler.components.ShortIdleHandler"),
             **dict.fromkeys(("file", "ftp", "s3", "data")),
         },
         "DOWNLOAD_VERIFY_CERTIFICATES": True,
@@ -136,7 +135,7 @@ def settings(options: Options) -> dict[str, Any]:
         "DOWNLOAD_FAIL_ON_DATALOSS": False,
         "COOKIES_ENABLED": False,
         "RETRY_ENABLED": False,
-        "ROBOTSTXT_OBEY": False,  # crawler.visit and crawler.gate obey it, per origin and for our agent name
+        "ROBOTSTXT_OBEY": False,  # crawler.visit and crawler.components obey it, per origin and for our agent name
     }
 
 

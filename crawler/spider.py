@@ -26,7 +26,7 @@ from twisted.web._newclient import ParseError
 
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
-from crawler.gate import ASK
+from crawler.components import ASK
 from crawler.ledger import Ledger, Result
 from crawler.manners import Pace, RefusedError
 from crawler.names import Pins

@@ -21,9 +21,8 @@ from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
 from crawler.ledger import Result
 from crawler.links import extract, normal
-from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, admit
+from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, Robots, admit, from_reply
 from crawler.names import Pins
-from crawler.robots import Robots, from_reply
 
 MAX_REDIRECTS = 5
 MAX_DETAIL = 200

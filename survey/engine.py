@@ -6,14 +6,17 @@ import asyncio
 import resource
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import core
 from core.errors import UsageError
-from core.files import store
+from core.files import store, targets
+from core.outreach import ledger
 from core.outreach.arguments import ledger_beside
 from core.outreach.blocks import BlockLists, block_list_paths
 from core.outreach.dns import Resolver
@@ -23,10 +26,90 @@ from core.outreach.pace import Lanes, TokenBucket
 from core.progress import Progress
 from core.system import process
 from survey.access import Access, NotAskedError
-from survey.fill import check_targets_out, fill_targets
-from survey.ledger import Ledger, document_of
 from survey.subjects import Source, Subject
 from survey.survey import PLANNED, Context, Options, Record, Remark, Site, Survey, Visit
+
+_KNOWN = ("provider", "server_ip", "alt_svc", "url", "mime_type")
+"""Fields of a subject besides domain and rank."""
+
+_OF_SUBJECT = ("domain", "rank", "provider")
+"""Fields that a record takes from its subject; the others form the document."""
+
+
+def document_of(record: Any) -> dict[str, Any]:
+    """The fields of a record (a dataclass) that do not come from its subject."""
+    return {name: getattr(record, name) for name in _found_columns(record.__class__)}
+
+
+@cache  # called thousands of times a second
+def _found_columns(record_type: Any) -> tuple[str, ...]:
+    return tuple(column.name for column in fields(record_type) if column.name not in _OF_SUBJECT)
+
+
+class Ledger(ledger.Ledger):
+    """An open ledger of a survey."""
+
+    WHAT = "survey"
+
+    def fill(self, subjects: Iterable[Subject]) -> int:
+        """Writes the subjects into the ledger, all of them or none; returns how many.
+
+        A broken list (UsageError) leaves no ledger behind, so the corrected list can use the same file.
+        """
+        with self._filling():
+            return self._add(_entry(subject) for subject in subjects)
+
+    def take(self) -> Iterator[Subject]:
+        """Pending subjects in the order of the list, read lazily; each once per open ledger."""
+        return map(_subject, self.entries())
+
+    def records(self, record_type: Callable[..., Record]) -> Iterator[Record]:
+        """The results as records, in the order of the list."""
+        for entry, _, document in self.results():
+            provider = entry.known.get("provider")
+            subject = _subject(entry)
+            yield record_type(domain=subject.domain, rank=entry.rank, provider=provider, **document)
+
+
+def _entry(subject: Subject) -> ledger.Entry:
+    known = {name: value for name in _KNOWN if (value := getattr(subject, name)) is not None}
+    return ledger.Entry(domain=subject.key, rank=subject.rank, known=known)
+
+
+def _subject(entry: ledger.Entry) -> Subject:
+    mime_type = entry.known.get("mime_type")
+    domain = entry.domain if mime_type is None else entry.domain.removesuffix(f" {mime_type}")
+    return Subject(domain=domain, rank=entry.rank, **entry.known)
+
+
+def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> None:
+    """Raises UsageError for an input without targets, or files that would overwrite each other."""
+    if targets_out is None:
+        return
+    if not subjects.is_targets:
+        raise UsageError(
+            "this list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
+        )
+    if targets_out.resolve() in (subjects.path.resolve(), out.resolve()):
+        raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
+
+
+def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool | int | str]]) -> None:
+    """Writes the targets of `source`, all columns kept.
+
+    Args:
+        source: a targets file.
+        out: the file to write, atomically.
+        found: column -> domain -> value; other domains keep their values.
+    """
+    table = targets.read(source, needs=("domain",))
+    domains = table.column("domain").to_pylist()
+    columns = {}
+    for name, values in found.items():
+        before = table.column(name).to_pylist()
+        columns[name] = [values.get(domain, value) for domain, value in zip(domains, before, strict=True)]
+    targets.write(out, targets.with_columns(table, columns))
+
 
 FLUSH_S = 0.2
 """Interval of commits to the ledger: a kill loses at most the work of this time."""

@@ -14,7 +14,7 @@ from analysis.evidence.stored import inspect_capture
 from core.domain import Target
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import atomic
-from core.files.room import check_room
+from core.files.sizes import check_room
 from core.progress import Progress
 from core.system import signals
 from core.system.clock import read_clock

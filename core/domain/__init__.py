@@ -4,12 +4,9 @@ Times are seconds as float unless a name says `_ms` or `_ns`; `*_at` are seconds
 Mbit/s = 10^6 bit/s. Sizes are bytes.
 """
 
-from core.domain.comparison import Comparison, Dose, Role
-from core.domain.configuration import Configuration, RouteAttribute, Setting, Sysctl
-from core.domain.disturbance import Disturbance, HostDisturbance, VoidReason
+from core.domain.configuration import Comparison, Configuration, Dose, Role, RouteAttribute, Setting, Sysctl
 from core.domain.download import Download, Superseded, Transport
-from core.domain.identity import CacheState, IdentityFlag
-from core.domain.outcome import Failure, Outcome
+from core.domain.outcome import CacheState, Disturbance, Failure, HostDisturbance, IdentityFlag, Outcome, VoidReason
 from core.domain.target import Provider, Target
 from core.domain.treatment import EcnDelivery, Handshake, Refutation, TreatmentReason, Wire
 

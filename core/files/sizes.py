@@ -1,8 +1,12 @@
-"""Sizes as people write them: `20 MB`, `64 KiB`."""
+"""Sizes as people write them (`20 MB`, `64 KiB`), and room on a disk before anything is written there."""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
+
+from core.errors import PlaceError
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|GB|TB|KiB|MiB|GiB)")
 
@@ -34,3 +38,30 @@ def size_text(size_bytes: int) -> str:
         if size_bytes >= _UNITS[unit]:
             return f"{size_bytes / _UNITS[unit]:.3g} {unit}"
     return f"{size_bytes} B"
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on a folder's disk for others than root."""
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize
+
+
+def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some space there") -> None:
+    """Raises PlaceError, which names the disk, if a folder has no room for `needed` bytes of `what`.
+
+    The folder need not exist yet.
+    """
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    free = free_bytes(there)
+    if free >= needed or os.statvfs(there).f_blocks == 0:  # no size: /proc, or a tmpfs without a limit
+        return
+    disk = there.resolve()
+    while not disk.is_mount():
+        disk = disk.parent
+    raise PlaceError(
+        f"the disk is full: {size_text(free)} are free on {disk}, and {what} need {size_text(needed)}",
+        where=str(folder),
+        remedy=f"{remedy}, then run the same command again",
+    )

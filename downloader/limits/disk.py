@@ -11,8 +11,7 @@ from pathlib import Path
 
 from core.domain import Download, Target
 from core.errors import UsageError
-from core.files.room import check_room, free_bytes
-from core.files.sizes import size_text
+from core.files.sizes import check_room, free_bytes, size_text
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from core.errors import PlaceError
+from core.errors import PlaceError, UsageError
 from survey.access import NotAskedError
 from survey.iw.cdn import read_names
-from survey.iw.control import fault, parse_controls
+from survey.iw.objects import Wanted
 from survey.iw.program import Attachment, prober
 from survey.iw.record import IwRecord
 from survey.iw.visit import Visitor
 from survey.iw.wire import Scheme
 from survey.programs import Programs
+from survey.subjects import Subject
 from survey.survey import Context, Remark, Visit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """A server, and its window."""
+
+    subject: Subject
+    segments: int
+
+
+def parse_controls(texts: Sequence[str]) -> list[Control]:
+    """Controls from `URL=IW`. Raises UsageError."""
+    found = []
+    for text in texts:
+        url, _, segments = text.rpartition("=")
+        try:
+            wanted = Wanted.of(url)
+        except ValueError:
+            wanted = None
+        if wanted is None or not (segments.isascii() and segments.isdecimal() and 1 <= int(segments) <= 4_096):
+            raise UsageError(
+                f"{text[:80]!r} is not a control", where="--control", remedy="write URL=IW, IW in segments from 1"
+            )
+        found.append(Control(subject=Subject(domain=wanted.host, url=url), segments=int(segments)))
+    return found
+
+
+def fault(control: Control, record: IwRecord) -> str | None:
+    """What is wrong with the measurement of a control, None if it is right."""
+    if record.iw_segments == control.segments:
+        return None
+    seen = record.iw_segments or record.iw_kind or record.failure or record.verdict
+    return f"{control.subject.url} was measured as {seen}, not {control.segments}"
+
 
 ARRIVALS = 512
 """Arrivals kept of a flight where pacing is judged: our window has room for 437 segments of 1200 bytes."""

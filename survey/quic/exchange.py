@@ -17,7 +17,7 @@ from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 from core.reach import check_address
 from survey.quic import parameters, wire
-from survey.quic.cause import Cause
+from survey.quic.record import Cause
 
 ALPN = "h3"
 _NO_APPLICATION_PROTOCOL = 120

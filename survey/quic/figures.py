@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from survey.figures import Breakdown, Figures
-from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.negotiate import Kind
-from survey.quic.record import QuicRecord
+from survey.quic.record import NOT_ASKED, Cause, QuicRecord
 from survey.shares import Share, cell, shares_by_group, wilson
 
 

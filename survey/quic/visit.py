@@ -14,10 +14,9 @@ from core.outreach.dns import ResolveError
 from survey.access import Access, NotAskedError, is_address
 from survey.quic import alt_svc, candidates, parameters, wire
 from survey.quic.candidates import Endpoint, Source
-from survey.quic.cause import Cause
 from survey.quic.exchange import Finding, Request, exchange
 from survey.quic.negotiate import Answer, Kind, Negotiator
-from survey.quic.record import QuicRecord
+from survey.quic.record import Cause, QuicRecord
 from survey.subjects import Subject
 from survey.survey import Context, Remark, Visit
 

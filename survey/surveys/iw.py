@@ -75,7 +75,7 @@ class Settings:
 
 def _check(settings: Settings) -> None:
     from survey.iw.cdn import read_names
-    from survey.iw.control import parse_controls
+    from survey.iw.probers import parse_controls
 
     for mss in settings.values_of_mss:
         if not SMALLEST_MSS <= mss <= LARGEST_MSS:

@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from core.outreach import arguments
-from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.figures import figures
-from survey.quic.record import QuicRecord
+from survey.quic.record import NOT_ASKED, Cause, QuicRecord
 from survey.survey import Context, Survey, Visit
 
 

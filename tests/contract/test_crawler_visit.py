@@ -35,8 +35,7 @@ from core.files import store
 from core.names import registered_domain
 from crawler import manners
 from crawler.links import extract
-from crawler.manners import Pace
-from crawler.robots import Robots, from_reply
+from crawler.manners import Pace, Robots, from_reply
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIN = 50_000

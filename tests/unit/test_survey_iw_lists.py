@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import UsageError
+from survey.engine import Ledger
 from survey.iw.archive import Archive, is_archive
 from survey.iw.cdn import our_names, parse, read_names
-from survey.iw.permutation import Permutation
-from survey.iw.sample import MOST_WITHOUT_BLOCK_LIST, Sample, check_block_list, read_prefixes
-from survey.ledger import Ledger
+from survey.iw.sample import MOST_WITHOUT_BLOCK_LIST, Permutation, Sample, check_block_list, read_prefixes
 from survey.shares import wilson
 from survey.subjects import Subject
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from core.errors import UsageError
-from survey.iw.control import fault, parse_controls
 from survey.iw.objects import LONG_PATH, Ladder, Wanted, redirect
+from survey.iw.probers import fault, parse_controls
 from survey.iw.record import IwRecord
 from survey.iw.wire import Note, Reply, Scheme, Verdict
 from upshift.commands.survey import app

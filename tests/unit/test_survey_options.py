@@ -21,9 +21,8 @@ from core.domain import Target
 from core.errors import UsageError
 from core.files import schemas, store
 from survey import shares
-from survey.engine import known
+from survey.engine import fill_targets, known
 from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
-from survey.fill import fill_targets
 from survey.options import figures as counted
 from survey.options.prober import REPLY, REQUEST
 from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of

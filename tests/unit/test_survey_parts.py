@@ -21,7 +21,7 @@ from core.errors import UsageError
 from core.files import store, targets
 from core.outreach.ledger import Entry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
-from survey.ledger import Ledger
+from survey.engine import Ledger
 from survey.subjects import Subject, read_subjects
 from tests.cells import Repeats
 
@@ -198,7 +198,7 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
 WORKER = """
 import sys, time
 from pathlib import Path
-from survey.ledger import Ledger
+from survey.engine import Ledger
 ledger = Ledger(Path(sys.argv[1]), {})
 for subject in ledger.take():
     print(subject.domain, flush=True)

@@ -19,11 +19,10 @@ from survey.options.record import OptionsRecord
 from survey.quic import candidates
 from survey.quic.alt_svc import parse
 from survey.quic.candidates import Endpoint, Source
-from survey.quic.cause import NOT_ASKED, Cause
 from survey.quic.exchange import Finding
 from survey.quic.figures import figures
 from survey.quic.negotiate import Answer, Kind
-from survey.quic.record import QuicRecord
+from survey.quic.record import NOT_ASKED, Cause, QuicRecord
 from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
 from survey.surveys.quic import supports

@@ -270,7 +270,7 @@ def test_one_file_goes_through_map_compose_and_run(tmp_path: Path, start: str, e
     assert {target.asn for target in found(first)} == {15_169}
     table_now = targets.read(first).append_column("mine", pa.array([f"m{n}" for n in range(1, 6)]))
     targets.write(second, table_now)
-    from survey.fill import fill_targets
+    from survey.engine import fill_targets
 
     every = {f"d{n}.example": True for n in range(1, 6)}
     fill_targets(second, third, dict.fromkeys(("ecn", "sack", "window_scaling"), every))
