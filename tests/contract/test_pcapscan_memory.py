@@ -40,6 +40,7 @@ def peak_bytes(capture: Path, table: Path) -> int:
     return int(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.soak
 def test_memory_per_connection(tmp_path: Path) -> None:
     peaks = []
     for count in (FEW, MANY):

@@ -136,6 +136,7 @@ def test_it_resumes_with_the_same_sources_only(checkout: pytest.Pytester) -> Non
     assert done.ret == pytest.ExitCode.OK and len(ran) == 10, "other sources: all again"
 
 
+@pytest.mark.soak
 def test_worker_processes_skip_the_same_tests(checkout: pytest.Pytester) -> None:
     arguments = ("-p", "tests.soak_plugin", "--soak", "--soak-results", RESULTS, "-n", "2", "--dist", "loadfile")
     first = checkout.runpytest_subprocess(*arguments)

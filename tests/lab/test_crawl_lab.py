@@ -225,6 +225,7 @@ def test_gets_are_stopped_early_and_files_of_known_size_not_fetched(crawled: Cra
         assert stopped.sent_bytes >= MB
 
 
+@pytest.mark.soak
 def test_killed_again_and_again_no_finished_domain_is_fetched_again(
     crawled: Crawled, tmp_path: Path, repeats: Repeats
 ) -> None:

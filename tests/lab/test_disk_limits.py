@@ -232,6 +232,7 @@ def test_the_limit_is_never_exceeded(world: World, tmpfs: Tmpfs, tmp_path: Path,
     assert 0 < len(kept(out)) == runs - sum(dropped) < runs
 
 
+@pytest.mark.soak
 def test_a_disk_that_something_else_fills(world: World, tmpfs: Tmpfs, tmp_path: Path) -> None:
     """The campaign pauses with a sentence, and resumes by itself; nothing is lost."""
     child = start(world, tmpfs, tmp_path, 'iterations = 2\ndisk = { reserve = "16 MB" }')

@@ -263,6 +263,7 @@ def test_what_a_folder_refuses(world: World, tmp_path: Path) -> None:
     assert not (tmp_path / "vantage" / "B").exists()
 
 
+@pytest.mark.soak
 def test_a_campaign_stops_when_its_intervals_are_narrow_enough(world: World, tmp_path: Path) -> None:
     """Resumed with the same rule it downloads nothing, with a stricter one it goes on where it was."""
     configurations = [BASE["configurations"][0], {"name": "ECN", "client": "requests", "levels": {"ecn": True}}]
@@ -417,6 +418,7 @@ def kill_and_finish(command: list[str], most: int, moment: Callable[[], float]) 
         return kills
 
 
+@pytest.mark.soak
 def test_killed_at_random_moments(world: World, tmp_path: Path, repeats: Repeats) -> None:
     """SIGKILL, again and again: the plan is finished, nothing twice, nothing left behind."""
     iterations, most = repeats(quick=1, soak=5), repeats(quick=4, soak=40)

@@ -117,6 +117,7 @@ FLIP = 'f={file}; if [ -e "$f" ] && {once}; then printf X | dd of="$f" bs=1 seek
 """After rsync: a byte of a file is another one."""
 
 
+@pytest.mark.soak
 def test_a_flipped_byte_is_found_and_fetched_once_more(tmp_path: Path) -> None:
     """Of a capture and of a journal."""
     fleet = Fleet(tmp_path)
@@ -152,6 +153,7 @@ def test_a_byte_that_is_flipped_always_is_told(tmp_path: Path) -> None:
     assert not (results(fleet, "SFO") / there("SFO", 1)).exists()
 
 
+@pytest.mark.soak
 def test_another_plan_and_no_campaign_are_one_sentence_each(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     fleet.add("MUC", campaign(tmp_path / "on-muc", "MUC"))

@@ -37,6 +37,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_changed(tmp_path: Pat
     assert said.count("\n") == 1
 
 
+@pytest.mark.soak
 def test_a_disk_that_gets_full_keeps_the_earlier_release(tmp_path: Path) -> None:
     """The blocks suffice, and the inodes do not, which only shows while pip writes."""
     lines, said = install_both(tmp_path, unpacked(tmp_path, "2", modules=300), "size=64m,nr_inodes=200")

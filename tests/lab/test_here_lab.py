@@ -42,6 +42,7 @@ def journal(world: Any, name: str) -> tuple[str | None, list[Download]]:
         return found.meta("plan_hash"), list(found.downloads())
 
 
+@pytest.mark.soak
 def test_three_processes_make_one_campaign(world: Any) -> None:
     assert world.upshift("lab", "up", world.folder / "three.toml").returncode == 0
     running = [world.start("run", "c.toml", "--out", name, "--here", name) for name in VANTAGES]

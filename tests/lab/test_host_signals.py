@@ -106,9 +106,7 @@ ENDS = {
     quick=[
         ("netns", "SIGTERM to the unit"),
         ("netns", "SIGKILL of the guardian"),
-        ("host", "SIGHUP"),
         ("host", "SIGKILL of both"),
-        ("host", "SIGSTOP"),
     ],
 )
 def test_the_host_is_as_before_within_10_s(host: Host, isolation: str, hit: str, repeats: Repeats) -> None:

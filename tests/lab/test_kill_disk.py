@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cells import cells
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 
@@ -66,7 +67,7 @@ def journaled(path: Path) -> int:
         database.close()
 
 
-@pytest.mark.parametrize("size_k", [64, 440])
+@cells("size_k", every=[64, 440], quick=[64])
 def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path) -> None:
     """The disk is full at the start, or fills up in the middle of the campaign."""
     disk = world.folder / "disk"

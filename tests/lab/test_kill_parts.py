@@ -95,6 +95,7 @@ def test_ctrl_c_at_a_terminal(world: Any) -> None:
     assert all(row.outcome == "ok" for row in rows)
 
 
+@pytest.mark.soak
 def test_sigterm_of_run_alone(world: Any) -> None:
     hit = Hit(world, lambda child: child.terminate())
     assert hit.done.returncode != 0
@@ -136,6 +137,7 @@ def test_a_client(world: Any) -> None:
     pytest.skip(f"{TOO_NOISY}: the run with the killed client was void in {KILLS} campaigns of {KILLS}")
 
 
+@pytest.mark.soak
 def test_a_warm_client(world: Any) -> None:
     """An interpreter that waits for its download is started again where it dies; the record of one that dies while it
     downloads says so."""
@@ -153,7 +155,7 @@ def test_a_warm_client(world: Any) -> None:
 @cells(
     "part, whose",
     every=itertools.product(["pathem", "holder"], ["its own lab", "a lab that was up"]),
-    quick=[("pathem", "its own lab"), ("holder", "a lab that was up")],
+    quick=[("pathem", "its own lab")],
 )
 def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     up = whose == "a lab that was up"

@@ -23,7 +23,7 @@ import pytest
 from core.domain import Superseded, VoidReason
 from core.files import store
 from downloader.execution.journal import Journal
-from tests.cells import Repeats
+from tests.cells import Repeats, cells
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 
@@ -130,7 +130,7 @@ def wait_for_download(child: subprocess.Popen[str], out: Path, since: float) -> 
     faults.wait_until(begun, 60)
 
 
-@pytest.mark.parametrize("whose", ["its own lab", "a lab that was up"])
+@cells("whose", every=["its own lab", "a lab that was up"], quick=["its own lab"])
 def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repeats: Repeats) -> None:
     planned, wanted = PER_ITERATION * iterations, repeats(quick=4, soak=20)
     host = Host(world)

@@ -145,6 +145,7 @@ def test_wget2_looks_names_up_and_follows_redirects(world: World, tmp_path: Path
     assert ok.setup_s is not None
 
 
+@pytest.mark.soak
 def test_pauses_surround_each_download(world: World, tmp_path: Path) -> None:
     rows = measured(world, tmp_path / "out", "pauses", configurations=CONFIGURATIONS[:1])
     warmup, after = rows

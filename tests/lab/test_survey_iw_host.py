@@ -13,7 +13,7 @@ import pytest
 
 from survey.iw.program import find_iwprobe
 from survey.iw.record import votes_of
-from tests.cells import Repeats
+from tests.cells import Repeats, cells
 from tests.lab._host_world import World, open_world
 from tests.lab._iw_survey import CONTACT, records
 from tests.lab.test_host_place import SERVER
@@ -94,7 +94,7 @@ def test_merged_segments_give_no_number(world: World, tmp_path: Path) -> None:
     assert (record.verdict, record.failure, record.iw_segments, record.iw_kind) == ("no_data", "no_data", None, None)
 
 
-@pytest.mark.parametrize("isolation", ["netns", "host"])
+@cells("isolation", every=["netns", "host"], quick=["netns"])
 def test_after_kills_the_same_command_goes_on_and_nothing_is_left(
     world: World, tmp_path: Path, isolation: str, repeats: Repeats
 ) -> None:

@@ -170,6 +170,7 @@ def test_shares_per_mime_type(lab_host: Path, tmp_path: Path, divisor: int) -> N
 
 
 @cells("hosts", every=[100, 1_000], quick=[100])
+@pytest.mark.soak
 def test_scans_over_time(lab: Lab, tmp_path: Path, hosts: int) -> None:
     """IW 10 at 54, 60 and 67 % over HTTP; over TLS it passes IW 4 at the second scan."""
     of_ten = {"http": (0.54, 0.60, 0.67), "https": (0.40, 0.55, 0.65)}

@@ -259,6 +259,7 @@ def test_failures_have_their_words_and_nothing_leaves_for_refused_addresses(
     assert world.counted(0) > sent
 
 
+@pytest.mark.soak
 def test_killed_and_started_again_every_domain_is_done_once(world: World, tmp_path: Path) -> None:
     labels = [f"s{server}-{number}" for number in range(1, 101) for server in range(2, 8)]
     source, out = write_list(tmp_path / "list.csv", labels), tmp_path / "r.parquet"
