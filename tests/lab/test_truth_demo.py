@@ -12,7 +12,8 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,7 @@ from analysis.measures.dataset import Dataset, Record
 from core.domain import Download, Outcome, Target, Transport
 from core.files import store
 from core.system import process
+from tests.cells import cells
 from tests.lab.campaigns import is_void, print_capture, state_folder
 from tests.lab.noise import host_noise, measured
 
@@ -30,9 +32,14 @@ from tests.lab.noise import host_noise, measured
 pytestmark = [pytest.mark.lab, pytest.mark.measures, pytest.mark.timeout(1500)]
 
 PAPER = ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
-VANTAGES = ("MUC", "SFO", "SGP")
-TARGETS = 16
-RUNS = len(VANTAGES) * TARGETS
+VANTAGES = {"small": ("MUC",), "anrw": ("MUC", "SFO", "SGP")}
+TARGETS = {"small": 4, "anrw": 16}
+DROPPED = {"small": set[str](), "anrw": {"does not support ecn", "does not support sack"}}
+EACH = cells("topology", every=["small", "anrw"], quick=["small"])
+"""The whole pipeline in a minute, and the demo of `make demo`."""
+FULL = pytest.mark.parametrize("topology", [pytest.param("anrw", marks=pytest.mark.soak)])
+"""What takes the demo of `make demo` to be seen: marks, and enough clean paths."""
+
 QUIC_OVERHEAD = 28 + 21 + 4 + 16 + 8
 """IPv4 and UDP headers, short header with its packet number, tag, stream frame [bytes] (RFC 9000, 17.3.1 and 19.8)."""
 
@@ -40,9 +47,11 @@ QUIC_OVERHEAD = 28 + 21 + 4 + 16 + 8
 class Demo:
     """A demo that ended: its folder, what it printed, and what it left."""
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        command = [str(Path(sys.executable).with_name("upshift")), "demo", "--out", str(out)]
+    def __init__(self, topology: str, out: Path) -> None:
+        self.topology, self.out = topology, out
+        self.runs = len(VANTAGES[topology]) * TARGETS[topology]
+        program = str(Path(sys.executable).with_name("upshift"))
+        command = [program, "demo", "--topology", topology, "--out", str(out)]
         with state_folder() as state, host_noise() as noise:
             self.done = process.run(command, timeout_s=550)
             self.left = [path for path in state.rglob("*") if path.is_dir() and (path / "state.json").exists()]
@@ -51,7 +60,8 @@ class Demo:
         self.data: Dataset = dataset.load([out])
         lab = self.data.folders[0].lab
         assert lab is not None
-        self.paths = {(path.vantage, path.domain): path for path in truth.paths(lab)}
+        chosen = {d.domain for d in self.downloads}
+        self.paths = {(path.vantage, path.domain): path for path in truth.paths(lab) if path.domain in chosen}
 
     def path(self, download: Download) -> truth.LabPath:
         return self.paths[download.vantage, download.domain]
@@ -100,28 +110,48 @@ class Demo:
             *void,
             *(wide if len(wide) > 0.1 * len(pairs) else []),
             *(late if len(late) > 0.03 * len(self.downloads) else []),
-            *(long if len(long) > 0.03 * RUNS * 7 else []),
+            *(long if len(long) > 0.03 * self.runs * 7 else []),
         ]
 
 
 @pytest.fixture(scope="module")
-def demo(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """A demo, run again where the host was busy and it shows."""
-    yield measured(
-        lambda: Demo(tmp_path_factory.mktemp("demo") / "out"), Demo.disturbed, excuse=lambda demo: demo.noise.excuse
-    )
+def demos(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Demo | str]:
+    """A demo of each topology, run again where the host was busy and it shows."""
+
+    @cache
+    def run(topology: str) -> Demo | str:
+        folder = tmp_path_factory.mktemp("demo")
+        try:
+            return measured(
+                lambda: Demo(topology, folder / str(len(list(folder.iterdir())))),
+                Demo.disturbed,
+                excuse=lambda demo: demo.noise.excuse,
+            )
+        except pytest.skip.Exception as noisy:  # for all tests of this demo: it is not run for each of them
+            return str(noisy)
+
+    return run
 
 
+@pytest.fixture
+def demo(demos: Callable[[str], Demo | str], topology: str) -> Demo:
+    made = demos(topology)
+    if isinstance(made, str):
+        pytest.skip(made)
+    return made
+
+
+@EACH
 def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     out = demo.out
     rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
-    assert len(rows) == RUNS * (2 + len(PAPER))
-    assert sorted({row.vantage for row in rows}) == sorted(VANTAGES)
+    assert len(rows) == demo.runs * (2 + len(PAPER))
+    assert sorted({row.vantage for row in rows}) == sorted(VANTAGES[demo.topology])
     assert sorted({row.configuration for row in rows}) == sorted(["warmup", "warmup-quic", *PAPER])
     assert store.read_table(out / "kpis.parquet", "kpis").num_rows >= len(demo.supported()) - 1
     assert json.loads((out / "environment.json").read_text(encoding="utf-8"))
-    assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == "anrw"
-    assert all((out / "vantage" / name / "journal.sqlite").is_file() for name in VANTAGES)
+    assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == demo.topology
+    assert all((out / "vantage" / name / "journal.sqlite").is_file() for name in VANTAGES[demo.topology])
     for row in rows:
         assert row.capture is not None and (out / row.capture).is_file()
         assert row.capture.startswith(f"vantage/{row.vantage}/captures/")
@@ -138,6 +168,7 @@ def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     assert not demo.left, "the lab is gone"
 
 
+@EACH
 def test_the_targets_were_crawled_mapped_surveyed_and_composed(demo: Demo) -> None:
     folder = demo.out / "targets"
     chosen = {row.domain: row for row in store.read_rows(folder / "targets.parquet", "targets", Target)}
@@ -150,11 +181,12 @@ def test_the_targets_were_crawled_mapped_surveyed_and_composed(demo: Demo) -> No
     for number, word in enumerate(("list", "crawl", "map", "survey of TCP options", "survey of QUIC", "compose"), 1):
         assert f"== {number}/6 {word}: upshift " in printed
     account = json.loads((folder / "composition.json").read_text(encoding="utf-8"))
-    assert account["targets"] == TARGETS
+    assert account["targets"] == TARGETS[demo.topology]
     with (folder / "dropped.csv").open(encoding="utf-8", newline="") as handle:
-        assert {row["reason"] for row in csv.DictReader(handle)} == {"does not support ecn", "does not support sack"}
+        assert {row["reason"] for row in csv.DictReader(handle)} == DROPPED[demo.topology]
 
 
+@EACH
 def test_the_tables_are_printed(demo: Demo) -> None:
     printed = demo.done.stdout
     assert "Table 1: successful downloads per vantage point and provider" in printed
@@ -164,15 +196,17 @@ def test_the_tables_are_printed(demo: Demo) -> None:
     assert str(demo.out / "report" / "index.html") in printed.replace("\n", "")
 
 
+@FULL
 def test_ecn_has_its_effect_where_packets_were_marked(demo: Demo) -> None:
     with (demo.out / "tables" / "dose.csv").open(encoding="utf-8", newline="") as handle:
         rows = {row["acted"]: row for row in csv.DictReader(handle) if row["comparison"] == "ECN vs BL"}
     marking = [path for path in demo.paths.values() if path.ecn_threshold_bytes is not None]
     assert 0 < int(rows["yes"]["n"]) <= len(marking) and int(rows["unknown"]["n"]) == 0
-    assert int(rows["yes"]["n"]) + int(rows["no"]["n"]) <= RUNS
+    assert int(rows["yes"]["n"]) + int(rows["no"]["n"]) <= demo.runs
     assert float(rows["yes"]["median"]) > 1.2 and abs(float(rows["no"]["median"]) - 1) < 0.02
 
 
+@EACH
 def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
     rows = demo.supported()
     bad = [(d.domain, d.configuration, d.failure, d.failure_detail) for d in rows if d.outcome != Outcome.OK]
@@ -181,6 +215,7 @@ def test_nearly_all_downloads_are_ok(demo: Demo) -> None:
         assert (download.outcome == Outcome.OK) == (download.failure is None), "no failure without a cause"
 
 
+@FULL
 def test_every_run_got_the_same_object_from_the_same_place(demo: Demo) -> None:
     flagged = {(d.domain, d.configuration, d.identity_detail) for d in demo.downloads if d.identity_detail}
     assert not flagged
@@ -189,9 +224,10 @@ def test_every_run_got_the_same_object_from_the_same_place(demo: Demo) -> None:
     assert states == {"hit", "miss"}, "the warm-up fills the cache, and everything after it comes from there"
 
 
+@EACH
 def test_every_first_syn_is_as_asked(demo: Demo) -> None:
     records = [record for record in demo.data.records if record.download.transport == Transport.TCP]
-    assert len(records) == RUNS * 7
+    assert len(records) == demo.runs * 7
     for record in records:
         download = record.download
         assert download.treatment_ok is True or is_void(download), download
@@ -205,6 +241,7 @@ def test_every_first_syn_is_as_asked(demo: Demo) -> None:
         assert first.tsval
 
 
+@FULL
 def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
     pairs = demo.pairs()
     print(pairs, demo.noise)
@@ -212,6 +249,7 @@ def test_the_same_twice_takes_the_same_time(demo: Demo) -> None:
     assert not demo.disturbed()
 
 
+@EACH
 def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
     """On every path, edges and lossy ones included: never less, its median within half a millisecond, and 97 % of all
     downloads to 2 % or 1 ms.
@@ -220,7 +258,7 @@ def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
     was 0.5 to 1.2 ms late even on a quiet host.
     """
     excess = demo.round_trip_excess_ms()
-    assert sum(map(len, excess.values())) >= RUNS * 6
+    assert sum(map(len, excess.values())) >= demo.runs * 6
     assert set(excess) == set(demo.paths)
     assert min(map(min, excess.values())) >= -0.1
     medians = {path: median(values) for path, values in excess.items()}
@@ -228,6 +266,7 @@ def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
     assert not demo.disturbed()
 
 
+@EACH
 def test_quic_clients_get_full_packets(demo: Demo) -> None:
     """The number of packets must not depend on how often a client acknowledges: else headers decide who is faster."""
     found: dict[str, list[float]] = defaultdict(list)
@@ -244,6 +283,7 @@ def test_quic_clients_get_full_packets(demo: Demo) -> None:
         assert median(ratios) <= 1.03, f"{configuration}: {median(ratios):.3f} times the least number of packets"
 
 
+@EACH
 def test_every_accepted_download_balances(demo: Demo) -> None:
     accepted: list[Record] = [record for record in demo.data.records if not is_void(record.download)]
     for record in accepted:
