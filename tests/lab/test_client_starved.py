@@ -74,6 +74,7 @@ def test_a_quiet_host_starves_no_client(path: Path, tmp_path_factory: pytest.Tem
     )
 
 
+@pytest.mark.soak
 def test_a_starved_client_is_flagged_though_it_uses_little_cpu(lab: Lab, path: Path, tmp_path: Path) -> None:
     """Four programs per CPU that never rest, with the priority of the lab and its clients."""
     with ExitStack() as stack:

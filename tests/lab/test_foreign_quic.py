@@ -19,7 +19,7 @@ from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.measures]
+pytestmark = [pytest.mark.lab, pytest.mark.measures, pytest.mark.soak]
 
 SERVER = str(Path(__file__).with_name("_h3_server.py"))
 CLIENTS = {

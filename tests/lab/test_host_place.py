@@ -334,7 +334,7 @@ def test_killed_at_random_moments(world: World, isolation: str, repeats: Repeats
     before = world.fingerprint()
     dice = random.Random(20260)
     changed = 0
-    early, late = repeats(quick=3, soak=40), repeats(quick=3, soak=20)
+    early, late = repeats(quick=1, soak=40), repeats(quick=1, soak=20)
     for moment in [dice.uniform(0.0, 0.5) for _ in range(early)] + [dice.uniform(0.5, 1.5) for _ in range(late)]:
         running = world.start("host", COMMON + textwrap.dedent(body), str(world.state))
         assert running.stdout is not None

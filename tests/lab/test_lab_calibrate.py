@@ -37,6 +37,7 @@ def lab(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
         yield lab
 
 
+@pytest.mark.soak
 def test_a_right_lab_is_right(lab_host: Path, tmp_path: Path) -> None:
     """By the command, which brings up a lab of its own and so sweeps rates too; that a lab which is up, `small`, is
     right is what tests/lab/test_faults_readme.py shows."""

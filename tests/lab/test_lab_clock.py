@@ -124,6 +124,7 @@ def test_round_trips_are_right_to_a_tenth_of_a_millisecond(paths: Path, quick: b
 
 @pytest.mark.measures
 @ECHOES
+@pytest.mark.soak
 def test_they_are_right_beside_busy_loops(paths: Path, quick: bool) -> None:
     with open_lab(paths) as lab, busy_loops(2):
         require_right_round_trips(lab, quick=quick)
@@ -131,6 +132,7 @@ def test_they_are_right_beside_busy_loops(paths: Path, quick: bool) -> None:
 
 @pytest.mark.measures
 @ECHOES
+@pytest.mark.soak
 def test_they_are_right_where_idle_priority_threads_keep_the_cpus_awake(paths: Path, quick: bool) -> None:
     with hidden_lab(paths) as lab:
         assert lab.cpus_awake().method is Method.SPINNERS

@@ -26,6 +26,7 @@ QUICK = JUDGING[:1]
 
 @cells("paths", every=[QUICK, JUDGING], quick=[QUICK], ids=lambda paths: f"{len(paths)}-paths")
 @pytest.mark.usefixtures("root")
+@pytest.mark.soak
 def test_limiters_are_right(lab_host: Path, tmp_path_factory: pytest.TempPathFactory, paths: Sequence[LabPath]) -> None:
     """By each client, three times on each path; quick: each label once, by one client."""
     is_quick = paths is QUICK

@@ -66,6 +66,7 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made.clean()
 
 
+@pytest.mark.soak
 def test_a_plan_is_near_what_the_run_takes(world: Any) -> None:
     planned = world.upshift("plan", "c.toml", "--json")
     assert planned.returncode == 0, planned.stderr

@@ -21,6 +21,7 @@ from core.errors import LabError
 from core.files import store
 from core.system import process
 from survey.quic.record import QuicRecord
+from tests.cells import cells
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
@@ -369,7 +370,7 @@ def until_good(measure: Callable[[], list[str]]) -> None:
 
 
 @pytest.mark.measures
-@pytest.mark.parametrize("algorithm", ["cubic", "reno", "bbr2"])
+@cells("algorithm", every=["cubic", "reno", "bbr2"], quick=["cubic"])
 def test_download_times_are_those_of_the_model(times: Lab, algorithm: str) -> None:
     """Slow start from the server's own initial window; what paces (BBR) has the same rounds."""
     path = next(path for path in truth.paths(times.truth()) if path.domain == "www.clean.example")
@@ -409,6 +410,7 @@ def test_the_initial_window_is_obeyed(times: Lab) -> None:
 
 
 @pytest.mark.measures
+@pytest.mark.soak
 def test_algorithms_differ_where_packets_are_lost(times: Lab) -> None:
     """One packet of a hundred lost: Reno's window follows 1/sqrt(p) (Mathis et al. 1997), BBR's the rate."""
 

@@ -90,6 +90,7 @@ def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab
 
 
 @pytest.mark.measures
+@pytest.mark.soak
 def test_pacing_of_every_row(lab: Lab, tmp_path: Path) -> None:
     _, found = survey(lab, "MCT", tmp_path, "--pacing")
     expected = {(row["cdn"], row["iw"]): row for row in paper.rows("cdn-initial-windows")}

@@ -67,6 +67,7 @@ def fault(record: IwRecord, window: int, ratio: float | None) -> str | None:
 
 
 @cells("vantage", every=PATHS, quick=["R60"])
+@pytest.mark.soak
 def test_every_sender_is_told(lab: Lab, tmp_path: Path, vantage: str, repeats: Repeats) -> None:
     """At least 98 % of the judgements are right; of ten segments nothing is told."""
     slow = vantage.startswith("S")
@@ -91,6 +92,7 @@ def test_every_sender_is_told(lab: Lab, tmp_path: Path, vantage: str, repeats: R
     noise.measured(measure, wrong, excuse=lambda measured: measured[1][0].excuse)
 
 
+@pytest.mark.soak
 def test_ten_then_twos_as_the_figure_draws_it(lab: Lab, tmp_path: Path) -> None:
     """Burst and paced at IW 10 and 20 over 100 ms (the paper's Fig. 11)."""
     urls = [url(window, query) for window in (10, 20) for query in ("", "pace=on")]

@@ -111,8 +111,8 @@ def wrong_signs(found: Measured, domain: str) -> list[str]:
     return wrong
 
 
-@cells("quic_server", every=SERVERS, quick=SERVERS)
-@cells("ms", every=SIZES, quick=[3, 40])
+@cells("quic_server", every=SERVERS, quick=SERVERS[:1])
+@cells("ms", every=SIZES, quick=[40])
 def test_the_faster_one_needs_fewer_round_trips(bench: Bench, ms: int, quic_server: str) -> None:
     domain = domain_of(ms, quic_server)
     configurations = {"ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
