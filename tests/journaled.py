@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from core.domain import Download, Superseded
-from downloader.execution.folder import open_journals
+from core.files.journal import open_journals
 
 
 def recorded(out: Path) -> list[Download]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,19 @@ from analysis.evidence.stored import inspect_capture
 from core.domain import Target
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import atomic
+from core.files.lock import check_free
 from core.files.sizes import check_room
 from core.progress import Progress
 from core.system import signals
 from core.system.clock import read_clock
 from core.system.place import Place
-from downloader import clients
+from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import needed_buffer
 from downloader.campaign.stop_rule import parse_rule
 from downloader.campaign.trust import check_trust
 from downloader.control.asked import STOP, Heedful, parse_time
 from downloader.control.endpoint import Endpoint, parse_endpoint
-from downloader.control.lock import check_free
 from downloader.control.reporter import Reporter
 from downloader.execution.gates import trusts_clock
 from downloader.execution.run import RunSummary, check_clients, check_folder, check_limits, run_campaign
@@ -135,7 +136,7 @@ def _run(
             until=until,
             reporter=reporter,
             client_ceilings=_client_ceilings(),
-            inspect=inspect_capture,
+            inspect=partial(inspect_capture, factors=factors.ALL),
         )
         reporter.does(*(State.STOPPING, summary.asked) if summary.asked else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
@@ -146,7 +147,7 @@ def _run(
     if summary.asked is not None:
         reporter.end(State.STOPPED, summary.asked)
         return summary, None
-    inspection = inspect_campaign(out, progress=Heedful(progress, out))
+    inspection = inspect_campaign(out, factors=factors.ALL, progress=Heedful(progress, out))
     if summary.complete:
         reporter.end(State.DONE, "")
     else:

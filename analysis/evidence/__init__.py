@@ -8,10 +8,11 @@
     matching.py  which connection is a download's                                              (pure)
     clocks.py    offset of the clients' clock                                                  (pure)
     identity.py  did all downloads of a run get the same object from the same server?       (pure)
+    cache_headers.py  cache state from response header fields                                (pure)
     handshakes.py  which handshakes took longer than their round trips                      (pure)
     proof.py     did the packets have the requested options, and do client and capture agree?  (pure)
 
-It is part of `compose` because it needs `downloader` (each factor checks its options) and `analysis` (connections).
+The factors, which check their options on the wire, are passed in (`core.domain.Proven`).
 """
 
 from analysis.evidence.campaign import Inspection, inspect_campaign

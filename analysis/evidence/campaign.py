@@ -13,14 +13,14 @@ from analysis.evidence.earlier import DOWNLOADS, KPIS, Earlier, kept
 from analysis.evidence.evidence import Evidence, from_capture
 from analysis.evidence.rows import Inspected, kpi_schema
 from analysis.evidence.stored import from_findings
-from core.domain import Download, Superseded
+from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
-from core.files import atomic, conversions, schemas, store
+from core.files import atomic, schemas, store
 from core.files.config import read_json
+from core.files.journal import JournalReader, environment, open_journals
+from core.files.lock import folder_lock
+from core.files.rows import build
 from core.progress import Progress
-from downloader.control.lock import folder_lock
-from downloader.execution.folder import environment, open_journals
-from downloader.execution.journal_reader import JournalReader
 
 SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
 
@@ -65,7 +65,9 @@ class Inspection:
         )
 
 
-def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = None) -> Inspection:
+def inspect_campaign(
+    folder: Path, *, factors: Mapping[str, Proven], progress: Progress, jobs: int | None = None
+) -> Inspection:
     """Makes `downloads`, `kpis`, `superseded` and `environment.json` of a folder from its journals and captures.
 
     If a capture or a journal is missing or damaged, rows that need it are kept from an earlier inspection. All files
@@ -73,6 +75,7 @@ def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = Non
     earlier one, or none, so a download without KPIs never counts as proven.
 
     Args:
+        factors: name -> factor, of all that configurations may set.
         jobs: captures read at once; None for one per core.
 
     Raises:
@@ -83,14 +86,20 @@ def inspect_campaign(folder: Path, *, progress: Progress, jobs: int | None = Non
         if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
             remedy = "keep one campaign per folder"
             raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)
-        return _Tables(folder, journals, progress, jobs).write()
+        return _Tables(folder, journals, factors, progress, jobs).write()
 
 
 class _Tables:
     def __init__(
-        self, folder: Path, journals: Mapping[str, JournalReader], progress: Progress, jobs: int | None
+        self,
+        folder: Path,
+        journals: Mapping[str, JournalReader],
+        factors: Mapping[str, Proven],
+        progress: Progress,
+        jobs: int | None,
     ) -> None:
-        self._folder, self._journals, self._progress, self._jobs = folder, journals, progress, jobs
+        self._folder, self._journals, self._factors = folder, journals, factors
+        self._progress, self._jobs = progress, jobs
         self._schema = kpi_schema()
         self._earlier = Earlier(folder, self._schema.names)
         self._total = sum(journal.recorded_runs() for journal in journals.values())
@@ -152,7 +161,7 @@ class _Tables:
         downloads, findings = run
         # A capture that was collected before it was dropped elsewhere has more than what was found in it.
         if findings is None or (self._folder / str(downloads[0].capture)).exists():
-            return from_capture(self._folder, downloads)
+            return from_capture(self._folder, downloads, self._factors)
         return from_findings(findings, downloads)
 
     def _run(self, name: str, run: Sequence[Download], seen: Evidence) -> Iterator[Inspected]:
@@ -188,7 +197,7 @@ class _Tables:
         path = self._folder / SUPERSEDED
         for row in store.each_row(path, "superseded") if path.exists() else ():
             if row["vantage"] not in self._journals:
-                yield conversions.build(Superseded, row)
+                yield build(Superseded, row)
 
     def _environment(self) -> Mapping[str, Any]:
         """The environment of every vantage point; if its journal is missing, as an earlier inspection wrote it."""

@@ -15,7 +15,8 @@ from analysis.captures.kpi import Value
 from analysis.evidence.rows import Inspected
 from core.domain import Download
 from core.errors import UsageError
-from core.files import conversions, schemas, store
+from core.files import schemas, store
+from core.files.rows import build
 
 DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
 
@@ -62,7 +63,7 @@ class Earlier:
         while (row := self._downloads.current) is not None and not is_known(row["vantage"]):
             old = Old(download=row, kpis=self._kpis.take(_key(row)))
             self._downloads.take(_key(row))
-            yield Inspected(download=conversions.build(Download, row), kpis=self.kpi_row(old))
+            yield Inspected(download=build(Download, row), kpis=self.kpi_row(old))
 
     def kpi_row(self, old: Old) -> Mapping[str, Value] | None:
         """An earlier row of `kpis` with today's columns: KPIs that it lacks are empty."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.captures.scan import CaptureReader
 from analysis.evidence.rows import Inspected, inspect_run
-from core.domain import Download
+from core.domain import Download, Proven
 from core.errors import UsageError
 
 
@@ -24,16 +24,18 @@ class Evidence:
     """KPIs that were not known when the capture was dropped; they are empty."""
 
 
-def from_capture(folder: Path, downloads: Sequence[Download]) -> Evidence:
+def from_capture(folder: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
     """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
     name = downloads[0].capture
-    return Evidence(rows=inspect_run(downloads, ())) if name is None else from_file(folder / name, downloads)
+    if name is None:
+        return Evidence(rows=inspect_run(downloads, (), factors))
+    return from_file(folder / name, downloads, factors)
 
 
-def from_file(path: Path, downloads: Sequence[Download]) -> Evidence:
+def from_file(path: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
     """Evidence from a capture, plain or packed."""
     if not path.exists():
-        return _lost(downloads, "the capture is missing")
+        return _lost(downloads, factors, "the capture is missing")
     ports = {download.local_port for download in downloads}
     connections, is_empty = [], True
     try:
@@ -44,14 +46,14 @@ def from_file(path: Path, downloads: Sequence[Download]) -> Evidence:
             if connection.client_port in ports:
                 connections.append(connection)
     except UsageError as error:
-        return _lost(downloads, f"the capture cannot be read: {error.what}")
+        return _lost(downloads, factors, f"the capture cannot be read: {error.what}")
     lost = None
     if capture.truncated:
         lost = "the capture is cut or damaged"
     elif is_empty and ports != {None}:
         lost = "the capture is empty"
-    return Evidence(rows=inspect_run(downloads, connections, lost=lost), lost=lost)
+    return Evidence(rows=inspect_run(downloads, connections, factors, lost=lost), lost=lost)
 
 
-def _lost(downloads: Sequence[Download], why: str) -> Evidence:
-    return Evidence(rows=inspect_run(downloads, (), lost=why), lost=why)
+def _lost(downloads: Sequence[Download], factors: Mapping[str, Proven], why: str) -> Evidence:
+    return Evidence(rows=inspect_run(downloads, (), factors, lost=why), lost=why)

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
+from analysis.evidence.cache_headers import CacheAnswer, read_cache_headers
 from core.domain import CacheState, Download, Failure, IdentityFlag
-from downloader.cache_headers import CacheAnswer, read_cache_headers
 
 AGE_SLACK_S = 2.0
 """Copies whose storage times differ by at most this are the same: Age has whole seconds, and caches' clocks differ."""

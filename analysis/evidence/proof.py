@@ -13,12 +13,12 @@ from core.domain import (
     Handshake,
     HostDisturbance,
     Outcome,
+    Proven,
     Refutation,
     Transport,
     TreatmentReason,
     Wire,
 )
-from downloader.factors import ALL as FACTORS
 
 STORY_SLACK_S = 0.005
 STORY_SLACK_SHARE = 0.01
@@ -62,7 +62,12 @@ class Treatment(NamedTuple):
 
 
 def judge_treatment(
-    download: Download, connection: Connection | None, *, lost: str | None = None, clock_s: float = 0.0
+    download: Download,
+    connection: Connection | None,
+    factors: Mapping[str, Proven],
+    *,
+    lost: str | None = None,
+    clock_s: float = 0.0,
 ) -> Treatment:
     """Whether the packets had the requested options, and why not.
 
@@ -70,6 +75,7 @@ def judge_treatment(
     time and the amount of data.
 
     Args:
+        factors: name -> factor, of all that the download's levels name.
         lost: why the capture is incomplete, if it is.
         clock_s: by how much the capture's clock is ahead of the client's.
     """
@@ -86,7 +92,7 @@ def judge_treatment(
     refuted = [
         Refutation(reason=found.reason, detail=f"{name}={level}: {found.detail}")
         for name, level in levels.items()
-        if (found := FACTORS[name].proof(level, wire)) is not None
+        if (found := factors[name].proof(level, wire)) is not None
     ]
     if download.outcome == Outcome.OK and (told := story(download, connection, clock_s=clock_s)) is not None:
         refuted.append(Refutation(reason=TreatmentReason.ACCOUNTS_DIFFER, detail=told))

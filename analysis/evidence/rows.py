@@ -18,7 +18,7 @@ from analysis.evidence.handshakes import is_slow, smallest_rtt_s
 from analysis.evidence.identity import with_identity
 from analysis.evidence.matching import match
 from analysis.evidence.proof import disturbance, judge_treatment
-from core.domain import Download, Transport
+from core.domain import Download, Proven, Transport
 from core.files import schemas
 
 if TYPE_CHECKING:
@@ -39,12 +39,17 @@ class Inspected:
 
 
 def inspect_run(
-    downloads: Sequence[Download], connections: Sequence[Connection], *, lost: str | None = None
+    downloads: Sequence[Download],
+    connections: Sequence[Connection],
+    factors: Mapping[str, Proven],
+    *,
+    lost: str | None = None,
 ) -> tuple[Inspected, ...]:
     """The rows of the downloads of a measurement run, in their order.
 
     Args:
         connections: those in its capture.
+        factors: name -> factor, of all that the downloads' levels name.
         lost: why the capture is incomplete, if it is.
     """
     downloads = with_identity(downloads)
@@ -52,7 +57,7 @@ def inspect_run(
     clock_s, rtt_s = offset_s(downloads, matched), smallest_rtt_s(matched)
     found = []
     for download, connection in zip(downloads, matched, strict=True):
-        treatment = judge_treatment(download, connection, lost=lost, clock_s=clock_s)
+        treatment = judge_treatment(download, connection, factors, lost=lost, clock_s=clock_s)
         judged = replace(
             download,
             treatment_ok=treatment.ok,

@@ -13,18 +13,18 @@ from analysis.evidence.earlier import INSPECTED
 from analysis.evidence.evidence import Evidence, from_file
 from analysis.evidence.identity import with_identity
 from analysis.evidence.rows import Inspected
-from core.domain import Download, Outcome
+from core.domain import Download, Outcome, Proven
 from core.errors import UsageError
 from core.files import schemas
-from downloader.limits.captures import Findings
+from core.files.journal import CaptureFindings
 
 
-def inspect_capture(path: Path, downloads: Sequence[Download]) -> Findings:
-    """What is in the capture of a measurement run. For `downloader.limits.captures`."""
-    seen = from_file(path, downloads)
+def inspect_capture(path: Path, downloads: Sequence[Download], *, factors: Mapping[str, Proven]) -> CaptureFindings:
+    """What is in the capture of a measurement run, for the journal that outlives the capture."""
+    seen = from_file(path, downloads, factors)
     rows = [{"proof": {name: getattr(row.download, name) for name in INSPECTED}, "kpis": row.kpis} for row in seen.rows]
     lost = seen.lost is not None
-    return Findings(text=json.dumps(rows), clean=not lost and all(map(_is_clean, seen.rows)), lost=lost)
+    return CaptureFindings(text=json.dumps(rows), clean=not lost and all(map(_is_clean, seen.rows)), lost=lost)
 
 
 def _is_clean(row: Inspected) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.errors import UsageError
 from core.files.description import BESIDE, FILE_NAME
-from downloader.execution.folder import open_journals
+from core.files.journal import open_journals
 
 _COPIED = (FILE_NAME, *BESIDE)
 """What tables and reports read besides journals and captures; the same in all folders."""

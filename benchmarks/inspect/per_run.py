@@ -23,12 +23,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from core.files.journal import CaptureFindings
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.control.asked import AskedGate
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.budget import BudgetGate
-from downloader.limits.captures import CaptureStore, Findings
+from downloader.limits.captures import CaptureStore
 from downloader.limits.disk import ROW_BYTES, TABLES_BYTES, DiskGate, FolderDisk, needed_bytes, used_bytes
 from downloader.limits.spent import reserved
 from downloader.schedule.gate import Gate
@@ -93,7 +94,7 @@ def grown_ms(recorded: int, *, near_limit: bool) -> float:
             tables = TABLES_BYTES + ROW_BYTES * (recorded + RUNS) * len(runs[0].configurations)
             limit = round(1.05 * (used_bytes(out) + needed_bytes(campaign, runs[-1].target) + tables))
             campaign = replace(campaign, disk=replace(campaign.disk, limit=limit, reserve=0))
-        store = CaptureStore(campaign, "MUC", out, inspect=lambda *_: Findings(text="[]", clean=True))
+        store = CaptureStore(campaign, "MUC", out, inspect=lambda *_: CaptureFindings(text="[]", clean=True))
         gates: list[Gate] = [
             AskedGate(campaign, out, until=None),
             DiskGate(campaign, "MUC", FolderDisk(out, campaign.disk), runs, store, journal.captures, recorded),

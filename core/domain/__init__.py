@@ -8,7 +8,7 @@ from core.domain.configuration import Comparison, Configuration, Dose, Role, Rou
 from core.domain.download import Download, Superseded, Transport
 from core.domain.outcome import CacheState, Disturbance, Failure, HostDisturbance, IdentityFlag, Outcome, VoidReason
 from core.domain.target import Provider, Target
-from core.domain.treatment import EcnDelivery, Handshake, Refutation, TreatmentReason, Wire
+from core.domain.treatment import EcnDelivery, Handshake, Proven, Refutation, TreatmentReason, Wire
 
 __all__ = [
     "CacheState",
@@ -23,6 +23,7 @@ __all__ = [
     "HostDisturbance",
     "IdentityFlag",
     "Outcome",
+    "Proven",
     "Provider",
     "Refutation",
     "Role",

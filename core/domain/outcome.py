@@ -71,8 +71,6 @@ class VoidReason(StrEnum):
     """Two downloads of the run had the same client port, so their packets cannot be told apart."""
     SLOT_ENDED = "slot_ended"
     """The run took longer than its worst case, and the vantage point's slot ended."""
-    UNKNOWN = "unknown"
-    """Only in files of older versions, which stored a text instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

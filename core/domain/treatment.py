@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 
 class TreatmentReason(StrEnum):
@@ -107,3 +108,14 @@ class Wire:
     """The client's window with its first data, scaled [bytes]; None without data of the client."""
     initrwnd: int | None = None
     """Segments that the route let the client announce at first; None: no limit."""
+
+
+class Proven(Protocol):
+    """A factor as inspection sees it: an option that the packets of a connection can prove."""
+
+    @property
+    def name(self) -> str: ...
+
+    def proof(self, level: str, wire: Wire, /) -> Refutation | None:
+        """None if the packets had the option at this level, else the reason."""
+        ...

@@ -1,7 +1,7 @@
 """Columns, versions and keys of the Parquet tables, and the checks of what a file says about itself.
 
 Every file carries `upshift.kind` and `upshift.schema_version` in its metadata, and the unit of each column in the
-column's. A file of another kind or of a newer version is refused with a sentence.
+column's. A file of another kind or version is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "connections": 1,
     "packets": 1,
 }
-"""Kind of table -> newest schema version; 1 for a kind that is not listed, e.g. of a new survey.
-
-`core.files.conversions` converts older ones."""
+"""Kind of table -> schema version; 1 for a kind that is not listed, e.g. of a new survey."""
 
 ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
 """Kind of table -> dataclass of its rows, if that is in `core.domain`."""
@@ -47,8 +45,8 @@ RUN_KEY = DOWNLOAD_KEY[:-1]
 _UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_bytes": "B"}
 
 
-def newest_version(kind: str) -> int:
-    """The newest schema version of a kind of table."""
+def version_of(kind: str) -> int:
+    """The schema version of a kind of table."""
     return SCHEMA_VERSIONS.get(kind, 1)
 
 
@@ -88,14 +86,14 @@ def known_fields(kind: str) -> tuple[pa.Field, ...]:
 
 
 def with_metadata(schema: pa.Schema, kind: str) -> pa.Schema:
-    """The schema with the kind and its newest version in the metadata."""
-    version = str(newest_version(kind))
+    """The schema with the kind and its version in the metadata."""
+    version = str(version_of(kind))
     own = {b"upshift.kind": kind.encode(), b"upshift.schema_version": version.encode()}
     return schema.with_metadata({**(schema.metadata or {}), **own})
 
 
-def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
-    """The schema version of a file. Raises UsageError unless it is of this kind, in a version that is known."""
+def check_kind(schema: pa.Schema, path: Path, kind: str) -> None:
+    """Raises UsageError unless a file is of this kind, in the version of this Upshift."""
     found = kind_in(schema)
     if found != kind:
         raise UsageError(
@@ -106,13 +104,13 @@ def check_kind(schema: pa.Schema, path: Path, kind: str) -> int:
     version = (schema.metadata or {}).get(b"upshift.schema_version", b"").decode("ascii", "replace")
     if not version.isdecimal():
         raise UsageError("its schema version is missing", where=str(path), remedy="make it again")
-    if int(version) > newest_version(kind):
+    if int(version) != version_of(kind):
+        is_newer = int(version) > version_of(kind)
         raise UsageError(
-            f"schema version {version} of {kind} is newer than this Upshift knows ({newest_version(kind)})",
+            f"it has schema version {version} of {kind}, this Upshift reads version {version_of(kind)}",
             where=str(path),
-            remedy="update Upshift",
+            remedy="update Upshift" if is_newer else "make it again",
         )
-    return int(version)
 
 
 def kind_in(schema: pa.Schema) -> str | None:

@@ -1,6 +1,6 @@
 """The files that the stages exchange: Parquet (zstd), one schema per kind of table (`core.files.schemas`).
 
-A file of an older version is converted as it is read (`core.files.conversions`). Files are written atomically.
+Files are written atomically.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core.errors import UsageError, not_found
-from core.files import conversions, schemas
+from core.files import schemas
 from core.files.atomic import whole_file
+from core.files.rows import build
 
 if typing.TYPE_CHECKING:
     import pyarrow as pa
@@ -118,39 +119,39 @@ def read_rows(path: Path, kind: str, row_type: type[Row]) -> list[Row]:
         UsageError: as `read_table`, and for a missing column that must have a value.
     """
     try:
-        return [conversions.build(row_type, row) for row in each_row(path, kind)]
+        return [build(row_type, row) for row in each_row(path, kind)]
     except KeyError as error:
         raise UsageError(f"the column {error.args[0]} is missing", where=str(path), remedy="make it again") from None
 
 
 def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
-    """Rows of a table as mappings, converted to the newest version; few are in memory at a time.
+    """Rows of a table as mappings; few are in memory at a time.
 
     Raises:
         UsageError: as `read_table`.
     """
-    with _opened(path, kind) as (file, version):
+    with _opened(path, kind) as file:
         for batch in file.iter_batches(batch_size=ROWS_READ_AT_ONCE):
             schemas.check_values(batch, path, kind)
-            yield from _newest(batch.to_pylist(), path, kind, version)
+            yield from batch.to_pylist()
 
 
 def count(path: Path, kind: str) -> int:
     """The number of rows of a table, which are not read. Raises UsageError as `read_table`."""
-    with _opened(path, kind) as (file, _):
+    with _opened(path, kind) as file:
         return int(file.metadata.num_rows)
 
 
 def columns(path: Path, kind: str) -> Mapping[str, str]:
     """Names of the columns that a table has, with their units (empty: none). Raises UsageError as `read_table`."""
-    with _opened(path, kind) as (file, _):
+    with _opened(path, kind) as file:
         return {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in file.schema_arrow}
 
 
 def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Reads some columns of a table, whole row groups at a time, at least `ROWS_SCANNED_AT_ONCE` rows if there are.
 
-    Rows are of the newest version. Row groups of `downloads` and `kpis` that Upshift wrote hold whole measurement runs.
+    Row groups of `downloads` and `kpis` that Upshift wrote hold whole measurement runs.
 
     Yields:
         Batches with exactly these columns, in this order. Columns with a known type have it, but text is a dictionary
@@ -163,23 +164,19 @@ def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBat
     import pyarrow.parquet as pq
 
     known = {field.name: field for field in schemas.known_fields(kind)}
-    with _opened(path, kind) as (file, version):
+    with _opened(path, kind) as file:
         present = file.schema_arrow.names
         for name in columns:
             if name not in present and (name not in known or not known[name].nullable):
                 raise UsageError(f"the column {name} is missing", where=str(path), remedy="make it again")
-        is_old = version < schemas.newest_version(kind) and kind in schemas.ROW_TYPES
-        wanted = None if is_old else [name for name in columns if name in present]
-        texts = [name for name in wanted or () if file.schema_arrow.field(name).type == pa.string()]
+        wanted = [name for name in columns if name in present]
+        texts = [name for name in wanted if file.schema_arrow.field(name).type == pa.string()]
         with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=texts) as reader:
 
             def batches() -> Iterator[pa.RecordBatch]:
                 for groups in _row_groups(file.metadata):
                     table = reader.read_row_groups(groups, columns=wanted)
                     schemas.check_values(table, path, kind)
-                    if is_old:
-                        rows = list(_newest(table.to_pylist(), path, kind, version))
-                        table = pa.Table.from_pylist(rows, schema=schemas.row_schema(kind))
                     yield _batch(table, columns, known)
 
             yield from _read_ahead(batches())
@@ -226,36 +223,20 @@ def _batch(table: pa.Table, columns: Sequence[str], known: Mapping[str, pa.Field
 
 
 def read_table(path: Path, kind: str) -> pa.Table:
-    """Reads a table. Raises UsageError for a missing or broken file, another kind, or a version that is too new."""
-    import pyarrow as pa
-
-    with _opened(path, kind) as (file, version):
+    """Reads a table. Raises UsageError for a missing or broken file, another kind, or another version."""
+    with _opened(path, kind) as file:
         table = file.read()
     schemas.check_values(table, path, kind)
-    if version == schemas.newest_version(kind) or kind not in schemas.ROW_TYPES:
-        return table
-    schema = schemas.row_schema(kind)
-    rows = _newest(table.to_pylist(), path, kind, version)
-    return pa.Table.from_pylist(list(rows), schema=schema)
-
-
-def _newest(rows: Iterable[Mapping[str, Any]], path: Path, kind: str, version: int) -> Iterator[Mapping[str, Any]]:
-    for row in rows:
-        try:
-            yield conversions.converted(kind, version, schemas.newest_version(kind), row)
-        except KeyError as error:
-            raise UsageError(
-                f"the column {error.args[0]} is missing", where=str(path), remedy="make it again"
-            ) from None
+    return table
 
 
 @contextmanager
-def _opened(path: Path, kind: str) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """An open Upshift file, and its version."""
+def _opened(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
+    """An open Upshift file of this kind."""
     with parquet(path, kind) as file:
-        version = schemas.check_kind(file.schema_arrow, path, kind)
+        schemas.check_kind(file.schema_arrow, path, kind)
         schemas.check_types(file.schema_arrow, path, kind)
-        yield file, version
+        yield file
 
 
 @contextmanager

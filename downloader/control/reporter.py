@@ -21,12 +21,12 @@ import core
 from core.domain import Download, Outcome
 from core.errors import UsageError
 from core.files import atomic
+from core.files.lock import is_running
 from core.scrub import scrub
 from core.system.sd_notify import Notifier
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
 from downloader.control.endpoint import Endpoint
-from downloader.control.lock import is_running
 from downloader.schedule.gate import State
 
 INTERVAL_S = 5.0

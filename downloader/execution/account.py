@@ -11,11 +11,10 @@ from pathlib import Path
 
 from core.domain import Download, Failure
 from core.errors import UsageError
+from core.files.journal import JournalReader, open_journals
 from core.files.target_rules import host_and_port
 from core.reach import is_allowed
-from downloader.execution.folder import open_journals
-from downloader.execution.journal_reader import JournalReader
-from downloader.limits.spent import Entry
+from downloader.limits.spent import Entry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
 
@@ -95,19 +94,15 @@ def fetched(asked: Asked, folders: Iterable[Path]) -> Iterator[Fetched]:
     Attempts that sent nothing to a server are left out.
 
     Raises:
-        UsageError: a folder holds no campaign, or one from before accounts were kept.
+        UsageError: a folder holds no campaign.
     """
     for folder in folders:
         with open_journals(folder) as journals:
             for vantage, journal in journals.items():
-                if not journal.has_account:
-                    raise UsageError(
-                        "this campaign was measured before accounts were kept",
-                        where=str(folder),
-                        remedy="downloads.parquet has its downloads",
-                    )
+                if journal.is_empty:
+                    continue
                 agent = json.loads(journal.meta("campaign") or "{}").get("user_agent", "")
-                for entry in journal.spent.entries():
+                for entry in Spent(journal.db).entries():
                     if entry.address is not None and asked(entry):
                         yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
 

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from core.domain import Disturbance, Download, VoidReason
 from core.errors import UsageError
+from core.files.journal import FILE_NAME, SCHEMA, JournalReader
 from downloader.campaign.plan import PlannedRun
-from downloader.execution.journal_reader import FILE_NAME, SCHEMA, JournalReader
 from downloader.limits import captures, spent
-from downloader.limits.captures import Settled
-from downloader.limits.spent import Entry, Reserved
+from downloader.limits.captures import CaptureTable, Settled
+from downloader.limits.spent import Entry, Reserved, Spent
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -61,7 +61,7 @@ class Ended:
 
 
 class Journal(JournalReader):
-    """The journal of one vantage point, for writing; one of an older version is refused."""
+    """The journal of one vantage point, for writing."""
 
     _read_only = False
 
@@ -87,14 +87,12 @@ class Journal(JournalReader):
         elif self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent)
         with self._transaction():
-            for statement in (spent.TABLE + captures.TABLE).split(";"):  # journals from before these have none
-                self._db.execute(statement)
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
 
     def _create(self, runs: Sequence[PlannedRun], plan_hash: str) -> None:
         with self._transaction():
-            for statement in _TABLES.split(";"):
+            for statement in (_TABLES + spent.TABLE + captures.TABLE).split(";"):
                 self._db.execute(statement)
             self.set_meta("plan_hash", plan_hash)
             for run in runs:
@@ -117,6 +115,16 @@ class Journal(JournalReader):
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+    @property
+    def spent(self) -> Spent:
+        """The account of IP bytes."""
+        return Spent(self._db)
+
+    @property
+    def captures(self) -> CaptureTable:
+        """The captures that were packed or dropped."""
+        return CaptureTable(self._db)
 
     def set_meta(self, key: str, value: str) -> None:
         """Sets a value that belongs to the whole journal."""

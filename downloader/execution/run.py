@@ -16,6 +16,8 @@ from typing import Any
 from core.domain import Target
 from core.errors import PlaceError, UsageError
 from core.files import description
+from core.files.journal import FILE_NAME, Counts, JournalReader
+from core.files.lock import folder_lock
 from core.progress import Progress
 from core.system import signals
 from core.system.place import Place
@@ -27,13 +29,11 @@ from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.control import asked
 from downloader.control.document import Progress as PlanProgress
-from downloader.control.lock import folder_lock
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker
 from downloader.execution.gates import gates_for
 from downloader.execution.journal import Journal, another_plan
-from downloader.execution.journal_reader import FILE_NAME, Counts, JournalReader
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk

@@ -25,10 +25,9 @@ from typing import Any
 from core.errors import PlaceError, UsageError
 from core.files import atomic, description
 from core.files.config import read_json
+from core.files.journal import FILE_NAME, JournalReader, open_journals
 from downloader.control.document import FILE_NAME as STATUS
-from downloader.execution.folder import open_journals
 from downloader.execution.journal import Journal
-from downloader.execution.journal_reader import FILE_NAME, JournalReader
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
 
@@ -120,7 +119,7 @@ def free(folder: Path, verified: Path) -> Freed:
                 file, there = arrived.get(name), folder / name
                 if file is None or not there.exists() or _described(folder, there, arrived) != file:
                     continue
-                if journal.has_captures and journal.captures.knows(name):
+                if not journal.is_empty and journal.captures.knows(name):
                     journal.captures.drop(name)  # first in the journal, so that a kill never makes it a lost one
                     there.unlink(missing_ok=True)
                     count, size = count + 1, size + file.bytes

@@ -11,6 +11,7 @@ from pathlib import Path
 import zstandard
 
 from core.domain import Download
+from core.files.journal import CaptureFindings
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.limits import Captures
 from downloader.limits.packing import LEVEL, pack, packed_name
@@ -26,19 +27,7 @@ CREATE INDEX IF NOT EXISTS captures_by_age ON captures (dropped) WHERE clean AND
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What an inspection found in the capture of a measurement run."""
-
-    text: str
-    """For `upshift inspect`, in its own form: proof and KPIs of each download."""
-    clean: bool
-    """Every download is ok, undisturbed and proven to have had its options."""
-    lost: bool = False
-    """The capture could not be read to its end, so it is kept."""
-
-
-Inspect = Callable[[Path, Sequence[Download]], Findings]
+Inspect = Callable[[Path, Sequence[Download]], CaptureFindings]
 """(plain capture, downloads of its run) -> findings. Comes from `upshift`: stages do not import each other."""
 
 
@@ -72,13 +61,6 @@ class CaptureTable:
     def knows(self, path: str) -> bool:
         """Whether the capture is entered: its run or void attempt is recorded."""
         return self._db.execute("SELECT 1 FROM captures WHERE path = ?", (path,)).fetchone() is not None
-
-    def dropped(self, path: str) -> str | None:
-        """The findings of a capture that was dropped; None if it was not."""
-        row = self._db.execute(
-            "SELECT findings FROM captures WHERE path = ? AND dropped AND findings NOT NULL", (path,)
-        ).fetchone()
-        return None if row is None else zstandard.ZstdDecompressor().decompress(row[0]).decode()
 
     def is_dropped(self, path: str) -> bool:
         """Whether the capture was dropped, with or without findings."""

@@ -23,6 +23,7 @@ from analysis.evidence import Inspection, evidence, inspect_campaign, link_toget
 from core.domain import Download
 from core.errors import UsageError
 from core.files import store
+from downloader.factors import ALL as FACTORS
 from tests.inspected import CONFIGURATIONS, START, TCP, captures, inspect_elsewhere, make_campaign
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
@@ -37,7 +38,7 @@ class Silent:
 
 
 def inspected(folder: Path, **options: Any) -> Inspection:
-    return inspect_campaign(folder, progress=Silent(), **options)
+    return inspect_campaign(folder, factors=FACTORS, progress=Silent(), **options)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -154,9 +155,9 @@ def test_connections_of_others_are_not_kept(campaign: Path, monkeypatch: pytest.
         path.write_bytes(path.read_bytes() + packets)
     kept: list[int] = []
 
-    def counting(run: Sequence[Download], connections: Sequence[Connection], *, lost: str | None = None) -> Any:
+    def counting(run: Sequence[Download], connections: Sequence[Connection], *known: Any, lost: str | None) -> Any:
         kept.append(len(connections))
-        return rows.inspect_run(run, connections, lost=lost)
+        return rows.inspect_run(run, connections, *known, lost=lost)
 
     monkeypatch.setattr(evidence, "inspect_run", counting)
     inspected(campaign)
@@ -315,7 +316,7 @@ def test_memory_does_not_grow_with_the_campaign(tmp_path: Path, monkeypatch: pyt
         weighing = Weighing()
         tracemalloc.start()
         for _ in range(2):
-            assert inspect_campaign(folder, progress=weighing, jobs=2).kpis == 4 * runs
+            assert inspect_campaign(folder, factors=FACTORS, progress=weighing, jobs=2).kpis == 4 * runs
         tracemalloc.stop()
         return weighing.most
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from core.domain import Download, Target
 from core.files import targets as target_files
+from core.files.journal import JournalReader
 from core.system import process
 from core.system.process import Completed
-from downloader.execution.journal_reader import JournalReader
 from tests.fleet.cloud import Cloud
 from tests.fleet.roots import SYSTEMS
 

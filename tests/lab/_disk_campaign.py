@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from analysis.evidence import inspect_campaign
@@ -11,6 +12,7 @@ from core.files.config import read_toml
 from core.progress import show
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import run_campaign
+from downloader.factors import ALL as FACTORS
 from tests.lab._loopback import LoopbackPlace, targets_of
 
 
@@ -32,9 +34,16 @@ def main() -> None:
     path, out = Path(campaign), Path(folder)
     place = LoopbackPlace("A", namespace, Path(ca))
     document = from_document(read_toml(path), path)
-    run_campaign(document, targets_of(4430, domains), {"A": place}, out, progress=Pauses(), inspect=inspect_capture)
+    run_campaign(
+        document,
+        targets_of(4430, domains),
+        {"A": place},
+        out,
+        progress=Pauses(),
+        inspect=partial(inspect_capture, factors=FACTORS),
+    )
     with show() as progress:
-        inspect_campaign(out, progress=progress)
+        inspect_campaign(out, factors=FACTORS, progress=progress)
     print("done", flush=True)
 
 

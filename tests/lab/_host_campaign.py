@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trustme
 
-from downloader.execution.journal_reader import JournalReader
+from core.files.journal import JournalReader
 from tests.lab._host_world import World, open_world
 
 SERVER = "198.18.1.1"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from core.files.journal import JournalReader
 from core.system import process
-from downloader.execution.journal_reader import JournalReader
 from downloader.limits.spent import DAY_S
 from tests.cells import Repeats
 from tests.lab.test_download_run import World, all_clients, open_world

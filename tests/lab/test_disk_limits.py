@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from analysis.evidence.rows import kpi_schema
 from analysis.evidence.stored import inspect_capture
 from core.domain import Download, Outcome, TreatmentReason
 from core.files import store
+from core.files.journal import CaptureFindings
 from downloader.execution.run import run_campaign
-from downloader.limits.captures import Findings
+from downloader.factors import ALL as FACTORS
 from downloader.limits.packing import pack
 from tests.cells import Repeats
 from tests.journaled import recorded
@@ -41,13 +43,15 @@ CLIENTS = [{"name": "BL", "client": "requests"}, {"name": "quiche", "client": "q
 DOWNLOADS = 4
 """Per measurement run, with both warm-ups."""
 
+INSPECT = partial(inspect_capture, factors=FACTORS)
 
-def run(world: World, out: Path, inspect: Any = inspect_capture, **changes: Any) -> Any:
+
+def run(world: World, out: Path, inspect: Any = INSPECT, **changes: Any) -> Any:
     plan = campaign(configurations=CLIENTS, **changes)
     targets = world.targets(*DOMAINS[:2])
     summary = run_campaign(plan, targets, {"A": world.place()}, out, progress=Silent(), inspect=inspect)
     assert summary.complete
-    return inspect_campaign(out, progress=Silent())
+    return inspect_campaign(out, factors=FACTORS, progress=Silent())
 
 
 def kept(out: Path) -> list[Path]:
@@ -63,9 +67,9 @@ def test_tables_from_dropped_captures_equal_those_from_kept_ones(world: World, t
     copies, out = tmp_path / "copies", tmp_path / "out"
     copies.mkdir()
 
-    def copying(path: Path, downloads: Sequence[Download]) -> Findings:
+    def copying(path: Path, downloads: Sequence[Download]) -> CaptureFindings:
         (copies / path.name).write_bytes(path.read_bytes())
-        return inspect_capture(path, downloads)
+        return INSPECT(path, downloads)
 
     found = run(world, out, copying, disk={"captures": "none"})
     assert not kept(out) and len(list(copies.iterdir())) == 2
@@ -76,19 +80,19 @@ def test_tables_from_dropped_captures_equal_those_from_kept_ones(world: World, t
     for copy in copies.iterdir():
         packed = pack(copy)
         packed.replace(out / "vantage" / "A" / "captures" / packed.name)
-    assert inspect_campaign(out, progress=Silent()).lost == () and len(kept(out)) == 2
+    assert inspect_campaign(out, factors=FACTORS, progress=Silent()).lost == () and len(kept(out)) == 2
     assert tables(out) == dropped
 
 
 def test_a_kpi_that_is_newer_than_the_drop_is_empty(world: World, tmp_path: Path) -> None:
     newest = kpi_schema().names[-1]
 
-    def older(path: Path, downloads: Sequence[Download]) -> Findings:
-        found = inspect_capture(path, downloads)
+    def older(path: Path, downloads: Sequence[Download]) -> CaptureFindings:
+        found = INSPECT(path, downloads)
         rows = json.loads(found.text)
         for row in rows:
             del row["kpis"][newest]
-        return Findings(text=json.dumps(rows), clean=found.clean)
+        return CaptureFindings(text=json.dumps(rows), clean=found.clean)
 
     out = tmp_path / "out"
     found = run(world, out, older, disk={"captures": "none"})
@@ -113,9 +117,7 @@ def test_policies(world: World, tmp_path: Path, policy: str, left: int) -> None:
 def test_failures_keeps_what_is_not_clean(world: World, tmp_path: Path) -> None:
     clients = [{"name": "BL", "client": "requests"}, {"name": "cut", "client": "quiche"}]
     plan = campaign(configurations=clients, max_bytes=100_000, disk={"captures": "failures"})
-    run_campaign(
-        plan, world.targets("a.example"), {"A": world.place()}, tmp_path, progress=Silent(), inspect=inspect_capture
-    )
+    run_campaign(plan, world.targets("a.example"), {"A": world.place()}, tmp_path, progress=Silent(), inspect=INSPECT)
     assert len(kept(tmp_path)) == 1, "its downloads are censored"
 
 

@@ -24,11 +24,11 @@ import trustme
 from core.domain import Download, Failure, Outcome
 from core.errors import PlaceError, UsageError
 from core.files import description
+from core.files.journal import environment, open_journals
 from core.system import process
 from downloader import clients
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.execution import calls
-from downloader.execution.folder import environment, open_journals
 from downloader.execution.run import RunSummary, run_campaign
 from tests.cells import Repeats
 from tests.journaled import recorded, superseded

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from core.files.journal import JournalReader
 from downloader.execution.journal import Journal
-from downloader.execution.journal_reader import JournalReader
 from tests.cells import cells
 from tests.collecting import Fleet, ssh_server
 from tests.unit.test_downloader_journal import runs

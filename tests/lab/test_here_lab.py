@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.domain import Download
-from downloader.execution.journal_reader import JournalReader
+from core.files.journal import JournalReader
 from tests.collecting import Fleet
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology

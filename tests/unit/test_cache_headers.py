@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from analysis.evidence.cache_headers import MAX_AGE_S, read_cache_headers
 from core.domain import CacheState
-from downloader.cache_headers import MAX_AGE_S, read_cache_headers
 from downloader.programs.common import KEPT_HEADERS
 from tests.conftest import REPOSITORY
 

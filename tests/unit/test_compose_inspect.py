@@ -6,6 +6,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,8 +17,17 @@ from analysis.evidence import clocks, handshakes, matching, proof, rows
 from core.domain import Download, HostDisturbance, TreatmentReason
 from core.files import schemas
 from downloader.campaign.apply import complete_levels
+from downloader.factors import ALL as FACTORS
 
 START = 1_700_000_000.0
+
+
+def judge_treatment(row: Download, seen: Connection | None, **more: Any) -> proof.Treatment:
+    return proof.judge_treatment(row, seen, FACTORS, **more)
+
+
+def inspect_run(downloads: Sequence[Download], connections: Sequence[Connection]) -> tuple[rows.Inspected, ...]:
+    return rows.inspect_run(downloads, connections, FACTORS)
 
 
 def blank(kind: type, **known: Any) -> dict[str, Any]:
@@ -116,29 +126,29 @@ def test_order_decides_where_no_clock_is_known() -> None:
 
 
 def test_a_treatment_as_asked_is_proven() -> None:
-    assert proof.judge_treatment(download(), connection()) == (True, None, None)
+    assert judge_treatment(download(), connection()) == (True, None, None)
 
 
 def test_a_treatment_that_the_wire_contradicts_is_told() -> None:
     asked = download(levels=json.dumps(complete_levels({"ecn": "on"})))
-    ok, reason, detail = proof.judge_treatment(asked, connection())
+    ok, reason, detail = judge_treatment(asked, connection())
     assert ok is False and reason is TreatmentReason.WRONG_OFFER
     assert detail is not None and detail.startswith("ecn=on: ")
 
 
 def test_without_a_capture_nothing_is_proven() -> None:
     nothing = TreatmentReason.NO_EVIDENCE
-    ok, reason, detail = proof.judge_treatment(download(), None)
+    ok, reason, detail = judge_treatment(download(), None)
     assert ok is None and reason is nothing and "addresses and ports" in (detail or "")
-    assert proof.judge_treatment(download(), None, lost="it is gone") == (None, nothing, "it is gone")
-    assert proof.judge_treatment(download(capture=None), None) == (None, nothing, "no capture")
-    assert proof.judge_treatment(download(), connection(syn_ns=None))[0] is None
+    assert judge_treatment(download(), None, lost="it is gone") == (None, nothing, "it is gone")
+    assert judge_treatment(download(capture=None), None) == (None, nothing, "no capture")
+    assert judge_treatment(download(), connection(syn_ns=None))[0] is None
 
 
 def test_a_void_download_is_judged_and_not_accepted() -> None:
     void = download(void_reason="emulator_late")
-    assert proof.judge_treatment(void, connection()) == (True, None, None)
-    (row,) = rows.inspect_run([void], [connection()])
+    assert judge_treatment(void, connection()) == (True, None, None)
+    (row,) = inspect_run([void], [connection()])
     assert (row.download.treatment_ok, row.download.accepted) == (True, False)
 
 
@@ -183,17 +193,17 @@ def test_ecn_must_be_delivered_and_not_only_negotiated(
     counts: dict[str, int], server_end: str | None, expected: str | None
 ) -> None:
     asked = download(levels=ECN_ON, server_end=server_end)
-    ok, reason, detail = proof.judge_treatment(asked, marking(**counts))
+    ok, reason, detail = judge_treatment(asked, marking(**counts))
     assert (ok, reason) == (expected is None, expected), detail
     off = download(server_end=server_end and at_server(False, None))
     plain = connection(server=side(data_packets=100, ecn_data_packets=0))
-    assert proof.judge_treatment(off, plain).ok, "nothing was asked"
+    assert judge_treatment(off, plain).ok, "nothing was asked"
 
 
 def test_an_incomplete_capture_says_nothing_of_delivery() -> None:
     bleached = marking(ecn_data_packets=0)
-    assert proof.judge_treatment(download(levels=ECN_ON, capture_dropped=1), bleached).ok
-    assert proof.judge_treatment(download(levels=ECN_ON), dataclasses.replace(bleached, truncated=True)).ok
+    assert judge_treatment(download(levels=ECN_ON, capture_dropped=1), bleached).ok
+    assert judge_treatment(download(levels=ECN_ON), dataclasses.replace(bleached, truncated=True)).ok
 
 
 def test_quic_kpis_have_the_clients_account() -> None:
@@ -211,7 +221,7 @@ def test_quic_kpis_have_the_clients_account() -> None:
 )
 def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None, expected: bool | None) -> None:
     asked = download(transport="quic", transport_detail=detail, alpn=alpn)
-    assert proof.judge_treatment(asked, None)[0] is expected
+    assert judge_treatment(asked, None)[0] is expected
 
 
 def test_client_and_capture_must_agree() -> None:
@@ -227,11 +237,11 @@ def test_client_and_capture_must_agree() -> None:
 
 def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
     late = connection(response_last_ns=int((START + 0.98) * 1e9))
-    (row,) = rows.inspect_run([download()], [late])
+    (row,) = inspect_run([download()], [late])
     assert (row.download.treatment_ok, row.download.treatment_detail) == (True, None)
     assert row.download.host_disturbance == HostDisturbance.CLIENT_LATE and row.download.accepted is False
     assert row.download.host_disturbance_detail == "the client read the last byte 20.0 ms after it arrived"
-    (again,) = rows.inspect_run([download(started_at=START + HOUR)], [late])
+    (again,) = inspect_run([download(started_at=START + HOUR)], [late])
     assert again.download.host_disturbance == HostDisturbance.CLIENT_LATE, "only the clock differs"
     for other, seen in (
         (download(), connection()),
@@ -240,7 +250,7 @@ def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
         (download(capture_dropped=3), late),
         (download(), dataclasses.replace(late, truncated=True)),
     ):
-        (row,) = rows.inspect_run([other], [seen])
+        (row,) = inspect_run([other], [seen])
         assert row.download.host_disturbance is None
 
 
@@ -255,7 +265,7 @@ def test_quic_is_held_against_its_capture_too(clock_s: float) -> None:
     def judged(answer_s: float, **of_server: Any) -> Download:
         ns = {"response_last_ns": int((START + answer_s) * 1e9), "first_ns": int(START * 1e9)}
         seen = connection(protocol="quic", syn_ns=None, syn_ack_ns=None, server=side(**of_server), **ns)
-        (row,) = rows.inspect_run([quic(started_at=START + clock_s, connect_s=0.04)], [seen])
+        (row,) = inspect_run([quic(started_at=START + clock_s, connect_s=0.04)], [seen])
         return row.download
 
     assert judged(0.999).treatment_ok is True
@@ -287,10 +297,10 @@ def test_a_clock_that_is_off_and_a_start_before_the_syn_are_no_lateness(clock_s:
     downloads, connections = run_of(clock_s, late_s=0.0002)
     expected = -clock_s if clock_s else 0.0
     assert clocks.offset_s(downloads, connections) == pytest.approx(expected, abs=0.001)
-    for row in rows.inspect_run(downloads, connections):
+    for row in inspect_run(downloads, connections):
         assert (row.download.treatment_ok, row.download.host_disturbance) == (True, None)
     downloads, connections = run_of(clock_s, late_s=0.02)
-    found = [row.download.host_disturbance for row in rows.inspect_run(downloads, connections)]
+    found = [row.download.host_disturbance for row in inspect_run(downloads, connections)]
     assert found == [None, None, HostDisturbance.CLIENT_LATE]
 
 
@@ -379,5 +389,5 @@ def test_the_round_trip_time_of_a_slow_handshake_is_that_of_the_run() -> None:
     )
     late = download(transport="quic", local_port=40001, connect_s=0.041, tls_version="TLSv1.3")
     in_time = download(tls_s=0.022, tls_version="TLSv1.3")
-    first, second = rows.inspect_run([in_time, late], [tcp, quic])
+    first, second = inspect_run([in_time, late], [tcp, quic])
     assert (first.download.slow_handshake, second.download.slow_handshake) == (False, True)

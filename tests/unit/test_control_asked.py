@@ -13,11 +13,11 @@ import pytest
 
 from core.domain import Target
 from core.errors import UsageError
+from core.files.lock import folder_lock
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.control import asked
 from downloader.control.asked import AskedGate, Pause
-from downloader.control.lock import folder_lock
 from downloader.schedule.gate import State, Wait
 
 RUN = PlannedRun(number=0, iteration=1, target=Target(domain="a", url="https://a/"), configurations=("BL",))

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from core.domain import Target
 from core.errors import PlaceError, UsageError
 from core.files import store
+from core.files.lock import folder_lock
 from core.paper import CONFIGURATIONS as PAPER
 from core.progress import show
 from core.system import trust
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
-from downloader.control.lock import folder_lock
 from tests.cells import examples
 from upshift.campaign import run_file
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,12 +17,12 @@ import pytest
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
 from core.errors import PlaceError, UsageError
 from core.files import store
+from core.files.journal import environment, open_journals
+from core.files.lock import folder_lock
 from core.system.place import FlowCount, Verdict
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
-from downloader.control.lock import folder_lock
 from downloader.execution.calls import Resolution
-from downloader.execution.folder import environment, open_journals
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, mark_void, record, reused_port, same_object
 
@@ -162,23 +163,18 @@ def test_void_runs_are_counted_apart_from_interrupted_ones(tmp_path: Path) -> No
     assert journal.void_attempts(0) == {1, 3}
 
 
-def test_another_plan_version_or_file_is_refused(tmp_path: Path) -> None:
+def test_another_plan_or_file_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     with pytest.raises(UsageError, match="holds another plan"):
         opened(tmp_path, "other")
     (tmp_path / "x.sqlite").write_bytes(b"this is no database, and long enough to be sure of that" * 30)
     with pytest.raises(UsageError, match="not a valid journal"):
         Journal(tmp_path / "x.sqlite")
-    journal = opened(tmp_path)
-    journal._db.execute("PRAGMA user_version = 99")
-    journal.close()
-    with pytest.raises(UsageError, match="version 99 is newer"):
-        opened(tmp_path)
 
 
 def test_a_folder_has_one_worker(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from downloader.control.lock import folder_lock\n"
+        "import sys; from pathlib import Path; from core.files.lock import folder_lock\n"
         "with folder_lock(Path(sys.argv[1])):\n print('locked', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(
@@ -340,48 +336,17 @@ def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
         list(journals["A"].downloads())
 
 
-def downgrade(path: Path) -> None:
-    """Makes a journal what version 1 would have written."""
-    database = sqlite3.connect(path)
-    for table in ("downloads", "superseded"):
-        for key, text in database.execute(f"SELECT rowid, record FROM {table}").fetchall():
-            record = json.loads(text)
-            reason = record.pop("void_detail")
-            if record.pop("void_reason"):
-                record |= {"treatment_ok": False, "treatment_detail": f"void: {reason}"}
-            del record["engine"]
-            database.execute(f"UPDATE {table} SET record = ? WHERE rowid = ?", (json.dumps(record), key))
-    database.execute("UPDATE superseded SET reason = 'void: ' || detail WHERE reason != 'interrupted'")
-    database.execute("DROP INDEX superseded_by_plan")
-    database.execute("ALTER TABLE superseded DROP COLUMN detail")
-    database.execute("PRAGMA user_version = 1")
-    database.commit()
-    database.close()
-
-
-def test_a_journal_of_version_1_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "vantage" / "A"
-    journal = opened(folder)
-    journal.void(0, LATE, make(journal, runs()[0]))
-    journal.accept(0, mark_void(make(journal, runs()[0]), AGAIN), void=AGAIN)
-    journal.accept(1, make(journal, runs()[1]))
-    journal.begin(2)
-    journal.stage(2, 1, download(runs()[2], 0))
-    journal.close()
-    opened(folder).close()
-    downgrade(folder / "journal.sqlite")
-    with open_journals(tmp_path) as journals:
-        rows = list(journals["A"].downloads())
-        assert [(d.void_reason, d.void_detail, d.treatment_ok, d.treatment_detail) for d in rows] == [
-            *[("unknown", "late again", None, None)] * 3,
-            *[(None, None, None, None)] * 3,
-        ]
-        assert [(d.reason, d.detail) for d in journals["A"].superseded()] == [
-            *[("unknown", "late")] * 3,
-            ("interrupted", None),
-        ]
-    with pytest.raises(UsageError, match="started by an older Upshift"):
-        opened(folder)
+    for version, remedy in ((1, "use the Upshift that wrote it"), (3, "update Upshift")):
+        opened(folder).close()
+        with contextlib.closing(sqlite3.connect(folder / "journal.sqlite")) as database:
+            database.execute(f"PRAGMA user_version = {version}")
+        for read in (lambda: opened(folder), lambda: open_journals(tmp_path).__enter__()):
+            with pytest.raises(UsageError, match=f"of version {version}, this Upshift reads 2") as refused:
+                read()
+            assert refused.value.remedy == remedy
+        (folder / "journal.sqlite").unlink()
 
 
 def test_same_object() -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from core.domain import Download
 from core.errors import PlaceError, UsageError
+from core.files.journal import JournalReader
 from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
-from downloader.execution.journal_reader import JournalReader
 from downloader.limits.captures import Settled
 from tests.unit.test_downloader_journal import LATE, download, runs
 

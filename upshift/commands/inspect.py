@@ -43,6 +43,7 @@ def inspect(
     again because their capture is missing are kept and named, and the exit code is 1.
     """
     from analysis.evidence import inspect_campaign, link_together
+    from downloader.factors import ALL as FACTORS
 
     if out is not None:
         link_together(folders, out)
@@ -50,7 +51,7 @@ def inspect(
     inspections = []
     for folder in folders:
         with progress_display.show(as_json=json) as progress:
-            inspections.append(inspect_campaign(folder, progress=progress, jobs=jobs))
+            inspections.append(inspect_campaign(folder, factors=FACTORS, progress=progress, jobs=jobs))
         typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
     require_evidence(inspections)
 

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from core.errors import IncompleteError, UsageError
+from core.files.lock import is_running
 from downloader.control import asked, display
 from downloader.control.document import Status, read_status
-from downloader.control.lock import is_running
 
 _POLL_S = 0.2
 

@@ -1,4 +1,7 @@
-"""A vantage point's journal, read: what was recorded, and how far it is. Older versions can be read, too."""
+"""The journals of a campaign's folder, read: `vantage/NAME/journal.sqlite` has what was recorded, and how far it is.
+
+The downloader writes them (`downloader.execution.journal`), and keeps tables of its own in them.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import zstandard
+
 from core.domain import Download, Outcome, Superseded, VoidReason
-from core.errors import UsageError
-from core.files import conversions
-from downloader.limits.captures import CaptureTable
-from downloader.limits.spent import Spent
+from core.errors import UsageError, not_found
+from core.files.rows import build
 
 SCHEMA = 2
-"""Version of the tables below and of the records in them (those of `downloads` in `core.files.store`)."""
+"""Version of the tables and of the records in them."""
 
 FILE_NAME = "journal.sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureFindings:
+    """What an inspection found in the capture of a measurement run."""
+
+    text: str
+    """For `upshift inspect`, in its own form: proof and KPIs of each download."""
+    clean: bool
+    """Every download is ok, undisturbed and proven to have had its options."""
+    lost: bool = False
+    """The capture could not be read to its end, so it is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +54,7 @@ class Counts:
 
 
 class JournalReader:
-    """A journal, for reading: nothing is changed, and older versions can be read. Use from one thread at a time."""
+    """A journal, for reading: nothing is changed. Use from one thread at a time."""
 
     _read_only: ClassVar[bool] = True
 
@@ -64,20 +79,11 @@ class JournalReader:
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UsageError(f"not a valid journal ({error})", where=str(path), remedy="use another --out") from None
-        if self._version > SCHEMA:
+        if self._version not in (0, SCHEMA):
             self._db.close()
-            raise UsageError(
-                f"the journal's version {self._version} is newer than this Upshift knows ({SCHEMA})",
-                where=str(path),
-                remedy="update Upshift",
-            )
-        if 0 < self._version < SCHEMA and not self._read_only:
-            self._db.close()
-            raise UsageError(
-                f"this campaign was started by an older Upshift (journal version {self._version}, now {SCHEMA})",
-                where=str(path),
-                remedy="use another --out; upshift inspect and the reports still read this one",
-            )
+            what = f"the journal is of version {self._version}, this Upshift reads {SCHEMA}"
+            remedy = "update Upshift" if self._version > SCHEMA else "use the Upshift that wrote it"
+            raise UsageError(what, where=str(path), remedy=remedy)
 
     def meta(self, key: str) -> str | None:
         """A value that belongs to the whole journal."""
@@ -85,31 +91,20 @@ class JournalReader:
         return None if row is None else str(row[0])
 
     @property
-    def spent(self) -> Spent:
-        """The account of IP bytes, for reading."""
-        return Spent(self._db)
+    def db(self) -> sqlite3.Connection:
+        """The open file, for tables of whoever writes it."""
+        return self._db
 
     @property
-    def captures(self) -> CaptureTable:
-        """The captures that were packed or dropped."""
-        return CaptureTable(self._db)
+    def is_empty(self) -> bool:
+        """Whether a kill left it before its plan was written."""
+        return self._version == 0
 
     def findings(self, capture: str) -> str | None:
-        """What was found in a capture that was dropped; None if it was not."""
-        return self.captures.dropped(capture) if self.has_captures else None
-
-    @property
-    def has_captures(self) -> bool:
-        """Whether it says what became of captures. Journals of older versions and those a kill left empty do not."""
-        return self._has_table("captures")
-
-    @property
-    def has_account(self) -> bool:
-        """Whether it keeps an account of IP bytes: journals of older versions have none."""
-        return self._has_table("spent")
-
-    def _has_table(self, name: str) -> bool:
-        return self._db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+        """What was found in a capture that was dropped; None if it was not dropped."""
+        query = "SELECT findings FROM captures WHERE path = ? AND dropped AND findings NOT NULL"
+        row = next(self._select(query, capture), None)
+        return None if row is None else zstandard.ZstdDecompressor().decompress(row[0]).decode()
 
     def attempt(self, number: int, attempt: int) -> list[Download]:
         """The downloads of an attempt that were finished: recorded, or superseded, in the order of the plan."""
@@ -120,7 +115,7 @@ class JournalReader:
             " WHERE run = ?1 AND attempt = ?2 ORDER BY 1",
             (number, attempt),
         )
-        return [conversions.build(Download, self._converted(record)) for _, record in rows]
+        return [build(Download, json.loads(record)) for _, record in rows]
 
     def voids(self, number: int) -> int:
         """How often a run has been void so far."""
@@ -149,7 +144,7 @@ class JournalReader:
     def downloads(self) -> Iterator[Download]:
         """The recorded downloads in the order of the plan, so those of a measurement run follow each other."""
         for (record,) in self._select("SELECT record FROM downloads ORDER BY plan"):
-            yield conversions.build(Download, self._converted(record))
+            yield build(Download, json.loads(record))
 
     def is_done(self, number: int) -> bool:
         """Whether a run is recorded."""
@@ -165,26 +160,14 @@ class JournalReader:
 
     def superseded(self) -> Iterator[Superseded]:
         """The downloads of void and interrupted attempts, in the order in which they were discarded."""
-        if self._version == 1:
-            for attempt, text, record in self._select("SELECT attempt, reason, record FROM superseded ORDER BY id"):
-                reason, detail = conversions.void_reason(text)
-                yield self._superseded(record, attempt, reason.value, detail)
-            return
         for attempt, why, detail, record in self._select(
             "SELECT attempt, reason, detail, record FROM superseded ORDER BY id"
         ):
-            yield self._superseded(record, attempt, why, detail)
-
-    def _superseded(self, record: str, attempt: int, reason: str, detail: str | None) -> Superseded:
-        told = {"attempt": attempt, "reason": reason, "detail": detail}
-        return conversions.build(Superseded, {**self._converted(record), **told})
+            yield build(Superseded, {**json.loads(record), "attempt": attempt, "reason": why, "detail": detail})
 
     def _select(self, query: str, *values: str) -> Iterator[Any]:
         """Rows of a query; none if a kill happened before the plan was written."""
-        return iter(()) if self._version == 0 else self._db.execute(query, values)
-
-    def _converted(self, record: str) -> Mapping[str, Any]:
-        return conversions.converted("downloads", self._version, SCHEMA, json.loads(record))
+        return iter(()) if self.is_empty else self._db.execute(query, values)
 
     def counts(self) -> Counts:
         """The journal's progress."""
@@ -228,3 +211,44 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     alone = not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
     uri = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30.0)
+
+
+@contextlib.contextmanager
+def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
+    """Vantage point -> its journal, open for reading, in order of name.
+
+    Raises:
+        UsageError: the folder holds no journal, or one that cannot be read.
+    """
+    paths = sorted(folder.glob(f"vantage/*/{FILE_NAME}"))
+    if not paths:
+        remedy = "name the --out of an upshift run"
+        if not folder.is_dir():
+            raise not_found(folder, "folder", remedy=remedy)
+        raise UsageError("this folder holds no campaign", where=str(folder), remedy=remedy)
+    with contextlib.ExitStack() as stack:
+        journals: dict[str, JournalReader] = {}
+        try:
+            for path in paths:
+                journals[path.parent.name] = JournalReader(path)
+                stack.callback(journals[path.parent.name].close)
+            yield journals
+        except sqlite3.Error as error:
+            raise UsageError(
+                f"a journal cannot be read ({error})", where=str(folder), remedy="copy the whole folder again"
+            ) from None
+
+
+def environment(journals: Mapping[str, JournalReader]) -> dict[str, Any]:
+    """The document `environment.json`: the campaign, its plan, and the environment of each vantage point."""
+    document: dict[str, Any] = {"schema": 1}
+    for journal in journals.values():
+        document |= {"campaign": json.loads(journal.meta("campaign") or "{}"), "plan_sha256": journal.meta("plan_hash")}
+    places = {name: json.loads(journal.meta("environment") or "{}") for name, journal in journals.items()}
+    runs = {
+        name: {"recorded_runs": journal.recorded_runs(), "planned_runs": journal.planned_runs()}
+        for name, journal in journals.items()
+    }
+    stopping = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
+    told = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
+    return document | {"vantage_points": places} | ({"stopping": told} if told else {})
