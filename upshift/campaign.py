@@ -200,7 +200,7 @@ def _check_host(plan: SharedPlan, here: str | None) -> None:
 
 def _check_room(plan: SharedPlan, here: str | None, out: Path) -> None:
     """Before anything is changed: a full disk, of the campaign's folder or of what has to be undone on this host."""
-    from vantage.lab.state import state_directory
+    from vantage.linux.state_folder import state_directory
 
     check_start(plan.campaign, plan.targets, len(plan.vantage_points) if here is None else 1, out)
     remedy = "free some space there or set UPSHIFT_STATE_DIR"

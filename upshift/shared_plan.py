@@ -73,7 +73,7 @@ def _names(campaign: Campaign, topology: Topology) -> tuple[str, ...]:
 
 
 def _targets(campaign: Campaign, topology: Topology) -> Sequence[Target]:
-    from vantage.lab.targets import targets_of
+    from vantage.lab.truth import targets_of
 
     if campaign.targets != LAB_TARGETS:
         return load_targets(campaign)

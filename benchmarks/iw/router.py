@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import vantage.lab
+import vantage.programs
 from benchmarks.iw.world import FILE, World
 from survey.iw.program import Attachment
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, Node
 
-SENDER = Path(vantage.lab.__file__).with_name("sender.py")
+SENDER = Path(vantage.programs.__file__).with_name("sender.py")
 FILE_BYTES = 400_000
 
 WINDOWS = (10, 32, 100)

@@ -12,7 +12,7 @@ import argparse
 import sys
 import time
 
-from vantage.lab.calibrate.calibrate import probe, unprogrammed
+from vantage.lab.calibrate import probe, unprogrammed
 from vantage.lab.lab import open_lab
 
 SLICE_S = 20.0

@@ -20,8 +20,7 @@ KIND = '''"""`python`: HTTP/3 by aioquic."""
 import importlib.util
 import sys
 
-from vantage.lab.plan import ProgramPlan
-from vantage.lab.server_kind import QuicTraits, Role, ServerKind
+from vantage.server_kind import ProgramPlan, QuicTraits, Role, ServerKind
 
 _PROGRAM = """
 import asyncio, sys
@@ -60,13 +59,13 @@ asyncio.run(main())
 
 
 def _programs(setup):
-    name = f"{setup.server.name}-python"
+    name = f"{setup.name}-python"
     script = setup.data(name) / "server.py"
     script.write_text(_PROGRAM)
-    chain, key = setup.certificate(setup.server.name)
-    argv = (sys.executable, str(script), setup.addresses.ipv4, str(chain), str(key), str(setup.content))
+    chain, key = setup.certificate(setup.name)
+    argv = (sys.executable, str(script), setup.ipv4, str(chain), str(key), str(setup.content))
     argv += (setup.congestion_control,)
-    return [ProgramPlan(name=name, node=setup.server.name, argv=argv, udp=(443,), kind=PYTHON.name)]
+    return [ProgramPlan(name=name, node=setup.name, argv=argv, udp=(443,))]
 
 
 PYTHON = ServerKind(
@@ -106,7 +105,7 @@ client = "quiche"
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("new-kind")
-    copy_packages(folder, {"vantage/lab/servers/python.py": KIND})
+    copy_packages(folder, {"vantage/servers/python.py": KIND})
     (folder / "new.toml").write_text(TOPOLOGY)
     (folder / "c.toml").write_text(CAMPAIGN)
     yield folder

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.conftest import HOST, free_port
-from vantage.lab.sites import server
+from vantage.programs import site_server
 
 SIZE = 40_000_000
 READ = 1_000_000
@@ -30,7 +30,7 @@ def listening(certificates: Path, tmp_path: Path) -> Iterator[tuple[int, ssl.SSL
     sites, log, port = tmp_path / "sites.json", tmp_path / "log", free_port()
     answer = {"size": SIZE, "length": False, "status": 200, "head": True}
     sites.write_text(json.dumps({HOST: {"/image.iso": answer}}))
-    program = [sys.executable, str(server.__file__), str(sites), "--certificates", str(tmp_path)]
+    program = [sys.executable, str(site_server.__file__), str(sites), "--certificates", str(tmp_path)]
     with (tmp_path / "errors").open("w") as errors:
         running = subprocess.Popen([*program, "--log", str(log), "--port", str(port)], stderr=errors)
         try:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
-from vantage.lab.server_kind import Role
-from vantage.lab.servers import ALL
+from vantage.server_kind import Role
+from vantage.servers import ALL
 
 pytestmark = pytest.mark.lab
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import PlaceError
+from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
-from vantage.lab.life import control
-from vantage.lab.network.pathem import find_pathem
+from vantage.linux.cpu import find_pathem
 
 DEVELOPMENT = Path("~/.cache/upshift/dev-pathem/release/pathem").expanduser()
 """Where somebody who works on the emulator has built it; it counts where it is newer than the installed one."""

@@ -24,7 +24,7 @@ from tests.cells import Repeats
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.site_kinds import HUGE, MB, SiteKind
-from vantage.lab.sites.access import Access
+from vantage.lab.sites import Access
 
 pytestmark = pytest.mark.lab
 

@@ -396,7 +396,7 @@ def test_an_interface_that_the_kernel_is_removing_is_no_fault(world: World, repe
     world.host(f"""
         import random
         from vantage.host.undo import undo_step
-        from vantage.host.undo_plan import Step
+        from vantage.host.undo import Step
 
         chance = random.Random(1)
         link, feature = Step(kind="link", name="ups0"), Step(kind="feature", name="ups0", value="tx-checksumming")

@@ -161,7 +161,7 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     up = whose == "a lab that was up"
     if up:
         assert world.upshift("lab", "up", "parts.toml").returncode == 0
-    words = ("pathem", "--control") if part == "pathem" else ("vantage.lab.life.holder",)
+    words = ("pathem", "--control") if part == "pathem" else ("vantage.lab.holder",)
 
     def strike(child: Any) -> None:
         pids = [

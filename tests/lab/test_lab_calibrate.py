@@ -15,7 +15,7 @@ import pytest
 from core.system import process
 from tests.lab.noise import measured
 from tests.topologies import server, topology
-from vantage.lab.calibrate.calibrate import SWEEP_MBIT, Calibration
+from vantage.lab.calibrate import SWEEP_MBIT, Calibration
 from vantage.lab.lab import Lab, open_lab
 from vantage.linux.cpu import Method
 

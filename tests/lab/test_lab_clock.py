@@ -23,11 +23,10 @@ from tests.lab.campaigns import Silent
 from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
 from upshift.campaign import run_file
-from vantage.doctor.probes import private_namespace
-from vantage.lab.calibrate import calibrate
-from vantage.lab.calibrate.calibrate import Calibration, Check
+from vantage.doctor.gather import private_namespace
+from vantage.lab import calibrate, control
+from vantage.lab.calibrate import Calibration, Check
 from vantage.lab.lab import Lab, open_lab
-from vantage.lab.life import control
 from vantage.linux import cpu
 from vantage.linux.cpu import Method
 

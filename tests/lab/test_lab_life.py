@@ -18,8 +18,8 @@ from core.errors import LabError
 from core.system.process import start_time_ticks
 from tests.cells import cells
 from tests.topologies import MINI
+from vantage.lab import control
 from vantage.lab.lab import open_lab
-from vantage.lab.life import control
 from vantage.lab.plan import LabPlan, ProgramPlan, write_plan
 from vantage.lab.state import LabFolder, lab_folder
 from vantage.lab.topology import Topology
@@ -193,7 +193,7 @@ def test_a_failed_up_leaves_an_empty_state_folder(tmp_path: Path, monkeypatch: p
         path = tmp_path / "mini.toml"
         if fault == "no device":
             path.write_text(MINI)
-            monkeypatch.setattr("vantage.lab.life.control.TUN", tmp_path / "tun")
+            monkeypatch.setattr("vantage.lab.control.TUN", tmp_path / "tun")
         else:
             path.write_text(MINI.replace("files = [", 'congestion_control = "nosuch"\nfiles = ['))
         with pytest.raises(LabError):
@@ -223,10 +223,10 @@ def test_a_missing_program_and_a_missing_device_are_sentences(
     def without_caddy(program: str, *, package: str) -> str:
         return real("no-such-caddy" if program == "caddy" else program, package=package)
 
-    monkeypatch.setattr("vantage.lab.server_kind.require", without_caddy)
+    monkeypatch.setattr("vantage.server_kind.require", without_caddy)
     with pytest.raises(Exception, match=r"the program no-such-caddy is missing; install it .*apt-get install caddy"):
         control.up(mini)
-    monkeypatch.setattr("vantage.lab.life.control.TUN", tmp_path / "tun")
+    monkeypatch.setattr("vantage.lab.control.TUN", tmp_path / "tun")
     with pytest.raises(LabError, match=r"tun cannot be used .*modprobe tun"):
         control.up(mini)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vantage.lab.network.pathem import find_pathem
+from vantage.linux.cpu import find_pathem
 
 pytestmark = [
     pytest.mark.lab,

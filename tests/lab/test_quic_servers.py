@@ -10,6 +10,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,15 @@ import pytest
 
 from analysis.measures import truth
 from core.domain import Target
-from core.errors import LabError
 from core.files import store
 from core.system import process
 from survey.quic.record import QuicRecord
 from tests.cells import cells
+from tests.lab._h3serve_settings import h3serve_settings, settings_file
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import LabPlace
-from vantage.lab.server_settings import ServerSetting
 from vantage.lab.site_kinds import SiteKind
 
 pytestmark = pytest.mark.lab
@@ -165,7 +165,7 @@ def test_headers_and_bodies_are_those_of_caddy(lab: Lab, here: LabPlace, tmp_pat
 
 def lab_hosts(lab: Lab) -> Iterator[tuple[str, str, bool]]:
     """Host, path, and whether the file is too large to be fetched here, of each answer of a site."""
-    from vantage.lab.sites.sites import hosts_of
+    from vantage.lab.sites import hosts_of
 
     for host in hosts_of(lab.topology, lab.topology.server[0]):
         for path, answer in host.answers.items():
@@ -258,31 +258,16 @@ def test_many_connections_at_once(lab: Lab, here: LabPlace) -> None:
 
 def test_settings_change_while_the_lab_is_up(lab: Lab, here: LabPlace) -> None:
     target = target_of(lab, "www.s.example")
-    node = lab.place("s")
-    (program,) = [plan for plan in lab.plan.programs if plan.kind == "quiche" and plan.node == "s"]
-    assert program.settings_file is not None
-    before = json.loads(program.settings_file.read_text())
+    before = json.loads(settings_file(lab, "s").read_text())
     assert before["congestion_control"] == "cubic"
     for name in ("reno", "bbr2", "cubic"):
-        node.apply([ServerSetting(name="congestion_control", value=name)])
-        assert download(here, target)["body_sha256"] == lab.sha256(target.domain), name
-    for name, value, sentence in (
-        (
-            "congestion_control",
-            "vegas",
-            "'vegas' is not a valid congestion_control for quiche; use one of: cubic, reno, bbr2",
-        ),
-        ("initial_window_packets", "0", "use a whole number from 1 to 1000"),
-        ("colour", "red", "no server program here has the setting 'colour'; use one of: congestion_control, hystart"),
-    ):
-        with pytest.raises(LabError, match=re.escape(sentence)):
-            node.apply([ServerSetting(name="hystart", value="off"), ServerSetting(name=name, value=value)])
-        assert json.loads(program.settings_file.read_text())["hystart"] == "on", "nothing is changed half"
-    node.apply([ServerSetting(name="initial_window_packets", value="40")])
-    node.close()
-    assert json.loads(program.settings_file.read_text()) == before
-    with pytest.raises(LabError, match=r"^old: no server program here has the setting"):
-        lab.place("old").apply([ServerSetting(name="congestion_control", value="reno")])
+        with h3serve_settings(lab, "s", congestion_control=name, initial_window_packets="40"):
+            assert download(here, target)["body_sha256"] == lab.sha256(target.domain), name
+    assert json.loads(settings_file(lab, "s").read_text()) == before
+    # A value that it does not know: the connection has the settings that it was started with, and its log says why.
+    with h3serve_settings(lab, "s", congestion_control="vegas"):
+        assert download(here, target)["body_sha256"] == lab.sha256(target.domain)
+    assert "vegas" in (lab.folder.logs / "s-quic.log").read_text()
 
 
 def test_lab_json_and_dns_say_who_speaks_quic(lab: Lab, here: LabPlace) -> None:
@@ -345,13 +330,8 @@ def seconds(lab: Lab, domain: str, *, times: int, **settings: str) -> float:
     """Median time of downloads with these settings of the server."""
     target = target_of(lab, domain)
     name = next(server.name for server in lab.topology.server if domain in server.domains)
-    here, node = lab.place("V"), lab.place(name)
-    try:
-        node.apply([ServerSetting(name=setting, value=value) for setting, value in settings.items()])
+    with closing(lab.place("V")) as here, h3serve_settings(lab, name, **settings):
         answers = [download(here, target) for _ in range(times)]
-    finally:
-        node.close()
-        here.close()
     assert {answer["outcome"] for answer in answers} == {"ok"}
     found = statistics.median(answer["last_byte_s"] for answer in answers)
     print(f"{domain} {settings}: {found:.3f} s")

@@ -2,8 +2,8 @@
 reason, and honest servers are never accused.
 
 The servers of the first campaign are edges with the header fields of a CDN that are honest in all but one thing
-(vantage/lab/fault_server.py), and pages in place of the file. Those of the second are the lab's ordinary ones over TCP
-and QUIC: files, and an edge with nginx's cache before a far origin.
+(vantage/programs/fault_server.py), and pages in place of the file. Those of the second are the lab's ordinary ones over
+TCP and QUIC: files, and an edge with nginx's cache before a far origin.
 """
 
 from __future__ import annotations

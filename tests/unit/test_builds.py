@@ -10,7 +10,7 @@ import pytest
 from core.errors import LabError, PlaceError
 from core.system.builds import refuse_debug_build
 from downloader.clients.quiche import QUICHE
-from vantage.lab.network.pathem import find_pathem
+from vantage.linux.cpu import find_pathem
 
 
 def program(path: Path, version: str) -> Path:

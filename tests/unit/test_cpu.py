@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import PlaceError
-from vantage.lab.calibrate.calibrate import round_trip_noise
+from vantage.lab.calibrate import round_trip_noise
 from vantage.linux import cpu
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 

@@ -10,8 +10,8 @@ import pytest
 
 from core.errors import PlaceError
 from core.system.process import start_time_ticks
-from vantage.host import undo, undo_plan
-from vantage.host.undo_plan import Plan, Step
+from vantage.host import undo
+from vantage.host.undo import Plan, Step
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
 NOBODY = (os.getpid(), 1)
@@ -23,8 +23,8 @@ def plan(**changes: object) -> Plan:
         ident="aa",
         place="MUC",
         isolation="host",
-        boot=undo_plan.boot_id(),
-        namespace=undo_plan.own_namespace(),
+        boot=undo.boot_id(),
+        namespace=undo.own_namespace(),
         owner=NOBODY,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
@@ -32,24 +32,24 @@ def plan(**changes: object) -> Plan:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = plan(owner=US, guardian=NOBODY, steps=(Step(kind="sysctl", name="a/b", value="1", shared=True),))
-    undo_plan.write_plan(tmp_path, written)
-    assert undo_plan.plans(tmp_path) == [written]
+    undo.write_plan(tmp_path, written)
+    assert undo.plans(tmp_path) == [written]
     assert written.owner_lives and written.guarded
-    assert undo_plan.leftovers(tmp_path) == []
+    assert undo.leftovers(tmp_path) == []
 
 
 def test_a_broken_record_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "x.json").write_text('{"schema": 1}')
     with pytest.raises(PlaceError, match="cannot be read"):
-        undo_plan.plans(tmp_path)
+        undo.plans(tmp_path)
 
 
 def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Step] = []
     monkeypatch.setattr(undo, "undo_step", done.append)
     steps = (Step(kind="sysctl", name="a/b", value="1"), Step(kind="table", name="inet t"))
-    undo_plan.write_plan(tmp_path, plan(steps=steps))
+    undo.write_plan(tmp_path, plan(steps=steps))
     (tmp_path / "host" / ".aa.json.123.part").write_text("half")
     assert [
         words
@@ -70,9 +70,9 @@ def test_what_cannot_be_here_any_more_is_not_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], says: str, stays: bool
 ) -> None:
     monkeypatch.setattr(undo, "undo_step", lambda step: pytest.fail(f"undid {step}"))
-    undo_plan.write_plan(tmp_path, plan(steps=(Step(kind="link", name="ups0"),), **changes))
+    undo.write_plan(tmp_path, plan(steps=(Step(kind="link", name="ups0"),), **changes))
     assert says in undo.recover(tmp_path)[0]
-    assert bool(undo_plan.plans(tmp_path)) is stays
+    assert bool(undo.plans(tmp_path)) is stays
 
 
 def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +80,8 @@ def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(undo, "undo_step", done.append)
     shared = Step(kind="sysctl", name="f", value="0", shared=True)
     first, second = plan(ident="aa", owner=US, steps=(shared,)), plan(ident="bb", owner=US, steps=(shared,))
-    undo_plan.write_plan(tmp_path, first)
-    undo_plan.write_plan(tmp_path, second)
+    undo.write_plan(tmp_path, first)
+    undo.write_plan(tmp_path, second)
     assert undo.undo(tmp_path, first) == () and done == []
     assert undo.undo(tmp_path, second) == () and done == [shared]
 
@@ -92,9 +92,9 @@ def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monke
             raise PlaceError("no permission")
 
     monkeypatch.setattr(undo, "undo_step", refuse)
-    undo_plan.write_plan(tmp_path, plan(steps=(Step(kind="sysctl", name="a"), Step(kind="link", name="ups0"))))
+    undo.write_plan(tmp_path, plan(steps=(Step(kind="sysctl", name="a"), Step(kind="link", name="ups0"))))
     assert "no permission" in undo.recover(tmp_path)[0]
-    (left,) = undo_plan.plans(tmp_path)
+    (left,) = undo.plans(tmp_path)
     assert [step.kind for step in left.steps] == ["link"] and left.faults
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LabError, PlaceError, UsageError
+from core.errors import PlaceError, UsageError
 from tests.topologies import MINI, server, topology
+from vantage import server_kind
 from vantage.lab import dns, planner, roles
 from vantage.lab.addresses import address_plan
-from vantage.lab.life.control import make_plan
-from vantage.lab.plan import LabPlan, ProgramPlan, read_plan, write_plan
-from vantage.lab.server_kind import ProgramSetting, Role
-from vantage.lab.server_settings import ServerSetting, ServerSettings
-from vantage.lab.servers import ALL, caddy, quiche
+from vantage.lab.control import make_plan
+from vantage.lab.plan import LabPlan, read_plan, write_plan
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology, shipped
+from vantage.server_kind import Role
+from vantage.servers import ALL, caddy, quiche
 
 TOP = "\n[[vantage]]"
 SITE = '\n[[site]]\nkind = "unsized"\ndomain = "a.example"\nserver = "own"\n'
@@ -155,42 +155,16 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.Mo
     made = make_plan(everything(tmp_path), "text", folder)
     assert isinstance(made, LabPlan)
     assert read_plan(folder.plan) == made
-    names = [(program.name, program.kind) for program in made.programs]
-    assert ("edge-quic", "quiche") in names and ("edge-cache", "nginx") in names and ("none", "caddy") in names
+    names = [(program.name, Path(program.argv[0]).name) for program in made.programs]
+    assert ("edge-quic", "h3serve") in names and ("edge-cache", "nginx") in names and ("none", "caddy") in names
     write_plan(replace(made, ipv6=not made.ipv6), folder.plan)
     assert read_plan(folder.plan).ipv6 != made.ipv6
 
 
 def test_a_kind_that_is_not_installed_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSHIFT_PATHEM", "/bin/true")
-    monkeypatch.setattr(quiche, "find_program", lambda _: None)
+    monkeypatch.setattr(server_kind, "find_program", lambda _: None)
     with pytest.raises(PlaceError, match="the QUIC server h3serve is not installed; run: make setup"):
         make_plan(everything(tmp_path), "text", LabFolder(tmp_path / "lab"))
     without = MINI.replace(TOP, f'\nquic_server = "caddy"{TOP}', 1)
     make_plan(load(without, tmp_path), "text", LabFolder(tmp_path / "other"))  # who does not ask for it needs it not
-
-
-def test_settings_are_checked_before_any_is_changed(tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    file.write_text('{"congestion_control": "cubic", "hystart": "on"}')
-    program = ProgramPlan(name="s-quic", node="s", argv=("x",), kind="quiche", settings_file=file)
-    settings = ServerSettings("s", [program])
-    with pytest.raises(
-        LabError, match=r"^s: 'x' is not a valid congestion_control for quiche; use one of: cubic, reno, bbr2$"
-    ):
-        settings.apply(
-            [ServerSetting(name="hystart", value="off"), ServerSetting(name="congestion_control", value="x")]
-        )
-    assert json.loads(file.read_text()) == {"congestion_control": "cubic", "hystart": "on"}
-    for value in ("off", "on", "off"):
-        settings.apply([ServerSetting(name="hystart", value=value)])
-    assert json.loads(file.read_text()) == {"congestion_control": "cubic", "hystart": "off"}
-    settings.restore()
-    assert json.loads(file.read_text()) == {"congestion_control": "cubic", "hystart": "on"}
-    with pytest.raises(LabError, match=r"^V: no server program here has the setting 'hystart'$"):
-        ServerSettings("V", []).apply([ServerSetting(name="hystart", value="on")])
-
-
-@pytest.mark.parametrize(("value", "good"), [("1", True), ("1000", True), ("1001", False), ("0", False), ("x", False)])
-def test_a_number_has_its_range(value: str, good: bool) -> None:
-    assert (ProgramSetting(least=1, most=1000).fault(value) is None) == good

@@ -17,9 +17,9 @@ from cdn_mapping.votes import Ballot
 from core.domain import Provider
 from upshift.commands.lab import app as lab_app
 from upshift.commands.map import app as map_app
+from vantage.lab import files as lab_files
 from vantage.lab.addresses import address_plan
 from vantage.lab.files import LabFiles, write_files
-from vantage.lab.network import routing
 from vantage.lab.topology_file import find_topology, load_topology, shipped
 
 
@@ -36,13 +36,13 @@ def files(name: str, tmp_path: Path) -> LabFiles:
 def test_the_table_reads_back_as_it_was_meant(name: str, files: LabFiles) -> None:
     reader = read_entries(files.rib)
     entries = list(reader)
-    meant = list(routing.routes(load_topology(name)))
+    meant = list(lab_files.routes(load_topology(name)))
     assert len(entries) == len(meant)
     assert not reader.truncated
     assert not reader.skipped
     assert len(reader.peers) >= 3
     for entry, route in zip(entries, meant, strict=True):
-        peer = routing.PEERS[route.peer]
+        peer = lab_files.PEERS[route.peer]
         tail = [f"{{{','.join(map(str, route.origins))}}}"] if route.origins else []
         assert (entry.prefix, entry.peer_asn, entry.peer_address) == (str(route.prefix), peer.asn, peer.address)
         assert entry.as_path.split() == [*map(str, route.path), *tail]
@@ -56,7 +56,7 @@ def test_the_table_has_what_real_ones_have(files: LabFiles) -> None:
     paths = [entry.as_path.split() for entry in entries]
     assert any(len(path) > len(set(path)) for path in paths), "no prepending"
     assert max(len(set(path)) for path in paths) >= 5
-    assert any(path[-1] == str(routing.PRIVATE_ASN) for path in paths)
+    assert any(path[-1] == str(lab_files.PRIVATE_ASN) for path in paths)
     ballot = Ballot()
     ballot.add_rib(read_entries(files.rib))
     assert ballot.dropped == {"default route": 2}
@@ -86,7 +86,7 @@ def test_organisations_read_back(name: str, files: LabFiles) -> None:
             assert held is not None
             assert held.name == organisation.title
     assert any(organisation.siblings for organisation in topology.organisation)
-    assert all(organisations.get(asn) for asn in (*routing.TRANSITS, *(peer.asn for peer in routing.PEERS)))
+    assert all(organisations.get(asn) for asn in (*lab_files.TRANSITS, *(peer.asn for peer in lab_files.PEERS)))
     providers = Providers(read_providers(), organisations)
     for organisation in topology.organisation:
         for asn in (organisation.asn, *organisation.siblings):

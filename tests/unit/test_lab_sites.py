@@ -10,17 +10,16 @@ import pytest
 
 from core.errors import UsageError
 from tests.topologies import MINI
-from vantage.lab import content, dns
+from vantage.lab import content, dns, sites
 from vantage.lab.addresses import address_plan
 from vantage.lab.planner import server_setups
 from vantage.lab.roles import speaks_quic
-from vantage.lab.servers import caddy
 from vantage.lab.site_kinds import KINDS, MB, SiteKind
-from vantage.lab.sites import sites
-from vantage.lab.sites.access import read_access
+from vantage.lab.sites import read_access
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology
+from vantage.servers import caddy
 
 HEAD = f"""{MINI}
 [[server]]

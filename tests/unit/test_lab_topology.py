@@ -16,17 +16,15 @@ from core.errors import UsageError
 from core.files.sizes import parse_size
 from core.reach import LAB_PREFIXES, is_allowed
 from tests.topologies import MINI
-from vantage.lab import content, dns
+from vantage.lab import content, dns, pathem, sites
 from vantage.lab.addresses import address_plan, prefixes
-from vantage.lab.network import pathem
 from vantage.lab.planner import server_setups
-from vantage.lab.server_kind import Role
-from vantage.lab.servers import caddy
-from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
-from vantage.lab.targets import targets_of
 from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology
 from vantage.lab.topology_file import find_topology, load_topology, shipped
+from vantage.lab.truth import targets_of
+from vantage.server_kind import Role
+from vantage.servers import caddy
 
 
 @pytest.fixture(params=shipped())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.domain import RouteAttribute, Sysctl
 from core.errors import PlaceError
 from core.system.place import FlowCount
-from vantage.lab.network.watch import count_flows, judge, lateness_ms
+from vantage.lab.watch import count_flows, judge, lateness_ms
 from vantage.linux import namespace as linux
 
 EDGES_US = [0, 1000, 5000, 10000]

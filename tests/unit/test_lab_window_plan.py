@@ -9,16 +9,16 @@ import pytest
 
 from core.errors import UsageError
 from tests.topologies import server, topology
-from vantage.lab import dns, sender, truth
+from vantage.lab import dns, pathem, truth
 from vantage.lab.addresses import address_plan, populations, prefixes, prober_addresses, window_addresses
-from vantage.lab.network import pathem
 from vantage.lab.planner import _nodes, server_setups
 from vantage.lab.roles import roles, speaks_quic
-from vantage.lab.server_kind import Role
 from vantage.lab.state import LabFolder
-from vantage.lab.targets import targets_of
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology
+from vantage.lab.truth import targets_of
+from vantage.programs import sender
+from vantage.server_kind import Role
 
 WINDOWS = "windows = [1, 100]"
 POPULATION = (

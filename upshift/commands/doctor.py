@@ -19,7 +19,8 @@ from core.progress import show
 from core.system import process
 from downloader import clients
 from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, campaign_can_run, examine, lab_can_run
-from vantage.lab.state import ROOTS, service_user, state_directory
+from vantage.lab.state import all_labs
+from vantage.linux.state_folder import ROOTS, SERVICE_RIGHTS, service_user, state_directory
 
 if TYPE_CHECKING:
     import pwd
@@ -38,10 +39,6 @@ class Purpose(StrEnum):
 
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
-
-
-_SERVICE_RIGHTS = ("net_admin", "sys_admin", "net_raw", "sys_ptrace", "kill")
-"""Capabilities of the service on a vantage point (role vantage: `vantage_capabilities`)."""
 
 
 def doctor(
@@ -99,6 +96,7 @@ def doctor(
         busy_share=(ceilings or {}).get("busy_share", 0.0),
         sample_s=0.3 if quick else 1.0,
         uplink=uplink,
+        dead_labs=[lab.name for lab in all_labs() if not lab.alive()],
     )
     findings = examine(facts)
     verdicts = {Purpose.LAB: lab_can_run(findings), Purpose.CAMPAIGN: campaign_can_run(findings)}
@@ -124,7 +122,7 @@ def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:
 
     What it undoes was written by that user, so root does not act on it; files of root would be in the service's way.
     """
-    rights = ",".join(f"+{right}" for right in _SERVICE_RIGHTS)
+    rights = ",".join(f"+{right}" for right in SERVICE_RIGHTS)
     become = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", f"--inh-caps={rights}"]
     become += [f"--ambient-caps={rights}", f"--bounding-set=-all,{rights}", "--no-new-privs"]
     folders = [f"HOME={user.pw_dir}", f"XDG_STATE_HOME={user.pw_dir}/.state", f"XDG_RUNTIME_DIR={ROOTS.parent}"]

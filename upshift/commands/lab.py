@@ -13,9 +13,9 @@ import typer
 
 from core.errors import LabError, NoisyHostError, UsageError
 from core.progress import show
+from vantage.lab import control
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
-from vantage.lab.life import control
 from vantage.lab.place import command_into
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
@@ -127,7 +127,7 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a lab against its topology. Exit code 0: right, 1: wrong, 3: the host is too noisy for a verdict."""
-    from vantage.lab.calibrate.calibrate import Calibration
+    from vantage.lab.calibrate import Calibration
 
     with (
         show(as_json=as_json) as progress,

@@ -43,7 +43,7 @@ def place_for(isolation: str | None, nameserver: str | None, kernel: Mapping[str
     """
     from core.domain import Sysctl
     from core.system import process
-    from vantage.lab.life.control import LAB_VARIABLE
+    from vantage.lab.control import LAB_VARIABLE
 
     if isolation not in (None, "netns", "host", "here"):
         raise UsageError(

@@ -5,26 +5,27 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import random
 import shutil
+import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from core.errors import PlaceError
+from core.reach import ANYWHERE
 from core.system import process
 from core.system.clock import read_clock
 from core.system.place import Program
-from vantage.doctor import probes
-from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFound, UplinkFound
-from vantage.host import undo_plan
-from vantage.host.network import find_uplink
-from vantage.lab.network.pathem import find_pathem
-from vantage.lab.server_kind import ServerKind
-from vantage.lab.servers import ALL as KINDS
-from vantage.lab.state import all_labs, state_directory
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, Probed, ServerFound, UplinkFound
+from vantage.host import rules, undo
+from vantage.host.network import choose_link, find_uplink
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
+from vantage.linux.state_folder import state_directory
+from vantage.server_kind import ServerKind
+from vantage.servers import ALL as KINDS
 
 
 def gather(
@@ -35,6 +36,7 @@ def gather(
     busy_share: float = 0.0,
     sample_s: float = 1.0,
     uplink: str | None = None,
+    dead_labs: Sequence[str] = (),
 ) -> Facts:
     """All facts.
 
@@ -46,6 +48,7 @@ def gather(
         ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
         busy_share: of the CPU time, by other programs, when the ceilings were measured.
         uplink: interface to measure by; None: that of the default route.
+        dead_labs: names of labs that were killed and left files.
     """
     before = host_environment.cpu_times()
     names = (*PACKAGES, *OUR_BINARIES)
@@ -53,12 +56,12 @@ def gather(
         versions = pool.map(_version, names)
         kinds = {name: kind for name, kind in KINDS.items() if kind.version is not None}
         found = pool.map(_server, kinds.values())
-        probed = probes.run_all(pool)
+        probed = run_all(pool)
         programs = dict(zip(names, versions, strict=True))
         servers = dict(zip(kinds, found, strict=True))
     wakeups = cpu.measure_wakeups(sample_s)
     after = host_environment.cpu_times()
-    with cpu.keep_cpus_awake(find_pathem) as cpus_awake:
+    with cpu.keep_cpus_awake() as cpus_awake:
         wakeups_awake = cpu.measure_wakeups(sample_s)
     folder = _existing(out)
     rmem_max, tcp_rmem = sysctls.read("net.core.rmem_max"), sysctls.read("net.ipv4.tcp_rmem")
@@ -79,7 +82,7 @@ def gather(
         default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),
         rmem_max=int(rmem_max) if rmem_max else None,
         tcp_rmem_max=int(tcp_rmem.split()[2]) if tcp_rmem else None,
-        udp_gro=probes.has_udp_gro(),
+        udp_gro=has_udp_gro(),
         steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
         load_1m=os.getloadavg()[0],
         cpus=len(os.sched_getaffinity(0)),
@@ -92,14 +95,14 @@ def gather(
         time_of_day=_time_of_day(),
         uplink=_uplink(uplink),
         host_leftovers=host_leftovers(),
-        dead_labs=tuple(lab.name for lab in all_labs() if not lab.alive()),
+        dead_labs=tuple(dead_labs),
     )
 
 
 def host_leftovers() -> tuple[str, ...]:
     """Changes to this host that dead campaigns left, as text."""
     try:
-        return tuple(f"{plan.place}: {undo_plan.describe(plan)}" for plan in undo_plan.leftovers(state_directory()))
+        return tuple(f"{plan.place}: {undo.describe(plan)}" for plan in undo.leftovers(state_directory()))
     except PlaceError as error:
         return (error.sentence(),)
 
@@ -148,3 +151,98 @@ def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
+
+
+_UDP_GRO = 104
+"""linux/udp.h; Python 3.11's socket module lacks it."""
+
+
+def run_all(pool: ThreadPoolExecutor) -> Probed:
+    """Runs all probes, some at a time."""
+    namespaces = pool.submit(try_privately, ("true",))
+    tun = pool.submit(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun"))
+    nat = pool.submit(try_translation)
+    capture = pool.submit(try_capture)
+    cubic = pool.submit(try_cubic)
+    prober = pool.submit(try_prober)
+    return Probed(
+        namespaces=namespaces.result(),
+        tun=tun.result(),
+        nat=nat.result(),
+        capture=capture.result(),
+        cubic_by_route=cubic.result(),
+        prober=prober.result(),
+    )
+
+
+def private_namespace() -> tuple[str, ...]:
+    """Command prefix for a private network namespace; without root, in a user namespace with our own user ID.
+
+    With a mapping to root, tcpdump would drop its privileges.
+    """
+    if os.geteuid() == 0:
+        return ("unshare", "--net", "--mount", "--")
+    return ("unshare", "--user", "--net", "--mount", "--map-current-user", "--keep-caps", "--")
+
+
+def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | None:
+    """Runs a program in a private namespace; None if it succeeded, else its error message."""
+    try:
+        done = process.run((*private_namespace(), *argv), stdin=stdin, timeout_s=20)
+    except PlaceError as error:
+        return error.what
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"{argv[0]} ended with exit code {done.returncode}"
+
+
+def try_translation() -> str | None:
+    """Loads the rules that a campaign's namespace uses."""
+    link = choose_link((), ipv6=True, rng=random.Random(0))
+    table = "upshift_probe"
+    text = rules.host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
+    return try_privately(("nft", "-f", "-"), stdin=text)
+
+
+def try_cubic() -> str | None:
+    """Sets CUBIC on a route; the sysctl may refuse what the route allows (allowed_congestion_control)."""
+    lines = "link set lo up\nroute add 198.18.0.1/32 dev lo congctl cubic\n"
+    return try_privately(("ip", "-batch", "-"), stdin=lines)
+
+
+def try_capture() -> str | None:
+    """Starts tcpdump on a private loopback and waits until it reports that it listens."""
+    argv = ("tcpdump", "-i", "lo", "-w", "/dev/null")
+    private = private_namespace()
+    up = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    try:
+        with process.start(argv, prefix=(*private, *up), stderr=True) as child:
+            said = ""
+            while child.stderr is not None and (line := child.stderr.readline()):
+                if "listening on" in line:
+                    return None
+                said = line.strip() or said
+    except PlaceError as error:
+        return error.what
+    return said or "tcpdump ended at once"
+
+
+def try_prober() -> str | None:
+    """Starts the prober of initial windows on a private loopback; without requests it ends at once."""
+    name = "iwprobe"
+    path = process.find_program(name)
+    if path is None:
+        return f"{name} is not installed"
+    script = 'ip link set lo up && exec "$@"'
+    return try_privately(("sh", "-c", script, "sh", path, "--device", "lo", "--address", "198.18.0.250"), stdin="")
+
+
+def has_udp_gro() -> bool:
+    """Whether a UDP socket takes the option UDP_GRO (Linux 5.0); nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        try:
+            handle.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+        except OSError:
+            return False
+    return True

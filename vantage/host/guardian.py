@@ -3,7 +3,7 @@
 It is started *before* the first change, in its own session, and waits for its owner to end: the other end of its
 standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also works when a forked
 child of the owner kept the pipe. An owner that is suspended (SIGSTOP) for 5 s is killed. Then it undoes the plan in
-the state file and removes the file (`vantage.host.undo_plan`, `vantage.host.undo`).
+the state file and removes the file (`vantage.host.undo`, `vantage.host.undo`).
 
 Before it undoes anything, it makes sure that no program of the owner can still change settings. A program that the
 owner has just started does not yet have its parent-death signal. So, once the owner is dead, any process that still
@@ -23,8 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.system.process import kill_and_wait, start_time_ticks
-from vantage.host.undo import undo
-from vantage.host.undo_plan import locked, plan_path, read_plan, remove_partial_files
+from vantage.host.undo import locked, plan_path, read_plan, remove_partial_files, undo
 
 MARK = "UPSHIFT_PLACE"
 """Environment variable that every program of a place carries, with the place's ident."""

@@ -26,8 +26,8 @@ from core.system.place import Prober
 from core.system.process import PARENT_DEATH, Completed
 from vantage.host import rules
 from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, read_json, used_prefixes
+from vantage.host.undo import Step
 from vantage.host.undo_log import UndoLog, module_environment
-from vantage.host.undo_plan import Step
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
 

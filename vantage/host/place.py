@@ -34,15 +34,13 @@ from vantage.host.network import (
     read_json,
     text_of,
 )
-from vantage.host.undo import plain_route
+from vantage.host.undo import Step, plain_route
 from vantage.host.undo_log import UndoLog
-from vantage.host.undo_plan import Step
 from vantage.host.watch import HostWatch
-from vantage.lab.network.pathem import find_pathem
-from vantage.lab.state import state_directory
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
 from vantage.linux import namespace as linux
+from vantage.linux.state_folder import state_directory
 
 Isolation = Literal["netns", "host"]
 
@@ -61,7 +59,7 @@ class HostPlace:
         nameservers: DNS servers to ask; empty for the host's own.
         uplink: interface to the Internet; None for that of the default route.
         let_cpus_sleep: do not keep the CPUs awake during measurement runs.
-        state: folder for the undo log; None for the user's (see `vantage.lab.state.state_directory`).
+        state: folder for the undo log; None for the user's (see `vantage.linux.state_folder.state_directory`).
 
     Attributes:
         notes: sentences for the user, to print before the campaign starts.
@@ -218,7 +216,7 @@ class HostPlace:
     def _awake(self) -> contextlib.AbstractContextManager[cpu.CpusAwake]:
         if self._let_cpus_sleep:
             return contextlib.nullcontext(cpu.AS_ASKED)
-        return cpu.keep_cpus_awake(find_pathem)
+        return cpu.keep_cpus_awake()
 
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server. Raises ReachError if it may not be contacted."""

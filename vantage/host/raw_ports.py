@@ -16,8 +16,8 @@ from core.errors import PlaceError
 from core.system.place import Prober
 from core.system.process import run
 from vantage.host.network import read_json
+from vantage.host.undo import Step
 from vantage.host.undo_log import UndoLog
-from vantage.host.undo_plan import Step
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import vantage
 from core.errors import PlaceError
 from core.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
-from vantage.host import undo, undo_plan
+from vantage.host import undo
 from vantage.host.guardian import MARK
-from vantage.host.undo_plan import Plan, Step
+from vantage.host.undo import Plan, Step
 from vantage.linux import sysctls
 
 RELEASE_S = 30.0
@@ -58,15 +58,15 @@ class UndoLog:
             ident=self.ident,
             place=place,
             isolation=isolation,
-            boot=undo_plan.boot_id(),
-            namespace=undo_plan.own_namespace(),
+            boot=undo.boot_id(),
+            namespace=undo.own_namespace(),
             owner=owner,
             guardian=(self._guardian.pid, start_time_ticks(self._guardian.pid) or 0),
         )
         try:
-            with undo_plan.locked(state):
+            with undo.locked(state):
                 self._refuse_second_campaign()
-                undo_plan.write_plan(state, self._plan)
+                undo.write_plan(state, self._plan)
         except BaseException:
             self.release()
             raise
@@ -88,7 +88,7 @@ class UndoLog:
     def add(self, steps: Iterable[Step]) -> None:
         """Records changes before they are made; a setting that is already recorded keeps its first value."""
         self.check_guarded()
-        with undo_plan.locked(self._state):
+        with undo.locked(self._state):
             self._record(steps)
 
     def share(self, flags: Sequence[str], interface: str) -> tuple[str, ...]:
@@ -98,8 +98,8 @@ class UndoLog:
         recorded as well.
         """
         self.check_guarded()
-        with undo_plan.locked(self._state):
-            theirs = undo_plan.shared_steps(plan for plan in undo_plan.plans(self._state) if plan.ident != self.ident)
+        with undo.locked(self._state):
+            theirs = undo.shared_steps(plan for plan in undo.plans(self._state) if plan.ident != self.ident)
             steps = []
             for flag in flags:
                 before = theirs.get(("sysctl", flag))
@@ -118,7 +118,7 @@ class UndoLog:
         new = tuple(step for step in steps if key(step) not in known)
         if new:
             self._plan = replace(self._plan, steps=(*self._plan.steps, *new))
-            undo_plan.write_plan(self._state, self._plan)
+            undo.write_plan(self._state, self._plan)
 
     def hold(self, namespace: str) -> None:
         """Makes the guardian open this network namespace (a path); it kills the programs in it at the end."""
@@ -139,9 +139,9 @@ class UndoLog:
         finally:
             if keeper.stdout is not None:
                 keeper.stdout.close()
-        with undo_plan.locked(self._state):
-            path = undo_plan.plan_path(self._state, self.ident)
-            plan = undo_plan.read_plan(path)
+        with undo.locked(self._state):
+            path = undo.plan_path(self._state, self.ident)
+            plan = undo.read_plan(path)
             # It still exists if the guardian was killed or a step failed: try here.
             faults = undo.undo(self._state, plan) if plan is not None else ()
         if faults:
@@ -154,7 +154,7 @@ class UndoLog:
     def _refuse_second_campaign(self) -> None:
         if self._plan.isolation != "host":
             return
-        for other in undo_plan.plans(self._state):
+        for other in undo.plans(self._state):
             if other.owner_lives and other.isolation == "host" and other.namespace == self._plan.namespace:
                 raise PlaceError(
                     f"the campaign of process {other.owner[0]} is changing this host's settings",

@@ -11,27 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vantage.lab.sites import sites
-from vantage.lab.sites.sites import Host
+from vantage.lab import sites
 from vantage.lab.topology import Server, Topology
+from vantage.server_kind import Host
 
 if TYPE_CHECKING:
     import trustme
-
-
-MEDIA_TYPES = {
-    "bin": "application/octet-stream",
-    "html": "text/html; charset=utf-8",
-    "iso": "application/x-iso9660-image",
-    "jpg": "image/jpeg",
-    "js": "text/javascript; charset=utf-8",
-    "mp4": "video/mp4",
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "txt": "text/plain; charset=utf-8",
-    "zip": "application/zip",
-}
-"""File extension -> Content-Type, for all servers: their own tables differ, even from host to host."""
 
 
 def file_bytes(topology: Topology, server: Server, path: str, size: int) -> bytes:

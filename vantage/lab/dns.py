@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+from vantage.lab import sites
 from vantage.lab.addresses import Addresses, window_addresses
 from vantage.lab.roles import roles
-from vantage.lab.server_kind import Role
-from vantage.lab.sites import sites
 from vantage.lab.topology import DNS_NODE, Server, Topology
+from vantage.server_kind import Role
 
 TTL_S = 30
 

@@ -11,16 +11,13 @@ from typing import Any
 from core.domain import Target
 from core.errors import LabError, UsageError
 from core.progress import Progress
-from vantage.lab import truth
+from vantage.lab import control, truth
 from vantage.lab.addresses import prober_addresses, window_addresses
-from vantage.lab.life import control
-from vantage.lab.network.pathem import LET_CPUS_SLEEP, Emulator
+from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
-from vantage.lab.sites.access import Access, read_access
-from vantage.lab.sites.sites import Planted, planted
+from vantage.lab.sites import Access, Planted, planted, read_access
 from vantage.lab.state import LabFolder
-from vantage.lab.targets import targets_of
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import find_topology, load_topology
 from vantage.linux.cpu import CpusAwake
@@ -88,7 +85,7 @@ class Lab:
 
     def targets(self, *, faults: bool = False) -> list[Target]:
         """The first file of each domain, with its true size; of servers with a fault only with `faults`."""
-        return targets_of(self.topology, faults=faults)
+        return truth.targets_of(self.topology, faults=faults)
 
     def sha256(self, domain: str) -> str:
         """Hash of the file that the domain's target names."""

@@ -19,14 +19,13 @@ from core.system import process
 from core.system.place import Prober
 from core.system.process import Child, Completed
 from vantage.lab.addresses import IPV4, IPV6, Addresses, prober_addresses
-from vantage.lab.life.control import LAB_VARIABLE, NODE_VARIABLE
-from vantage.lab.network.pathem import DEVICE, Emulator
-from vantage.lab.network.watch import LabWatch
+from vantage.lab.control import LAB_VARIABLE, NODE_VARIABLE
+from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.plan import LabPlan, read_plan
-from vantage.lab.server_settings import ServerSetting, ServerSettings
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE
 from vantage.lab.topology_file import load_topology
+from vantage.lab.watch import LabWatch
 from vantage.linux import namespace as linux
 
 ALLOWED = (*LAB_PREFIXES, *LOOPBACK_PREFIXES)
@@ -41,7 +40,7 @@ def prefix_into(folder: LabFolder, node: str, state: Mapping[str, Any], *, cwd: 
     """
     pid = state["pid"]
     if state["rootless"]:
-        enter = [sys.executable, "-I", "-S", str(Path(__file__).parent / "life" / "join.py"), str(pid), node]
+        enter = [sys.executable, "-I", "-S", str(Path(__file__).with_name("join.py")), str(pid), node]
     else:
         enter = ["nsenter", f"--mount=/proc/{pid}/ns/mnt", f"--net=/proc/{pid}/root{NETNS}/{node}"]
     # The same priority as the lab's own programs: else a client would measure its waiting for a CPU.
@@ -105,7 +104,6 @@ class LabPlace:
         self._prober = prober
         self._emulator: Emulator | None = None
         self._claim: IO[str] | None = None
-        self._programs = ServerSettings(name, [program for program in plan.programs if program.node == name])
         self._namespace = linux.Namespace(self.run, (str(IPV4), str(IPV6)) if plan.ipv6 else (str(IPV4),))
 
     def claim(self) -> None:
@@ -159,13 +157,9 @@ class LabPlace:
         """Starts a program in the node in the background."""
         return process.start(argv, prefix=self.prefix(), stdin=stdin, stdout=stdout, stderr=stderr, binary=binary)
 
-    def apply(self, settings: Sequence[Setting | ServerSetting]) -> None:
-        """Sets sysctls and route attributes of the node's namespace, and flushes cached TCP metrics.
-
-        On a server's node it also sets what the server program reads for each new connection (`ServerSetting`).
-        """
-        self._programs.apply([setting for setting in settings if isinstance(setting, ServerSetting)])
-        self._namespace.apply([setting for setting in settings if not isinstance(setting, ServerSetting)])
+    def apply(self, settings: Sequence[Setting]) -> None:
+        """Sets sysctls and route attributes of the node's namespace, and flushes cached TCP metrics."""
+        self._namespace.apply(settings)
 
     def measuring(self) -> AbstractContextManager[None]:
         """Nothing to do: the path emulator keeps the CPUs awake as long as the lab is up."""
@@ -235,7 +229,6 @@ class LabPlace:
         """Restores the node's settings, closes the connection to the emulator and releases the claim."""
         try:
             if process.start_time_ticks(int(self._state["pid"])) == self._state["started_ticks"]:
-                self._programs.restore()
                 self._namespace.restore()
         except PlaceError:
             try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from core.files.atomic import write_json
 from vantage.lab.addresses import Addresses
+from vantage.server_kind import ProgramPlan
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,25 +26,6 @@ class NodePlan:
     """Lines for `ip -batch`, run once the device exists."""
     ip6_batch: tuple[str, ...] = ()
     """Lines for `ip -6 -batch`, run after those."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramPlan:
-    """A server program."""
-
-    name: str
-    node: str
-    argv: tuple[str, ...]
-    tcp: tuple[tuple[str, int], ...] = ()
-    """Addresses and ports that answer once it is ready."""
-    udp: tuple[int, ...] = ()
-    """Ports that are bound once it is ready."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    kind: str = ""
-    """Its server kind (`vantage.lab.servers`); empty for DNS."""
-    settings_file: Path | None = None
-    """JSON, name -> value: settings that the program reads for each new connection, so that they can be changed while
-    it runs. None if it has no such settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +79,6 @@ def read_plan(path: Path) -> LabPlan:
 
 
 def _program(found: Mapping[str, Any]) -> ProgramPlan:
-    settings_file = found["settings_file"]
     return ProgramPlan(
         name=found["name"],
         node=found["node"],
@@ -105,8 +86,6 @@ def _program(found: Mapping[str, Any]) -> ProgramPlan:
         tcp=tuple((address, port) for address, port in found["tcp"]),
         udp=tuple(found["udp"]),
         env=found["env"],
-        kind=found["kind"],
-        settings_file=None if settings_file is None else Path(settings_file),
     )
 
 

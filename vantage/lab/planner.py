@@ -7,23 +7,23 @@ which is process 1 of the lab, stays small.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.errors import PlaceError
 from core.files.atomic import write_json
 from core.system.process import require
-from vantage.lab import content, dns
-from vantage.lab.addresses import Addresses, address_plan, populations, vantage_prefixes, window_addresses
-from vantage.lab.network import pathem
-from vantage.lab.network.addressing import Shape, ip6_batch, ip_batch
-from vantage.lab.plan import LabPlan, NodePlan, ProgramPlan, write_plan
+from vantage.lab import content, dns, pathem, sites
+from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan, populations, vantage_prefixes, window_addresses
+from vantage.lab.plan import LabPlan, NodePlan, write_plan
 from vantage.lab.roles import quic_congestion_control, roles
-from vantage.lab.server_kind import Role, ServerKind, ServerSetup
-from vantage.lab.sites import sites
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE, Server, Topology
+from vantage.linux.cpu import find_pathem
+from vantage.server_kind import Pieces, ProgramPlan, Role, ServerKind, ServerSetup
 
 SERVER_WMEM = "4096 65536 67108864"
 """Send buffer: its maximum must exceed the window of the fastest path (the kernel's default of 4 MB does not)."""
@@ -68,12 +68,12 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
         topology_sha256=hashlib.sha256(topology_text.encode()).hexdigest(),
         nodes=tuple(_nodes(topology, addresses, ipv6=ipv6)),
         emulator=(
-            *(pathem.find_pathem(), "--config", str(emulator), "--control", str(folder.socket)),
+            *(find_pathem(), "--config", str(emulator), "--control", str(folder.socket)),
             *((pathem.LET_CPUS_SLEEP,) if let_cpus_sleep else ()),
         ),
         programs=tuple(programs),
         versions={
-            "pathem": (pathem.find_pathem(), "--version"),
+            "pathem": (find_pathem(), "--version"),
             "knotd": ("knotd", "--version"),
             **{name: kind.version() for name, kind in kinds.items() if kind.version},
         },
@@ -172,19 +172,96 @@ def server_setups(
 ) -> list[tuple[ServerKind, ServerSetup]]:
     """The kinds of a server, each with all the roles that it fills."""
     filled = roles(topology, server)
-    found = []
-    for kind in {kind.name: kind for kind in filled.values()}.values():
-        setup = ServerSetup(
-            topology=topology,
-            server=server,
-            roles=frozenset(role for role, filler in filled.items() if filler.name == kind.name),
-            advertises_quic=Role.QUIC in filled or server.pretends_quic,
-            congestion_control=quic_congestion_control(topology, server),
-            addresses=addresses[server.name],
-            origin=addresses[server.origin_name] if server.edge else None,
-            hosts=sites.hosts_of(topology, server),
-            folder=folder,
-            ipv6=ipv6,
-        )
-        found.append((kind, setup))
-    return found
+    own = addresses[server.name]
+    first_bytes = {
+        prefix: first
+        for vantage, prefixes in vantage_prefixes(topology).items()
+        if (first := server.paths[vantage].first) is not None
+        for prefix in prefixes
+    }
+    whole = ServerSetup(
+        name=server.name,
+        roles=frozenset(filled),
+        folder=folder.root / "servers",
+        content=folder.content / server.name,
+        certificates=folder.certificates,
+        domains=server.domains,
+        ipv4=own.ipv4,
+        ipv6=own.ipv6 if ipv6 else None,
+        device=pathem.DEVICE,
+        cnames=server.cnames,
+        window_names=list(server.window_names),
+        plain_http=server.plain_http,
+        advertises_quic=Role.QUIC in filled or server.pretends_quic,
+        congestion_control=quic_congestion_control(topology, server),
+        origin=addresses[server.origin_name].ipv4 if server.edge else None,
+        hosts=sites.hosts_of(topology, server),
+        sites=folder.sites,
+        access_log=folder.access_log(server.name),
+        fault=server.fault,
+        pieces=Pieces(chunk_bytes=body.chunk_bytes, every_s=body.every_s) if (body := server.body) else None,
+        first_bytes=first_bytes,
+    )
+    kinds = {kind.name: kind for kind in filled.values()}
+    return [
+        (kind, replace(whole, roles=frozenset(role for role, filler in filled.items() if filler is kind)))
+        for kind in kinds.values()
+    ]
+
+
+FIRST_TABLE = 10_000
+"""The table of a window is this plus the window; the kernel's own tables are below 256."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the routes of a node are to have."""
+
+    congestion_control: str
+    initcwnd: int
+    """[packets]"""
+    towards: Mapping[str, int] = field(default_factory=dict)
+    """Another window towards a prefix, of either family [packets]."""
+    windows: Mapping[int, Addresses] = field(default_factory=dict)
+    """More addresses, by the window that they have [packets]."""
+    populations: Mapping[str, int] = field(default_factory=dict)
+    """IPv4 prefixes that the node answers for -> their window [packets]."""
+
+
+def ip_batch(own: Addresses, shape: Shape, *, ipv6: bool) -> tuple[str, ...]:
+    """Addresses and routes; without a default route, no address outside the lab is reachable."""
+
+    def route(prefix: object, source: str, initcwnd: int) -> str:
+        return f"route add {prefix} dev {pathem.DEVICE} src {source} {_attributes(shape, initcwnd)}"
+
+    lines = [f"address add {own.ipv4}/32 dev {pathem.DEVICE}", route(IPV4, own.ipv4, shape.initcwnd)]
+    if ipv6:
+        lines += [f"address add {own.ipv6}/128 dev {pathem.DEVICE} nodad", route(IPV6, own.ipv6, shape.initcwnd)]
+    for prefix, initcwnd in shape.towards.items():
+        version = ipaddress.ip_network(prefix).version
+        if version == 4 or ipv6:
+            lines.append(route(prefix, own.ipv4 if version == 4 else own.ipv6, initcwnd))
+    for other in shape.windows.values():
+        lines.append(f"address add {other.ipv4}/32 dev {pathem.DEVICE}")
+        lines += [f"address add {other.ipv6}/128 dev {pathem.DEVICE} nodad"] if ipv6 else []
+    lines += [f"route add local {prefix} dev lo" for prefix in shape.populations]
+    for initcwnd in sorted({*shape.windows, *shape.populations.values()}):
+        for network in (IPV4, IPV6)[: 1 + ipv6]:
+            table = FIRST_TABLE + initcwnd
+            lines.append(f"route add {network} dev {pathem.DEVICE} table {table} {_attributes(shape, initcwnd)}")
+    lines += [_rule(other.ipv4, window) for window, other in shape.windows.items()]
+    lines += [_rule(prefix, window) for prefix, window in shape.populations.items()]
+    return tuple(lines)
+
+
+def ip6_batch(shape: Shape) -> tuple[str, ...]:
+    """Lines for `ip -6 -batch`: rules, whose family ip does not read off the address."""
+    return tuple(_rule(other.ipv6, window) for window, other in shape.windows.items())
+
+
+def _attributes(shape: Shape, initcwnd: int) -> str:
+    return f"congctl {shape.congestion_control} initcwnd {initcwnd}"
+
+
+def _rule(source: str, window: int) -> str:
+    return f"rule add from {source} lookup {FIRST_TABLE + window}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.errors import UsageError, use_one_of
-from vantage.lab.server_kind import QuicTraits, Role, ServerKind
-from vantage.lab.servers import ALL
+from vantage.lab.sites import need_site_server
 from vantage.lab.topology import Server, Topology
+from vantage.server_kind import Need, QuicTraits, Role, ServerKind
+from vantage.servers import ALL
 
 WEB = "caddy"
 PACED = "paced"
@@ -24,12 +25,12 @@ def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
     if claimant := _claimant(topology, server):
         return {Role.WEB: claimant}
     web = ALL[web_server(server)]
-    found = {Role.WEB: web}
+    filled = {Role.WEB: web}
     if server.quic and web.tls:
-        found[Role.QUIC] = ALL[quic_server(topology, server)]
+        filled[Role.QUIC] = ALL[quic_server(topology, server)]
     if server.edge:
-        found |= {Role.CACHE: ALL[CACHE], Role.ORIGIN: ALL[ORIGIN]}
-    return found
+        filled |= {Role.CACHE: ALL[CACHE], Role.ORIGIN: ALL[ORIGIN]}
+    return filled
 
 
 def web_server(server: Server) -> str:
@@ -39,7 +40,9 @@ def web_server(server: Server) -> str:
 
 def _claimant(topology: Topology, server: Server) -> ServerKind | None:
     """The kind that the server must be of; None for an ordinary server."""
-    return next((kind for kind in ALL.values() if kind.claims(topology, server)), None)
+    needs = {Need.FAULT} if server.fault is not None else set()
+    needs |= {Need.ANSWERS} if need_site_server(topology, server) else set()
+    return next((kind for kind in ALL.values() if kind.meets & needs), None)
 
 
 def speaks_quic(topology: Topology, server: Server) -> bool:

@@ -10,39 +10,14 @@ import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+
+from vantage.server_kind import Answer
 
 MB = 1_000_000
 HUGE = 40 * MB
 """Size of files that should not be downloaded in full: the access logs show how far a GET got."""
 
 SLOW_S = 0.8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a server answers to GET and HEAD of one path."""
-
-    status: int = 200
-    text: str = ""
-    """The body: a page, or robots.txt."""
-    size: int | None = None
-    """Instead of a text: a file of this many zero bytes (sparse, no disk space)."""
-    location: str | None = None
-    """Where a redirect leads: absolute, or a path."""
-    head: bool = True
-    """False: HEAD is answered with 405."""
-    length: bool = True
-    """False: no Content-Length, the body is chunked."""
-    delay_s: float = 0.0
-    """Time until the answer begins [s]."""
-    fault: Literal["reset", "nonsense", "hang"] | None = None
-    """Instead of an answer: a TCP reset, bytes that are not HTTP, or no answer."""
-
-    @property
-    def needs_site_server(self) -> bool:
-        """Whether Caddy cannot give this answer, so that our own program must (`sites/server.py`)."""
-        return not self.length or self.delay_s > 0 or self.fault is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

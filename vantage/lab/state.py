@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import shutil
-import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,55 +25,12 @@ from typing import Any
 from core.errors import LabError, UsageError
 from core.files.config import read_json
 from core.system import process
+from vantage.linux.state_folder import state_directory
 
 LONGEST_SOCKET_PATH = 107
 """unix(7): sun_path has 108 bytes with the final zero."""
 
 SOCKET_NAME = "pathem.sock"
-
-
-ROOTS = Path("/run/upshift")
-"""Root's folder. On a vantage point of a fleet it belongs to the service's user."""
-
-
-def state_directory() -> Path:
-    """`$UPSHIFT_STATE_DIR`, else a folder for this user's runtime files; created with mode 0700 if missing.
-
-    Raises LabError if it belongs to another user.
-    """
-    if given := os.environ.get("UPSHIFT_STATE_DIR"):
-        path = Path(given).absolute()
-    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        path = Path(runtime) / "upshift"
-    elif os.geteuid() == 0:
-        path = ROOTS
-    else:
-        # In a world-writable folder, so ownership and mode are checked below.
-        path = Path(tempfile.gettempdir()) / f"upshift-{os.geteuid()}"
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
-    except OSError as error:
-        raise LabError(
-            f"the folder for the lab's state cannot be used ({error.strerror})",
-            where=str(path),
-            remedy="set UPSHIFT_STATE_DIR to a folder that you own",
-        ) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise LabError(
-            "the folder for the lab's state belongs to another user",
-            where=str(path),
-            remedy="set UPSHIFT_STATE_DIR to a folder that you own",
-        )
-    return path
-
-
-def service_user() -> pwd.struct_passwd | None:
-    """As root, the other user to whom root's folder belongs; None where there is none, and with UPSHIFT_STATE_DIR."""
-    if os.geteuid() != 0 or os.environ.get("UPSHIFT_STATE_DIR") or not ROOTS.is_dir():
-        return None
-    owner = ROOTS.lstat().st_uid
-    return pwd.getpwuid(owner) if owner else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +90,7 @@ class LabFolder:
         return self.certificates / "ca.pem"
 
     def access_log(self, server: str) -> Path:
-        """Requests to the sites of a server (`vantage.lab.sites.access`)."""
+        """Requests to the sites of a server (`vantage.lab.sites`)."""
         return self.logs / f"{server}.access.jsonl"
 
     def read_state(self) -> dict[str, Any] | None:

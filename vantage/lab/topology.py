@@ -16,10 +16,10 @@ from core.domain import Provider
 from core.files.config import STRICT
 from core.files.sizes import parse_size
 from vantage.lab.site_kinds import KINDS, Kind, SiteKind
+from vantage.server_kind import ORIGIN_SUFFIX
 
 MTU = 1500
 DNS_NODE = "dns"
-ORIGIN_SUFFIX = "-origin"
 
 MINIMUM_QUEUE_BYTES = 256_000
 """Default queues hold four bandwidth-delay products, and at least this: HyStart leaves slow start before it is full."""
@@ -91,7 +91,7 @@ class Organisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """How a server of kind `sender` sends an answer: what the query of the URL says (`vantage/lab/sender.py`)."""
+    """How a server of kind `sender` sends an answer: what the query of the URL says (`vantage/programs/sender.py`)."""
 
     __pydantic_config__ = STRICT
 
@@ -242,12 +242,12 @@ class Server:
     cnames: list[str] = field(default_factory=list)
     """Each domain is an alias of the first name, that of the second, and so on; the last has the addresses."""
     web_server: str | None = None
-    """Server kind for TCP (`vantage.lab.servers`); None: Caddy. One without TLS has no QUIC either."""
+    """Server kind for TCP (`vantage.servers`); None: Caddy. One without TLS has no QUIC either."""
     plain_http: bool = False
     """Port 80 serves the files too, instead of leading to HTTPS."""
     quic: bool = True
     quic_server: str | None = None
-    """Server kind that provides QUIC (`vantage.lab.servers`); None: that of the topology."""
+    """Server kind that provides QUIC (`vantage.servers`); None: that of the topology."""
     quic_congestion_control: str | None = None
     """One that the QUIC server supports; None: that of the topology, or the QUIC server's default."""
     pretends_quic: bool = False

@@ -13,8 +13,8 @@ from pathlib import Path
 from core.errors import UsageError, use_one_of
 from core.files.config import load_toml
 from core.files.sizes import parse_size
+from vantage.lab import sites
 from vantage.lab.roles import check_quic_servers, check_web_servers
-from vantage.lab.sites import sites
 from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, Site, Topology
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"

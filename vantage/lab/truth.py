@@ -1,4 +1,4 @@
-"""The document `lab.json` (docs/design/house.md): what a lab programs, for comparison with what is measured."""
+"""What a topology tells of its lab before it is up: the targets, and the document `lab.json` (docs/design/house.md)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from vantage.lab.addresses import Addresses, populations, prober_addresses, window_addresses
+from core.domain import Target
+from vantage.lab.addresses import Addresses, address_plan, populations, prober_addresses, window_addresses
 from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, roles, speaks_quic
-from vantage.lab.server_kind import Role
 from vantage.lab.topology import MTU, Server, Topology
+from vantage.server_kind import Role
 
 SCHEMA = 1
 
@@ -95,3 +96,36 @@ def _quic(topology: Topology, server: Server) -> dict[str, Any]:
         "quic_initial_window_packets": traits.initial_window_packets,
         "quic_packet_bytes": traits.packet_bytes,
     }
+
+
+def targets_of(topology: Topology, *, faults: bool = False) -> list[Target]:
+    """The first file of each domain, with its true size; of servers with a fault only with `faults`.
+
+    The names of a server's other windows are targets, too; they have no QUIC.
+    """
+    addresses, windows = address_plan(topology), window_addresses(topology)
+    found: list[Target] = []
+    for server in topology.server:
+        if server.fault is not None and not faults:
+            continue
+        named = [(domain, addresses[server.name], speaks_quic(topology, server)) for domain in server.domains]
+        named += [(name, windows[server.name][window], False) for name, window in server.window_names.items()]
+        for domain, own, quic in named:
+            found.append(_target(topology, server, domain, own.ipv4, rank=len(found) + 1, quic=quic))
+    return found
+
+
+def _target(topology: Topology, server: Server, domain: str, address: str, *, rank: int, quic: bool) -> Target:
+    organisation, file = topology.organisation_of(server), server.files[0]
+    scheme = "https" if roles(topology, server)[Role.WEB].tls else "http"
+    return Target(
+        domain=domain,
+        url=f"{scheme}://{domain}{file.target}",
+        provider=organisation.provider,
+        rank=rank,
+        size_bytes=file.size_bytes,
+        server_ip=address,
+        asn=organisation.asn,
+        organisation=organisation.title,
+        quic=quic,
+    )

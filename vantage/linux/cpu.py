@@ -12,15 +12,15 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
-from core.errors import PlaceError
+from core.errors import LabError, PlaceError
 from core.system import process
+from core.system.builds import refuse_debug_build
 
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
@@ -73,17 +73,29 @@ def parse_cpus_awake(found: Mapping[str, str | None]) -> CpusAwake:
 AS_ASKED = CpusAwake(method=Method.NONE, reason="as requested")
 
 
-class Spinner(Protocol):
-    """Finds the program that spins (pathem), or raises PlaceError."""
+def find_pathem() -> str:
+    """Path of the path emulator, which also spins: `$UPSHIFT_PATHEM`, next to our interpreter (where its wheel installs
+    it), or on PATH.
 
-    def __call__(self) -> str: ...
+    Raises LabError if it is not found, or is a debug build.
+    """
+    path = os.environ.get("UPSHIFT_PATHEM") or process.find_program("pathem")
+    if path is None:
+        raise LabError("the path emulator pathem is not installed", remedy="run: make setup")
+    if (fault := refuse_debug_build("the path emulator pathem", path)) is not None:
+        what, _, remedy = fault.rpartition("; ")
+        raise LabError(what, remedy=remedy)
+    return path
 
 
 @contextmanager
-def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
+def keep_cpus_awake(find_spinner: Callable[[], str] = find_pathem) -> Iterator[CpusAwake]:
     """Keeps all CPUs awake for the duration of a block, as well as this host allows.
 
     The kernel ends it with this process: it is an open file, or a program that ends when our pipe closes.
+
+    Args:
+        find_spinner: gives the path of the program that spins, or raises PlaceError.
     """
     try:
         require_idle_driver(IDLE_DRIVER)
@@ -97,7 +109,7 @@ def keep_cpus_awake(spinner: Spinner) -> Iterator[CpusAwake]:
             os.close(device)
         return
     try:
-        child = _start_spinners(spinner())
+        child = _start_spinners(find_spinner())
     except PlaceError as error:
         yield CpusAwake(method=Method.NONE, reason=f"{refused}; {error.what}")
         return

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,24 @@ from core.progress import Progress
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from core.system.place import Program
-from vantage.doctor.ceilings.path import PREFIX, SERVER_ADDRESS, Pair, cpu_s
-from vantage.doctor.ceilings.servers import FILE_BYTES, HOST, PORT, SERVERS, Server, prepare, wait_until_ready
+from vantage.doctor.ceilings.path import (
+    FILE_BYTES,
+    HOST,
+    KINDS,
+    PORT,
+    PREFIX,
+    SERVER_ADDRESS,
+    Pair,
+    cpu_s,
+    plan_server,
+    prepare,
+    wait_until_ready,
+)
 from vantage.doctor.ceilings.values import Ceiling, Transfer, read_answer
-from vantage.doctor.probes import private_namespace
+from vantage.doctor.gather import private_namespace
 from vantage.host.undo_log import module_environment
-from vantage.lab.servers import ALL as KINDS
+from vantage.server_kind import ServerKind
+from vantage.servers import ALL
 
 FRACTIONS = (0.125, 0.25, 0.5, 0.75, 1.0)
 """Offered rates, as shares of the client's highest rate without a limit."""
@@ -38,9 +50,9 @@ _SPARE_S = 20.0
 """How long a client may run after its transfer [s]."""
 
 
-def installed_servers() -> list[Server]:
-    """The `SERVERS` that can be started here."""
-    return [server for server in SERVERS if KINDS[server.kind].missing() is None]
+def installed_servers(transport: Transport) -> list[ServerKind]:
+    """The kinds of `KINDS` that can be started here."""
+    return [ALL[name] for name in KINDS[transport] if ALL[name].missing() is None]
 
 
 def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -> list[Ceiling]:
@@ -52,8 +64,7 @@ def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -
     faults = {client.name: client.missing() or _no_server(client) for client in asked}
     able = [client for client in asked if faults[client.name] is None]
     found: dict[str, list[Transfer]] = {client.name: [] for client in asked}
-    servers = installed_servers()
-    total = sum(len(FRACTIONS) + sum(s.transport == client.transport for s in servers) for client in able)
+    total = sum(len(FRACTIONS) + len(installed_servers(client.transport)) for client in able)
     done = 0
     progress.update("calibrate", done=0, total=total)
     with tempfile.TemporaryDirectory(prefix="upshift-ceilings-") as folder:
@@ -75,10 +86,9 @@ def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -
 
 
 def _no_server(client: Program) -> str | None:
-    if any(server.transport == client.transport for server in installed_servers()):
+    if installed_servers(client.transport):
         return None
-    kinds = [KINDS[server.kind] for server in SERVERS if server.transport == client.transport]
-    return " and ".join(filter(None, (kind.missing() for kind in kinds)))
+    return " and ".join(filter(None, (ALL[name].missing() for name in KINDS[client.transport])))
 
 
 def _transfers(clients: Sequence[Program], seconds: float, folder: Path) -> Iterator[tuple[str, Transfer]]:
@@ -102,80 +112,68 @@ def _transfers(clients: Sequence[Program], seconds: float, folder: Path) -> Iter
         )
 
 
-class _Range:
-    """Clients at this end of the pair, one server at a time at the other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bench:
+    """Clients of one transport at this end of the pair, one server at a time at the other."""
 
-    def __init__(self, pair: Pair, folder: Path, seconds: float) -> None:
-        self._pair, self._folder, self._seconds = pair, folder, seconds
+    pair: Pair
+    folder: Path
+    seconds: float
+    transport: Transport
 
-    def calibrate(self, argv: Sequence[str], servers: Sequence[Server]) -> Iterator[Transfer]:
+    def calibrate(self, argv: Sequence[str]) -> Iterator[Transfer]:
         """One transfer per server without a limit, then rising rates with the fastest."""
-        rates: list[tuple[float, Server]] = []
-        for server in servers:
-            with self._serving(server) as transfer:
-                found = transfer(argv, None)
-            yield found
-            if found.mbit_s is not None:
-                rates.append((found.mbit_s, server))
+        rates: list[tuple[float, ServerKind]] = []
+        for kind in installed_servers(self.transport):
+            with self._serving(kind) as server:
+                transfer = self._transfer(server, kind, argv, None)
+            yield transfer
+            if transfer.mbit_s is not None:
+                rates.append((transfer.mbit_s, kind))
         if not rates:
             return
         highest, fastest = max(rates, key=lambda rate: rate[0])
-        with self._serving(fastest) as transfer:
+        with self._serving(fastest) as server:
             for fraction in FRACTIONS:
-                yield transfer(argv, highest * fraction)
+                yield self._transfer(server, fastest, argv, highest * fraction)
 
-    def _serving(self, server: Server) -> _Serving:
-        return _Serving(server, self._pair, self._folder, self._seconds)
+    @contextmanager
+    def _serving(self, kind: ServerKind) -> Iterator[process.Child]:
+        """Runs a server during the block."""
+        log, plan = self.folder / f"{kind.name}.log", plan_server(kind, self.transport, self.folder)
+        prefix = self.pair.server_prefix
+        with process.start(plan.argv, prefix=prefix, stderr=log, env=dict(plan.env)) as server:
+            wait_until_ready(server, self.transport, log)
+            yield server
 
-
-class _Serving:
-    """A running server; yields a function that makes a transfer from it."""
-
-    def __init__(self, server: Server, pair: Pair, folder: Path, seconds: float) -> None:
-        self._server, self._pair, self._folder, self._seconds = server, pair, folder, seconds
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Callable[[Sequence[str], float | None], Transfer]:
-        server, log = self._server, self._folder / f"{self._server.kind}.log"
-        with ExitStack() as stack:
-            prefix, home = self._pair.server_prefix, server.environment(self._folder)
-            argv = server.command(self._folder)
-            self._child = stack.enter_context(process.start(argv, prefix=prefix, stderr=log, env=home))
-            wait_until_ready(self._child, server.transport, log)
-            self._stack = stack.pop_all()
-        return self._transfer
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _transfer(self, argv: Sequence[str], offered_mbit_s: float | None) -> Transfer:
-        kind = self._server.kind
+    def _transfer(
+        self, server: process.Child, kind: ServerKind, argv: Sequence[str], offered_mbit_s: float | None
+    ) -> Transfer:
         shared = ("--url", f"https://{HOST}:{PORT}/file", "--address", SERVER_ADDRESS, "--port", str(PORT))
-        limits = ("--budget-s", f"{self._seconds:g}", "--max-bytes", str(2 * FILE_BYTES), "--allow", PREFIX)
-        command = (*process.PARENT_DEATH, *argv, *shared, "--ca", str(self._folder / "ca.pem"), *limits)
+        limits = ("--budget-s", f"{self.seconds:g}", "--max-bytes", str(2 * FILE_BYTES), "--allow", PREFIX)
+        command = (*process.PARENT_DEATH, *argv, *shared, "--ca", str(self.folder / "ca.pem"), *limits)
         environment = {**module_environment(), ENVIRONMENT_VARIABLE: PREFIX}
         try:
-            self._pair.limit(offered_mbit_s)
-            before = cpu_s(self._child.pid)
-            done = process.run(command, env=environment, timeout_s=self._seconds + _SPARE_S)
-            spent = cpu_s(self._child.pid) - before
+            self.pair.limit(offered_mbit_s)
+            before = cpu_s(server.pid)
+            done = process.run(command, env=environment, timeout_s=self.seconds + _SPARE_S)
+            spent = cpu_s(server.pid) - before
             answer: Mapping[str, Any] = json.loads(done.check(doing="downloading").stdout)
-            return read_answer(answer, server=kind, offered_mbit_s=offered_mbit_s, server_cpu_s=spent)
+            return read_answer(answer, server=kind.name, offered_mbit_s=offered_mbit_s, server_cpu_s=spent)
         except UpshiftError as error:
-            return Transfer(server=kind, offered_mbit_s=offered_mbit_s, fault=error.what)
+            return Transfer(server=kind.name, offered_mbit_s=offered_mbit_s, fault=error.what)
         except ValueError:
-            return Transfer(server=kind, offered_mbit_s=offered_mbit_s, fault="its output is not valid JSON")
+            return Transfer(server=kind.name, offered_mbit_s=offered_mbit_s, fault="its output is not valid JSON")
 
 
 def main(arguments: list[str]) -> int:
     """The program that runs in the private namespace."""
     folder, seconds, clients = Path(arguments[0]), float(arguments[1]), json.loads(arguments[2])
     prepare(folder)
-    installed = installed_servers()
     with Pair() as pair:
         for name, client in clients.items():
-            servers = [server for server in installed if server.transport == Transport(client["transport"])]
-            for transfer in _Range(pair, folder, seconds).calibrate(client["argv"], servers):
+            bench = _Bench(pair=pair, folder=folder, seconds=seconds, transport=Transport(client["transport"]))
+            for transfer in bench.calibrate(client["argv"]):
                 line = json.dumps({"client": name, "transfer": asdict(transfer)})
                 print(line, flush=True)  # noqa: T201 - its answer
     return 0

@@ -1,20 +1,26 @@
-"""The path of a calibration: a veth pair between the private namespace that we are in and a second one, the server's.
+"""The path and the servers of a calibration.
 
-Segmentation, GRO and checksum offloads are off at both ends, as in a campaign's namespace (docs/design/host.md): the
-client gets single packets, which need more CPU time than merged ones. A token bucket (tc-tbf(8)) at the server's end
-limits the rate. There is no route out of either namespace.
+The path is a veth pair between the private namespace that we are in and a second one, the server's. Segmentation, GRO
+and checksum offloads are off at both ends, as in a campaign's namespace (docs/design/host.md): the client gets single
+packets, which need more CPU time than merged ones. A token bucket (tc-tbf(8)) at the server's end limits the rate.
+There is no route out of either namespace. The servers are those of the lab (`vantage.servers`), with one file and
+without logs.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
+from core.domain import Transport
 from core.errors import PlaceError
 from core.system import process
 from vantage.linux.offloads import features, set_features, wire_features
+from vantage.server_kind import ProgramPlan, Role, ServerKind, ServerSetup
 
 PREFIX = "198.19.255.0/30"
 SERVER_ADDRESS, CLIENT_ADDRESS = "198.19.255.1", "198.19.255.2"
@@ -106,3 +112,61 @@ def cpu_s(pid: int) -> float:
         except FileNotFoundError:  # the thread has ended
             continue
     return spent / 1e9
+
+
+KINDS: Mapping[Transport, tuple[str, ...]] = {Transport.TCP: ("nginx", "caddy"), Transport.QUIC: ("quiche",)}
+"""The server kinds that clients of each transport are measured against: the fastest installed one counts."""
+
+HOST = "ceiling.upshift.test"
+PORT = 443
+FILE_BYTES = 64_000_000
+"""Body size [bytes]; as with most bodies, clients keep it in memory and hash it after the last byte."""
+
+_SERVER_READY_S = 20.0
+
+
+def prepare(folder: Path) -> None:
+    """Writes certificates, and the file (sparse: it takes no disk space)."""
+    import trustme
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = authority.issue_cert(HOST)
+    certificate.private_key_pem.write_to_path(str(folder / f"{HOST}.key"))
+    for position, part in enumerate(certificate.cert_chain_pems):
+        part.write_to_path(str(folder / f"{HOST}.pem"), append=position > 0)
+    (folder / "content").mkdir()
+    with (folder / "content" / "file").open("wb") as handle:
+        handle.truncate(FILE_BYTES)
+
+
+def plan_server(kind: ServerKind, transport: Transport, folder: Path) -> ProgramPlan:
+    """The program of a kind that serves the file of `prepare` at the server's end, as in a lab."""
+    role = Role.WEB if transport is Transport.TCP else Role.QUIC
+    setup = ServerSetup(
+        name=HOST,
+        roles=frozenset({role}),
+        folder=folder / kind.name,
+        content=folder / "content",
+        certificates=folder,
+        domains=[HOST],
+        ipv4=SERVER_ADDRESS,
+        congestion_control=kind.quic.congestion_control[0] if kind.quic else "",
+    )
+    [program] = kind.programs(setup)
+    return program
+
+
+def wait_until_ready(server: process.Child, transport: Transport, log: Path) -> None:
+    """Returns when the server has bound its port, by its network namespace's tables (proc(5)). Raises PlaceError."""
+    deadline = time.monotonic() + _SERVER_READY_S
+    protocol = "tcp" if transport is Transport.TCP else "udp"
+    bound = re.compile(rf":{PORT:04X} 0+:0000 ")
+    while server.returncode is None and time.monotonic() < deadline:
+        for name in (protocol, f"{protocol}6"):
+            with suppress(OSError):
+                if bound.search(Path(f"/proc/{server.pid}/net/{name}").read_text(encoding="ascii")):
+                    return
+        time.sleep(0.02)
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    raise PlaceError(f"{server.argv[0]} did not start" + (f": {lines[-1]}" if lines else ""))

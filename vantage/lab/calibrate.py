@@ -18,10 +18,10 @@ from core.errors import LabError
 from core.progress import Progress
 from core.system import process
 from vantage.lab.lab import Lab
-from vantage.lab.network.pathem import DEVICE, Emulator
-from vantage.lab.network.watch import lateness_ms
+from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.topology import MTU, PathSpec, Server
+from vantage.lab.watch import lateness_ms
 from vantage.linux.cpu import Method, Wakeups, measure_wakeups
 from vantage.linux.environment import cpu_times
 

@@ -1,30 +1,21 @@
-"""Sites of a topology: their hosts, servers and answers.
+"""Sites of a topology: their hosts, servers and answers, what a crawl should find there, and what it asked for.
 
 A site is a domain that a crawl visits; campaigns do not measure it (they measure a server's `domains`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from vantage.lab.site_kinds import Answer, SiteKind
+from vantage.lab.site_kinds import SiteKind
 from vantage.lab.topology import Server, Site, Topology
+from vantage.server_kind import Answer, Host
 
 PRIVATE_ADDRESS = "10.18.0.1"
 """What `inside.DOMAIN` and sites of the kind `private_address` resolve to (RFC 1918); no host has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """A name of a site."""
-
-    name: str
-    server: str | None
-    """None: the name has a private address, and no server."""
-    answers: Mapping[str, Answer]
-    """Path -> answer; other paths do not exist."""
-    certificate: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +66,7 @@ def _filled(answer: Answer, domain: str, away: str | None) -> Answer:
 
 
 def need_site_server(topology: Topology, server: Server) -> bool:
-    """Whether the server has sites that need our own server program (`sites/server.py`)."""
+    """Whether the server has sites that need our own server program (`vantage/programs/site_server.py`)."""
     return any(site.server == server.name and site.table.needs_site_server for site in topology.site)
 
 
@@ -91,3 +82,45 @@ def planted(topology: Topology) -> list[Planted]:
                 size = (site.table.www if host else site.table.pages)[path].size
             found.append(Planted(domain=domain, kind=site.kind, url=url, size_bytes=size))
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One request to a site."""
+
+    server: str
+    at: float
+    """When it arrived [s since the epoch]."""
+    client: str
+    """Address of the client."""
+    method: str
+    host: str
+    path: str
+    """With the query, as the client wrote it."""
+    user_agent: str
+    status: int
+    """0 if the connection ended without an answer."""
+    sent_bytes: int
+    """Of the body: written to the connection, of which the last few 100 kB may never have arrived."""
+
+
+def read_access(path: Path, *, server: str) -> Iterator[Access]:
+    """The requests in a server's log, in the order in which they ended; an incomplete last line is ignored."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if not line.endswith("\n"):
+            return
+        entry = json.loads(line)
+        request = entry["request"]
+        yield Access(
+            server=server,
+            at=entry["ts"] - entry["duration"],
+            client=request["remote_ip"],
+            method=request["method"],
+            host=request["host"],
+            path=request["uri"],
+            user_agent=" ".join(request["headers"].get("User-Agent", [])),
+            status=entry["status"],
+            sent_bytes=entry["size"],
+        )

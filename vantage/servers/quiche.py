@@ -7,29 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from core.files.atomic import write_json
-from core.system.builds import refuse_debug_build
 from core.system.process import find_program
-from vantage.lab.content import MEDIA_TYPES
-from vantage.lab.plan import ProgramPlan
-from vantage.lab.server_kind import (
+from vantage.server_kind import (
     CACHE_PORT,
-    ProgramSetting,
+    MEDIA_TYPES,
+    Host,
+    ProgramPlan,
     QuicTraits,
     Role,
     ServerKind,
     ServerSetup,
+    binary_missing,
 )
-from vantage.lab.sites.sites import Host
 
 _ALGORITHMS = ("cubic", "reno", "bbr2")
 _INITIAL_WINDOW_PACKETS = 10
-
-
-def _missing() -> str | None:
-    path = find_program("h3serve")
-    if path is None:
-        return "the QUIC server h3serve is not installed; run: make setup"
-    return refuse_debug_build("the QUIC server h3serve", path)
 
 
 def _version() -> tuple[str, ...]:
@@ -37,7 +29,7 @@ def _version() -> tuple[str, ...]:
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
-    name = f"{setup.server.name}-quic"
+    name = f"{setup.name}-quic"
     data = setup.data(name)
     hosts, settings = data / "hosts.json", data / "settings.json"
     write_json(hosts, hosts_document(setup))
@@ -49,36 +41,32 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
     }
     write_json(settings, values)
     argv = [find_program("h3serve") or "h3serve", "--hosts", str(hosts), "--settings", str(settings)]
-    listen = [f"{setup.addresses.ipv4}:443"]
-    if setup.ipv6:
-        listen.append(f"[{setup.addresses.ipv6}]:443")
-    for address in listen:
-        argv += ["--listen", address]
-    node = setup.server.name
-    return [ProgramPlan(name=name, node=node, argv=tuple(argv), udp=(443,), kind=QUICHE.name, settings_file=settings)]
+    for address in (setup.ipv4, *([f"[{setup.ipv6}]"] if setup.ipv6 else [])):
+        argv += ["--listen", f"{address}:443"]
+    return [ProgramPlan(name=name, node=setup.name, argv=tuple(argv), udp=(443,))]
 
 
 def _body_pace(setup: ServerSetup) -> str:
     """The value of h3serve's setting `body_pace`: bytes of a piece, and microseconds between two."""
-    body = setup.server.body
-    return "off" if body is None else f"{body.chunk_bytes}/{max(round(body.every_s * 1e6), 1)}"
+    pieces = setup.pieces
+    return "off" if pieces is None else f"{pieces.chunk_bytes}/{max(round(pieces.every_s * 1e6), 1)}"
 
 
 def hosts_document(setup: ServerSetup) -> dict[str, Any]:
     """The file for h3serve's `--hosts`: the same hosts, files, cache and answers as Caddy's on this server."""
-    server = setup.server
-    measured: dict[str, Any] = {"upstream": f"127.0.0.1:{CACHE_PORT}"} if server.edge else {"root": str(setup.content)}
-    chain, key = setup.certificate(server.name)
-    names = [*server.domains, *server.cnames]
+    cached = setup.origin is not None
+    measured: dict[str, Any] = {"upstream": f"127.0.0.1:{CACHE_PORT}"} if cached else {"root": str(setup.content)}
+    chain, key = setup.certificate(setup.name)
+    names = [*setup.domains, *setup.cnames]
     certificates = [{"names": names, "chain": str(chain), "key": str(key)}] if names else []
     for host in setup.hosts:
         chain, key = setup.certificate(host.name)
         certificates.append({"names": [host.name], "chain": str(chain), "key": str(key)})
     return {
         "certificates": certificates,
-        "hosts": dict.fromkeys(server.domains, measured) | {h.name: _host(h, setup.folder.sites) for h in setup.hosts},
+        "hosts": dict.fromkeys(setup.domains, measured) | {h.name: _host(h, setup.sites) for h in setup.hosts},
         "types": MEDIA_TYPES,
-        "access_log": str(setup.folder.access_log(server.name)) if setup.hosts else None,
+        "access_log": str(setup.access_log) if setup.hosts else None,
     }
 
 
@@ -101,12 +89,7 @@ QUICHE = ServerKind(
     help="HTTP/3 by quiche (our h3serve); Caddy serves TCP.",
     roles=frozenset({Role.QUIC}),
     programs=_programs,
-    missing=_missing,
+    missing=binary_missing("h3serve", title="the QUIC server h3serve"),
     version=_version,
     quic=QuicTraits(congestion_control=_ALGORITHMS, initial_window_packets=_INITIAL_WINDOW_PACKETS, packet_bytes=1480),
-    settings={
-        "congestion_control": ProgramSetting(choices=_ALGORITHMS),
-        "initial_window_packets": ProgramSetting(least=1, most=1000),
-        "hystart": ProgramSetting(choices=("on", "off")),
-    },
 )

@@ -1,8 +1,8 @@
 """The holder: process 1 of a lab's PID namespace, owner of its mount and network namespaces.
 
-    python -m vantage.lab.life.holder FOLDER --owner-fd N [--attached]
+    python -m vantage.lab.holder FOLDER --owner-fd N [--attached]
 
-Started by `vantage.lab.life.control` inside `unshare`. It builds what FOLDER/plan.json says, reports each step as a
+Started by `vantage.lab.control` inside `unshare`. It builds what FOLDER/plan.json says, reports each step as a
 JSON line on standard output (`{"step", "done", "total"}`, then `{"ready": true}` or `{"failed": SENTENCE}`), then
 watches the programs until it is stopped. When it ends, however it ends, the kernel kills every process of the PID
 namespace, and with them the TUN devices, namespaces and mounts disappear: nothing can be left behind.
@@ -27,11 +27,11 @@ from typing import Any, NoReturn
 from core.errors import LabError, UpshiftError
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
-from vantage.lab.life import mounts
-from vantage.lab.network.namespaces import NETNS, answers, udp_bound
-from vantage.lab.plan import ProgramPlan, read_plan
+from vantage.lab.namespaces import NETNS, answers, cover_resolv_conf, private_netns_folder, udp_bound
+from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder
 from vantage.linux import cpu
+from vantage.server_kind import ProgramPlan
 
 NICE = -10
 """For all programs of the lab, and those that join it, where permitted."""
@@ -87,8 +87,8 @@ class Holder:
     def build(self) -> None:
         """Brings everything up. Raises UpshiftError with a sentence for the user."""
         self.save("starting")
-        mounts.private_netns_folder()
-        mounts.cover_resolv_conf(self.plan.resolv_conf)
+        private_netns_folder()
+        cover_resolv_conf(self.plan.resolv_conf)
         nodes = self.plan.nodes
         _batch([f"netns add {node.name}" for node in nodes], "creating the network namespaces")
         self.step("namespaces")

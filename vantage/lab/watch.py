@@ -8,7 +8,7 @@ from typing import Any
 
 from core.domain import Disturbance, Transport, VoidReason
 from core.system.place import FlowCount, Verdict
-from vantage.lab.network.pathem import Emulator
+from vantage.lab.pathem import Emulator
 
 LATENESS_LIMIT_MS = 5.0
 SETTLE_TIMEOUT_S = 3.0

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import LabError
-from core.system.builds import refuse_debug_build
 from vantage.lab.addresses import Addresses, populations, prober_addresses, window_addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
 from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
@@ -29,22 +25,6 @@ COMPENSATION_US = 40
 TXQUEUELEN = 20_000
 LET_CPUS_SLEEP = "--let-cpus-sleep"
 """The emulator's option not to keep the host's CPUs awake."""
-
-
-def find_pathem() -> str:
-    """Path of the emulator: `$UPSHIFT_PATHEM`, next to our interpreter (where its wheel installs it), or on PATH.
-
-    Raises LabError if it is not found, or is a debug build.
-    """
-    beside = Path(sys.executable).parent / "pathem"
-    installed = str(beside) if beside.is_file() else shutil.which("pathem")
-    found = os.environ.get("UPSHIFT_PATHEM") or installed
-    if found is None:
-        raise LabError("the path emulator pathem is not installed", remedy="run: make setup")
-    if (fault := refuse_debug_build("the path emulator pathem", found)) is not None:
-        what, _, remedy = fault.rpartition("; ")
-        raise LabError(what, remedy=remedy)
-    return found
 
 
 def configuration(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from vantage.lab.dual_stack import DualStackServer
+from vantage.programs.dual_stack import DualStackServer
 
 STALL_S = 3600.0
 HANDSHAKE_TIMEOUT_S = 30.0

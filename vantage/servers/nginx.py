@@ -6,27 +6,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.system.process import require
-from vantage.lab.content import MEDIA_TYPES
-from vantage.lab.plan import ProgramPlan
-from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, Role, ServerKind, ServerSetup, program_missing
+from vantage.server_kind import (
+    CACHE_PORT,
+    MEDIA_TYPES,
+    ORIGIN_PORT,
+    ProgramPlan,
+    Role,
+    ServerKind,
+    ServerSetup,
+    program_missing,
+)
 
 _PACKAGE = "nginx-light"
 _ANY = ("0.0.0.0", "[::]")  # noqa: S104 - of a node of the lab
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
-    found = []
+    programs = []
     if Role.CACHE in setup.roles:
         if setup.origin is None:
-            raise LookupError(f"{setup.server.name} is not an edge")
-        name = f"{setup.server.name}-cache"
-        text = cache_configuration(setup.origin.ipv4, setup.data(name))
-        found.append(_program(setup, name, text, (("127.0.0.1", CACHE_PORT),)))
+            raise LookupError(f"{setup.name} is not an edge")
+        name = f"{setup.name}-cache"
+        text = cache_configuration(setup.origin, setup.data(name))
+        programs.append(_program(setup, name, text, (("127.0.0.1", CACHE_PORT),)))
     if Role.WEB in setup.roles:
-        name = setup.server.name
-        text = web_configuration(setup, setup.data(name))
-        found.append(_program(setup, name, text, tuple((setup.addresses.ipv4, port) for port in (80, 443))))
-    return found
+        text = web_configuration(setup, setup.data(setup.name))
+        programs.append(_program(setup, setup.name, text, tuple((setup.ipv4, port) for port in (80, 443))))
+    return programs
 
 
 def _program(setup: ServerSetup, name: str, text: str, ports: tuple[tuple[str, int], ...]) -> ProgramPlan:
@@ -34,7 +40,7 @@ def _program(setup: ServerSetup, name: str, text: str, ports: tuple[tuple[str, i
     path = folder / "nginx.conf"
     path.write_text(text, encoding="utf-8")
     argv = (require("nginx", package=_PACKAGE), "-p", str(folder), "-c", str(path), "-e", "stderr")
-    return ProgramPlan(name=name, node=setup.server.name, argv=argv, tcp=ports, kind=NGINX.name)
+    return ProgramPlan(name=name, node=setup.name, argv=argv, tcp=ports)
 
 
 def _in_folder(folder: Path, http: str) -> str:
@@ -59,16 +65,15 @@ http {{
 
 def web_configuration(setup: ServerSetup, folder: Path) -> str:
     """nginx as a web server over HTTP and HTTPS, whatever the name it is asked for; without HTTP/2."""
-    chain, key = setup.certificate(setup.server.name)
-    ports = [":443 ssl", *([":80"] if setup.server.plain_http else [])]
-    listen = "".join(
-        f"        listen {any_address}{port};\n" for port in ports for any_address in _ANY[: 1 + setup.ipv6]
-    )
+    chain, key = setup.certificate(setup.name)
+    families = _ANY[: 1 + (setup.ipv6 is not None)]
+    ports = [":443 ssl", *([":80"] if setup.plain_http else [])]
+    listen = "".join(f"        listen {address}{port};\n" for port in ports for address in families)
     types = "".join(f'        "{media}" {ending};\n' for ending, media in MEDIA_TYPES.items())
-    redirect = "".join(f"        listen {any_address}:80;\n" for any_address in _ANY[: 1 + setup.ipv6])
+    redirect = "".join(f"        listen {address}:80;\n" for address in families)
     plain = (
         ""
-        if setup.server.plain_http
+        if setup.plain_http
         else f"""    server {{
 {redirect}        return 301 https://$host$request_uri;
     }}

@@ -8,10 +8,19 @@ from typing import Any
 
 from core.files.atomic import write_json
 from core.system.process import require
-from vantage.lab.content import MEDIA_TYPES
-from vantage.lab.plan import ProgramPlan
-from vantage.lab.server_kind import CACHE_PORT, ORIGIN_PORT, QuicTraits, Role, ServerKind, ServerSetup, program_missing
-from vantage.lab.sites.sites import Host
+from vantage.server_kind import (
+    CACHE_PORT,
+    MEDIA_TYPES,
+    ORIGIN_PORT,
+    ORIGIN_SUFFIX,
+    Host,
+    ProgramPlan,
+    QuicTraits,
+    Role,
+    ServerKind,
+    ServerSetup,
+    program_missing,
+)
 
 _NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "body": "There is no such page.\n"}]}
 
@@ -47,16 +56,15 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
 
     Requests to sites are logged, those to measured files are not.
     """
-    server = setup.server
-    if server.edge:
+    if setup.origin is not None:
         forward: dict[str, Any] = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
     else:
         forward = _files(setup.content)
     own_quic = Role.QUIC in setup.roles
     # Caddy sends this itself if it provides HTTP/3.
     routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
-    measured = {"match": [{"host": setup.names}], "handle": [forward], "terminal": True}
-    if server.domains:
+    measured = {"match": [{"host": [*setup.domains, *setup.window_names]}], "handle": [forward], "terminal": True}
+    if setup.domains:
         routes.append(measured)
     https: dict[str, Any] = {
         "listen": [":443"],
@@ -66,10 +74,10 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     }
     logs = {}
     if setup.hosts:
-        routes += [_host_route(host, setup.folder.sites) for host in setup.hosts]
+        routes += [_host_route(host, setup.sites) for host in setup.hosts]
         loggers = {host.name: "sites" for host in setup.hosts}
         https["logs"] = {"logger_names": loggers, "skip_unmapped_hosts": True}
-        logs = {"sites": _access_log(setup.folder.access_log(server.name))}
+        logs = {"sites": _access_log(setup.access_log)}
     https["routes"] = [*routes, _NOT_FOUND]
     redirect = {
         "handler": "static_response",
@@ -80,7 +88,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
         "listen": [":80"],
         "protocols": ["h1"],
         "automatic_https": {"disable": True},
-        "routes": [*([measured] if server.plain_http else []), {"handle": [redirect]}],
+        "routes": [*([measured] if setup.plain_http else []), {"handle": [redirect]}],
     }
     pairs = [setup.certificate(name) for name in setup.certificate_names]
     tls = {
@@ -111,7 +119,7 @@ def _host_route(host: Host, content: Path) -> dict[str, Any]:
 
 
 def _access_log(path: Path) -> dict[str, Any]:
-    """One JSON line per request (`vantage.lab.sites.access` reads them)."""
+    """One JSON line per request (`vantage.lab.sites.read_access` reads them)."""
     writer = {"output": "file", "filename": str(path), "roll": False}
     return {"writer": writer, "encoder": {"format": "json"}, "include": ["http.log.access.sites"]}
 
@@ -128,19 +136,18 @@ def origin_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
-    found = []
+    programs = []
     if Role.ORIGIN in setup.roles and setup.origin is not None:
-        name = setup.server.origin_name
+        name = f"{setup.name}{ORIGIN_SUFFIX}"
         data = setup.data(name)
-        ports = ((setup.origin.ipv4, ORIGIN_PORT),)
-        found.append(_program(name, data, origin_configuration(setup, data=data), ports))
+        ports = ((setup.origin, ORIGIN_PORT),)
+        programs.append(_program(name, data, origin_configuration(setup, data=data), ports))
     if Role.WEB in setup.roles:
-        name = setup.server.name
-        data = setup.data(name)
-        web = tuple((setup.addresses.ipv4, port) for port in (443, 80))
+        data = setup.data(setup.name)
+        web = tuple((setup.ipv4, port) for port in (443, 80))
         quic = (443,) if Role.QUIC in setup.roles else ()
-        found.append(_program(name, data, server_configuration(setup, data=data), web, quic))
-    return found
+        programs.append(_program(setup.name, data, server_configuration(setup, data=data), web, quic))
+    return programs
 
 
 def _program(
@@ -151,7 +158,7 @@ def _program(
     write_json(path, configuration)
     home = {"HOME": str(data), "XDG_DATA_HOME": str(data), "XDG_CONFIG_HOME": str(data)}
     argv = (require("caddy", package="caddy"), "run", "--config", str(path))
-    return ProgramPlan(name=node, node=node, argv=argv, tcp=tcp, udp=udp, env=home, kind=CADDY.name)
+    return ProgramPlan(name=node, node=node, argv=argv, tcp=tcp, udp=udp, env=home)
 
 
 CADDY = ServerKind(

@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from vantage.lab.dual_stack import DualStackServer
+from vantage.programs.dual_stack import DualStackServer
 
 SO_MAX_PACING_RATE = 47
 """asm-generic/socket.h"""

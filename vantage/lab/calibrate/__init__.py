@@ -1,1 +1,0 @@
-"""Checks that a lab behaves as its topology says."""

@@ -1,1 +1,0 @@
-"""Building a lab, keeping it alive, and taking it down."""

@@ -1,1 +1,0 @@
-"""Routes, namespaces and the path emulator of a lab."""

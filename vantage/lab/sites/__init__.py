@@ -1,1 +1,0 @@
-"""Sites of a lab: what a crawl meets there."""

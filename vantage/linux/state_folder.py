@@ -1,0 +1,55 @@
+"""The folder for this user's runtime files: locks, sockets, what a campaign changed on this host.
+
+On a vantage point of a fleet, root's folder belongs to the user of the service that runs the campaigns there.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import tempfile
+from pathlib import Path
+
+from core.errors import LabError
+
+ROOTS = Path("/run/upshift")
+"""Root's folder. On a vantage point of a fleet it belongs to the service's user."""
+
+SERVICE_RIGHTS = ("net_admin", "sys_admin", "net_raw", "sys_ptrace", "kill")
+"""Capabilities of the service on a vantage point. The role vantage repeats them as `vantage_capabilities`, and a test
+compares the two lists."""
+
+
+def state_directory() -> Path:
+    """`$UPSHIFT_STATE_DIR`, else a folder for this user's runtime files; created with mode 0700 if missing.
+
+    Raises LabError if it belongs to another user.
+    """
+    if given := os.environ.get("UPSHIFT_STATE_DIR"):
+        path = Path(given).absolute()
+    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        path = Path(runtime) / "upshift"
+    elif os.geteuid() == 0:
+        path = ROOTS
+    else:
+        # In a world-writable folder, so ownership and mode are checked below.
+        path = Path(tempfile.gettempdir()) / f"upshift-{os.geteuid()}"
+    remedy = "set UPSHIFT_STATE_DIR to a folder that you own"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        what = f"the folder for the lab's state cannot be used ({error.strerror})"
+        raise LabError(what, where=str(path), remedy=remedy) from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise LabError("the folder for the lab's state belongs to another user", where=str(path), remedy=remedy)
+    return path
+
+
+def service_user() -> pwd.struct_passwd | None:
+    """As root, the other user to whom root's folder belongs; None where there is none, and with UPSHIFT_STATE_DIR."""
+    if os.geteuid() != 0 or os.environ.get("UPSHIFT_STATE_DIR") or not ROOTS.is_dir():
+        return None
+    owner = ROOTS.lstat().st_uid
+    return pwd.getpwuid(owner) if owner else None
