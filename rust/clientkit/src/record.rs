@@ -7,13 +7,21 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::arguments::Request;
-use crate::client::Client;
 use crate::clock::Clock;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::response::Response;
 
 /// The version of the document's shape.
 pub const SCHEMA: u8 = 1;
+
+/// The QUIC or HTTP library of a client.
+#[derive(Debug, Clone, Copy)]
+pub struct Library {
+    /// The client's name in documents, e.g. `quiche`.
+    pub name: &'static str,
+    /// The version of the library.
+    pub version: &'static str,
+}
 
 /// One download; `F` is the client's data about the connection. All fields always appear in the document, in this order.
 #[derive(Debug, Serialize)]
@@ -73,11 +81,11 @@ pub struct Record<F> {
 impl<F> Record<F> {
     /// The record of a download of which no packet was sent yet.
     #[must_use]
-    pub fn new<C: Client>(request: &Request, clock: &Clock) -> Self {
+    pub fn new(library: Library, request: &Request, clock: &Clock) -> Self {
         Self {
             schema: SCHEMA,
-            client: C::NAME,
-            client_version: C::LIBRARY_VERSION,
+            client: library.name,
+            client_version: library.version,
             outcome: Outcome::Failed,
             failure: Some(Failure::Unknown),
             failure_detail: None,
@@ -146,7 +154,6 @@ pub fn seconds(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::tests::Echo;
     use crate::reach::Reach;
     use crate::url::Url;
 
@@ -199,7 +206,11 @@ mod tests {
             user_agent: "me".to_owned(),
             reach: Reach::default(),
         };
-        Record::new::<Echo>(&request, &Clock::start())
+        let library = Library {
+            name: "echoes",
+            version: "3.4",
+        };
+        Record::new(library, &request, &Clock::start())
     }
 
     #[test]

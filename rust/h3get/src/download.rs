@@ -8,10 +8,10 @@ use clientkit::{Clock, Outcome, Record, Request, Usage, Verdict, one_line, secon
 use nix::errno::Errno;
 
 use crate::acks::Acks;
-use crate::client::Quiche;
 use crate::dump::Dump;
 use crate::ending;
 use crate::exchange::Exchange;
+use crate::options::Quiche;
 use crate::order::Order;
 use crate::quic::{self, QuicFacts, SetupError};
 use crate::socket::{RECEIVE_SIZE, Socket};
@@ -34,11 +34,11 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     let socket = match Socket::open(
         (request.address, request.port).into(),
         client.gro,
-        client.receive_buffer,
+        client.receive_buffer as usize,
     ) {
         Ok(socket) => socket,
         Err(errno) => {
-            let record = Record::new::<Quiche>(request, &Clock::start());
+            let record = Record::new(quic::LIBRARY, request, &Clock::start());
             return Ok(record.conclude(Verdict::of_errno(errno, false)));
         }
     };
@@ -250,7 +250,7 @@ impl<'a> Download<'a> {
     /// All that is known, without the verdict.
     fn report(mut self, transfer: &Usage) -> Record<QuicFacts> {
         let cpu = self.clock.usage().cpu;
-        let mut record = Record::new::<Quiche>(self.request, &self.clock);
+        let mut record = Record::new(quic::LIBRARY, self.request, &self.clock);
         let established = self.connection.is_established();
         let alpn = self.connection.application_proto().to_owned();
         record.quic = Some(quic::facts(

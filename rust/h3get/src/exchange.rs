@@ -18,7 +18,7 @@ const SETTINGS_ROOM: usize = 64;
 pub struct Exchange {
     http: Option<h3::Connection>,
     /// The request is on its way.
-    asked: bool,
+    is_sent: bool,
     pub response: Response,
     /// The response is whole, and as it should be.
     pub is_complete: bool,
@@ -30,7 +30,7 @@ impl Exchange {
     pub fn new(request: &Request, dump: Option<Dump>) -> Self {
         Self {
             http: None,
-            asked: false,
+            is_sent: false,
             response: Response::new(request.max_bytes),
             is_complete: false,
             body: vec![0; RECEIVE_SIZE],
@@ -46,9 +46,9 @@ impl Exchange {
         fault: Option<quiche::Error>,
         now: Duration,
     ) -> Option<Verdict> {
-        if !self.asked {
+        if !self.is_sent {
             match self.ask(connection, request) {
-                Ok(asked) => self.asked = asked,
+                Ok(is_sent) => self.is_sent = is_sent,
                 Err(error) => return Some(ending::of_http3(&error)),
             }
         }

@@ -3,22 +3,25 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use boring::error::ErrorStack;
 use boring::rand::rand_bytes;
 use boring::ssl::{SslCipherRef, SslContextBuilder, SslMethod, SslRef};
-use clientkit::{Request, one_line};
+use clientkit::{Library, Request, one_line};
 use quiche::{Config, Connection, ConnectionId};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::client::Quiche;
+use crate::options::Quiche;
 use crate::socket::Socket;
 
-/// The version of the `quiche` crate; a test compares it with `Cargo.lock`.
-pub const QUICHE_VERSION: &str = "0.30.0";
+/// The crate `quiche`; a test compares its version with `Cargo.lock`.
+pub const LIBRARY: Library = Library {
+    name: "quiche",
+    version: "0.30.0",
+};
 
 /// Groups of the key exchange. `BoringSSL` sends a key share for the first one only (and one more where post-quantum and
 /// classical groups are mixed), so that the `ClientHello` fits into one datagram.
@@ -78,7 +81,7 @@ pub struct QuicFacts {
     pub stream_data_blocked_received: u64,
     /// How often a packet of the body was lost on its way here: [`crate::order::Order`].
     pub loss_episodes: u64,
-    pub congestion_control: &'static str,
+    pub congestion_control: String,
     pub gro: bool,
     pub rcvbuf_bytes: Option<usize>,
     /// Receive calls that gave data; fewer than packets where datagrams came merged.
@@ -100,11 +103,13 @@ pub enum SetupError {
 
 /// The configuration of quiche for one download.
 pub fn config(client: &Quiche, request: &Request) -> Result<Config, SetupError> {
-    let mut config =
-        Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls(client, request)?)?;
+    let mut config = Config::with_boring_ssl_ctx_builder(
+        quiche::PROTOCOL_VERSION,
+        tls(&request.ca, client.post_quantum)?,
+    )?;
     config.verify_peer(true);
     config.set_application_protos(quiche::h3::APPLICATION_PROTOCOL)?;
-    config.set_cc_algorithm_name(client.congestion_control)?;
+    config.set_cc_algorithm_name(&client.congestion_control)?;
     config.enable_pacing(false); // we send requests and acknowledgements only, and do not heed pacing hints
     let idle_ms = client.idle_timeout(request).as_millis().max(1);
     config.set_max_idle_timeout(u64::try_from(idle_ms).unwrap_or(u64::MAX));
@@ -127,12 +132,12 @@ pub fn config(client: &Quiche, request: &Request) -> Result<Config, SetupError> 
 }
 
 /// The TLS context with exactly the wanted trust anchors and groups.
-fn tls(client: &Quiche, request: &Request) -> Result<SslContextBuilder, SetupError> {
+fn tls(ca: &Path, post_quantum: bool) -> Result<SslContextBuilder, SetupError> {
     let mut builder = SslContextBuilder::new(SslMethod::tls())?;
     builder
-        .set_ca_file(&request.ca)
-        .map_err(|_| SetupError::Ca(request.ca.clone()))?;
-    builder.set_curves_list(if client.post_quantum {
+        .set_ca_file(ca)
+        .map_err(|_| SetupError::Ca(ca.to_owned()))?;
+    builder.set_curves_list(if post_quantum {
         POST_QUANTUM_GROUPS
     } else {
         GROUPS
@@ -224,7 +229,7 @@ pub fn facts(
         data_blocked_received: stats.data_blocked_recv_count,
         stream_data_blocked_received: stats.stream_data_blocked_recv_count,
         loss_episodes,
-        congestion_control: client.congestion_control,
+        congestion_control: client.congestion_control.clone(),
         gro: socket.gro,
         rcvbuf_bytes: socket.rcvbuf_bytes,
         receive_calls,
@@ -281,34 +286,24 @@ pub fn receive_info(local: SocketAddr, peer: SocketAddr) -> quiche::RecvInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clientkit::{Reach, Url};
 
     #[test]
     fn the_version_is_the_locked_one() {
         let lock =
             std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"))
                 .unwrap();
-        let entry = format!("name = \"quiche\"\nversion = \"{QUICHE_VERSION}\"");
+        let entry = format!("name = \"quiche\"\nversion = \"{}\"", LIBRARY.version);
         assert!(
             lock.contains(&entry),
-            "Cargo.lock does not hold quiche {QUICHE_VERSION}"
+            "Cargo.lock does not hold quiche {}",
+            LIBRARY.version
         );
     }
 
     #[test]
     fn a_bad_ca_file_is_one_sentence() {
         for bad in ["/dev/null", "/nonexistent.pem"] {
-            let request = Request {
-                url: Url::parse("https://a.test/").unwrap(),
-                address: "::1".parse().unwrap(),
-                port: 443,
-                ca: bad.into(),
-                budget: Duration::from_secs(1),
-                max_bytes: None,
-                user_agent: "me".to_owned(),
-                reach: Reach::default(),
-            };
-            let Err(error) = tls(&Quiche::default(), &request) else {
+            let Err(error) = tls(Path::new(bad), false) else {
                 panic!("accepted {bad}")
             };
             assert_eq!(

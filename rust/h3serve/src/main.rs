@@ -18,23 +18,18 @@ mod upstream;
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Parser;
 use thiserror::Error;
 
-use crate::args::{Command, Options, Source, USAGE};
+use crate::args::Options;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::hosts::{HostsError, HostsFile, Service};
 use crate::settings::SettingsError;
 use crate::socket::Socket;
 use crate::tls::CertificateError;
-
-/// What `--version` says of a build that is too slow to be measured against: Upshift refuses it.
-const BUILD: &str = if cfg!(debug_assertions) {
-    ", debug build"
-} else {
-    ""
-};
 
 /// Why it does not serve.
 #[derive(Debug, Error)]
@@ -54,25 +49,7 @@ enum ServeError {
 }
 
 fn main() -> ExitCode {
-    let options = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Serve(options)) => options,
-        Ok(Command::Help) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Ok(Command::Version) => {
-            println!(
-                "h3serve {} (quiche 0.30.0){BUILD}",
-                env!("CARGO_PKG_VERSION")
-            );
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("h3serve: {error}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match serve(options) {
+    match serve(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("h3serve: {error}");
@@ -81,47 +58,42 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: Options) -> Result<(), ServeError> {
-    let (tls, service) = match options.source {
-        Source::Hosts(path) => {
-            let file = HostsFile::read(&path)?;
+fn serve(options: &Options) -> Result<(), ServeError> {
+    let (tls, service) = match (&options.hosts, &options.cert, &options.key) {
+        (None, Some(certificate), Some(key)) => {
+            let (status, bytes) = (options.status, options.bytes);
+            (
+                tls::one(certificate, key)?,
+                Service::Fixed { status, bytes },
+            )
+        }
+        (hosts, ..) => {
+            let hosts = hosts.as_deref().unwrap_or(Path::new("")); // clap sees to it that there is one
+            let file = HostsFile::read(hosts)?;
             (tls::by_name(&file.certificates)?, file.service()?)
         }
-        Source::Fixed {
-            certificate,
-            key,
-            bytes,
-            status,
-        } => (
-            tls::one(&certificate, &key)?,
-            Service::Fixed { status, bytes },
-        ),
     };
+    let settings = options.settings();
     if let Some(path) = &options.settings_file {
-        options.settings.with_file(path)?; // reports a file that is wrong from the start at once
+        settings.with_file(path)?; // reports a file that is wrong from the start at once
     }
     let config = endpoint::transport(tls, &options.alpn)?;
+    let bind = |&address| Socket::bind(address).map_err(|error| ServeError::Listen(address, error));
     let sockets = options
         .listen
-        .into_iter()
-        .map(|address| Socket::bind(address).map_err(|error| ServeError::Listen(address, error)))
+        .iter()
+        .map(bind)
         .collect::<Result<Vec<_>, _>>()?;
-    let mut endpoint = Endpoint::new(
-        sockets_said(sockets)?,
-        service,
-        config,
-        options.settings,
-        options.settings_file,
-    )?;
-    Ok(endpoint.run()?)
+    announce(&sockets)?;
+    let file = options.settings_file.clone();
+    Ok(Endpoint::new(sockets, service, config, settings, file)?.run()?)
 }
 
 /// Prints where it listens, one line for each address.
-fn sockets_said(sockets: Vec<Socket>) -> Result<Vec<Socket>, ServeError> {
+fn announce(sockets: &[Socket]) -> Result<(), ServeError> {
     let mut out = std::io::stdout();
-    for socket in &sockets {
+    for socket in sockets {
         writeln!(out, "listening {}", socket.local).map_err(ServeError::Output)?;
     }
-    out.flush().map_err(ServeError::Output)?;
-    Ok(sockets)
+    out.flush().map_err(ServeError::Output)
 }

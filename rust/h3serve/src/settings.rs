@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use quiche::CongestionControlAlgorithm;
@@ -36,6 +37,17 @@ impl CongestionControl {
             Self::Reno => CongestionControlAlgorithm::Reno,
             Self::Bbr2 => CongestionControlAlgorithm::Bbr2Gcongestion,
         }
+    }
+}
+
+impl FromStr for CongestionControl {
+    type Err = SettingsError;
+
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        Self::ALL
+            .into_iter()
+            .find(|known| known.name() == text)
+            .ok_or_else(|| SettingsError::CongestionControl(text.to_owned()))
     }
 }
 
@@ -114,19 +126,8 @@ impl Settings {
     /// Sets one of them from its text.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingsError> {
         match name {
-            "congestion_control" => {
-                self.congestion_control = CongestionControl::ALL
-                    .into_iter()
-                    .find(|known| known.name() == value)
-                    .ok_or_else(|| SettingsError::CongestionControl(value.to_owned()))?;
-            }
-            "initial_window_packets" => {
-                self.initial_window_packets = value
-                    .parse()
-                    .ok()
-                    .filter(|packets| (1..=LARGEST_WINDOW).contains(packets))
-                    .ok_or_else(|| SettingsError::Window(value.to_owned()))?;
-            }
+            "congestion_control" => self.congestion_control = value.parse()?,
+            "initial_window_packets" => self.initial_window_packets = initial_window(value)?,
             "hystart" => {
                 self.hystart = match value {
                     "on" => true,
@@ -164,6 +165,15 @@ impl Settings {
         config.set_initial_congestion_window_packets(self.initial_window_packets);
         config.enable_hystart(self.hystart);
     }
+}
+
+/// Reads an initial window, packets.
+pub fn initial_window(value: &str) -> Result<usize, SettingsError> {
+    value
+        .parse()
+        .ok()
+        .filter(|packets| (1..=LARGEST_WINDOW).contains(packets))
+        .ok_or_else(|| SettingsError::Window(value.to_owned()))
 }
 
 fn pace(value: &str) -> Result<Option<Pace>, SettingsError> {
@@ -207,7 +217,7 @@ mod tests {
         assert_eq!(settings.congestion_control, CongestionControl::Reno);
         assert!(!settings.hystart);
         assert_eq!(settings.initial_window_packets, 10);
-        for (text, said) in [
+        for (text, sentence) in [
             (r#"{"cwnd": "3"}"#, "unknown setting \"cwnd\""),
             (r#"{"hystart": "maybe"}"#, "use on or off"),
             (r#"{"initial_window_packets": "x"}"#, "from 1 to 1000"),
@@ -216,7 +226,7 @@ mod tests {
         ] {
             std::fs::write(&path, text).unwrap();
             let error = base.with_file(&path).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(sentence), "{error}");
         }
         std::fs::remove_file(&path).unwrap();
     }

@@ -207,11 +207,14 @@ fn goes_on_after_a_late_acknowledgement() {
 }
 
 #[test]
-fn wrong_use_is_told() {
+fn wrong_use_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_h3serve"))
         .args(["--listen", "nowhere"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("usage: h3serve"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("invalid value 'nowhere' for '--listen <ADDRESS:PORT>'")
+    );
 }

@@ -4,17 +4,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clientkit::{REACH_VARIABLE, Reach, ReachError};
-use iwprobe::args::{self, Command, Options, USAGE};
+use iwprobe::args::Options;
 use iwprobe::link::{Device, Link, LinkError};
 use iwprobe::prober::{Prober, ProberError};
 use thiserror::Error;
-
-/// What `--version` says of a build that is too slow to measure with: Upshift refuses it.
-const BUILD: &str = if cfg!(debug_assertions) {
-    ", debug build"
-} else {
-    ""
-};
 
 /// Why it does not start.
 #[derive(Debug, Error)]
@@ -30,22 +23,7 @@ enum StartError {
 }
 
 fn main() -> ExitCode {
-    let options = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Run(options)) => options,
-        Ok(Command::Help) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Ok(Command::Version) => {
-            println!("iwprobe {}{BUILD}", env!("CARGO_PKG_VERSION"));
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("iwprobe: {error}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    let started = start(options);
+    let started = start(Options::from_command_line());
     let fault = started.as_ref().err().map(|error| {
         let remedy = match error {
             StartError::Link(error) => error.remedy(),
@@ -56,17 +34,17 @@ fn main() -> ExitCode {
     });
     let (fault, remedy) = fault.unzip();
     let greeting = serde_json::json!({ "fault": fault, "remedy": remedy });
-    let said = writeln!(io::stdout(), "{greeting}").and_then(|()| io::stdout().flush());
+    let written = writeln!(io::stdout(), "{greeting}").and_then(|()| io::stdout().flush());
     let Ok(mut prober) = started else {
         if let Some(fault) = fault {
             eprintln!("iwprobe: {fault}");
         }
         return ExitCode::from(3);
     };
-    let done = said
+    let ended = written
         .map_err(|error| ProberError::System("standard output", error))
         .and_then(|()| prober.run());
-    match done {
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("iwprobe: {error}");
