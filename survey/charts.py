@@ -5,23 +5,17 @@ A survey lists its charts in `Survey.charts`; `upshift survey figures --figure N
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from core.pictures import canvas
 from core.terminal import console, print_line, print_table
 from survey.shares import Share
-
-INK = "#1b1f27"
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
-"""Okabe and Ito's colour-blind-safe palette, as in the figures of a campaign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,35 +103,3 @@ def draw_chart(chart: Chart, table: Table, kind: str) -> bytes:
         chart.draw(table, figure)
         figure.suptitle(table.title, x=0.012, ha="left", fontsize=11)
     return out.getvalue()
-
-
-@contextmanager
-def canvas(kind: str, size: tuple[float, float]) -> Iterator[tuple[Any, io.BytesIO]]:
-    """An empty matplotlib figure that is written as `svg` or `png` (160 dpi) to the stream when the block ends.
-
-    Reproducible: no date, a fixed salt for ids, no user's matplotlibrc.
-    """
-    import matplotlib as mpl
-
-    style: Any = {
-        "backend": "Agg",
-        "svg.hashsalt": "upshift",
-        "text.parse_math": False,
-        "font.size": 9,
-        "font.family": "DejaVu Sans",
-        "axes.edgecolor": INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(style)
-        import matplotlib.pyplot as plt
-
-        figure, out = plt.figure(figsize=size, layout="constrained"), io.BytesIO()
-        try:
-            yield figure, out
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            figure.savefig(out, format=kind, dpi=160, metadata=metadata)
-        finally:
-            plt.close(figure)

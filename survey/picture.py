@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from survey.charts import COLOURS, INK, canvas
+from core.pictures import COLOURS, INK, canvas
 from survey.figures import PAPER, Breakdown, Figures
 from survey.shares import Share
 

@@ -5,13 +5,11 @@ Drawn by matplotlib without a display. Reproducible: no date, a fixed salt for i
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record, writing
@@ -19,23 +17,33 @@ from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome
 from core.files import atomic
+from core.pictures import COLOURS, GRID, INK, canvas
 from core.scrub import plain
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
-"""Okabe and Ito's colour-blind-safe palette without yellow and black, which are invisible on some backgrounds."""
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 """Line styles, for greyscale print; with eight colours a pair repeats only after 40 lines."""
-
-INK = "#1b1f27"
-"""Colour of text and axes; the report replaces it by the colour of its theme."""
 
 _BAND = 1.06
 """The hatched band around a curve goes from a value divided by this to the value times it."""
 _HATCH = "//////"
 
-_GRID = "#8a8f9899"
-_SALT = "upshift"
+_STYLE: Mapping[str, Any] = {
+    "font.size": 10,
+    "axes.grid": True,
+    "axes.grid.which": "major",
+    "grid.color": GRID,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.7,
+    "legend.fontsize": 8.5,
+    "legend.frameon": True,
+    "legend.framealpha": 0.0,
+    "legend.edgecolor": "none",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.constrained_layout.w_pad": 0.12,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,22 +123,14 @@ def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> 
 
 def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = False) -> bytes:
     """The figure as `svg` or `png` (160 dpi); `inline`: without title and background, for a page that has both."""
-    with _style():
-        import matplotlib.pyplot as plt
-
-        drawn, axes = plt.subplots(1, len(figure.panels), figsize=(width_in, 4.4), squeeze=False, layout="constrained")
-        try:
-            for axis, panel in zip(axes[0], figure.panels, strict=True):
-                _panel(axis, figure, panel)
-            axes[0][0].set_ylabel("share of downloads")
-            _legend(drawn, figure)
-            if not inline:
-                drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=11)
-            out = io.BytesIO()
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            drawn.savefig(out, format=kind, dpi=160, metadata=metadata, transparent=inline)
-        finally:
-            plt.close(drawn)
+    with canvas(kind, (width_in, 4.4), style=_STYLE, transparent=inline) as (drawn, out):
+        axes = drawn.subplots(1, len(figure.panels), squeeze=False)
+        for axis, panel in zip(axes[0], figure.panels, strict=True):
+            _panel(axis, figure, panel)
+        axes[0][0].set_ylabel("share of downloads")
+        _legend(drawn, figure)
+        if not inline:
+            drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=11)
     return out.getvalue()
 
 
@@ -223,39 +223,3 @@ def _log_axis(axis: Any, smallest: float, largest: float) -> None:
     axis.xaxis.set_major_locator(LogLocator(base=10, subs=steps, numticks=20))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    settings: dict[str, Any] = {
-        "svg.hashsalt": _SALT,
-        "svg.fonttype": "path",
-        "text.parse_math": False,
-        "font.size": 10,
-        "font.family": "DejaVu Sans",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.grid.which": "major",
-        "grid.color": _GRID,
-        "grid.linewidth": 0.5,
-        "lines.linewidth": 1.7,
-        "legend.fontsize": 8.5,
-        "legend.frameon": True,
-        "legend.framealpha": 0.0,
-        "legend.edgecolor": "none",
-        "text.color": INK,
-        "axes.edgecolor": INK,
-        "axes.labelcolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "figure.constrained_layout.w_pad": 0.12,
-    }
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a user's matplotlibrc must not change published figures
-        mpl.rcParams["backend"] = "Agg"
-        mpl.rcParams.update(cast(Any, settings))
-        yield

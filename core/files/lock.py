@@ -1,4 +1,4 @@
-"""One process works in a campaign's folder (flock(2)); the kernel releases the lock with the process."""
+"""Locks that the kernel releases with the process that holds them (flock(2)), and the one of a campaign's folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         ) from None
     with handle:
         deadline = time.monotonic() + _RETRY_S
-        while not _lock(handle.fileno(), fcntl.LOCK_EX):
+        while not take_lock(handle.fileno()):
             if time.monotonic() > deadline:
                 raise _in_use(folder)
             time.sleep(0.02)
@@ -65,12 +65,18 @@ def is_running(folder: Path) -> bool:
     except OSError:
         return False
     with handle:
-        return not _lock(handle.fileno(), fcntl.LOCK_SH)
+        return not take_lock(handle.fileno(), shared=True)
 
 
-def _lock(descriptor: int, kind: int) -> bool:
+def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Takes the lock of an open file (flock(2)) until it is closed by all who have it; False if another process has it.
+
+    Args:
+        shared: others may have it shared, too.
+        wait: until it is free.
+    """
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     return True

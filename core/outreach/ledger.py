@@ -7,7 +7,6 @@ ones are not.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import sqlite3
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from core.errors import UsageError
+from core.files.lock import take_lock
 
 SCHEMA = 2
 
@@ -92,15 +92,13 @@ class Ledger:
     def _claimed(self) -> IO[bytes]:
         """The file, opened and locked: two processes on one ledger would contact each domain twice."""
         handle = self.path.open("ab")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(handle.fileno()):
             handle.close()
             raise UsageError(
                 f"another {self.WHAT} is using this ledger",
                 where=str(self.path),
                 remedy="wait until it ends, or give another file with --ledger",
-            ) from None
+            )
         return handle
 
     def close(self) -> None:

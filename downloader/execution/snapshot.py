@@ -13,7 +13,6 @@ A capture to which a journal refers is complete and never changes, so it is hash
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import filecmp
 import hashlib
 import shutil
@@ -26,6 +25,7 @@ from core.errors import PlaceError, UsageError
 from core.files import atomic, description
 from core.files.config import read_json
 from core.files.journal import FILE_NAME, JournalReader, open_journals
+from core.files.lock import take_lock
 from downloader.control.document import FILE_NAME as STATUS
 from downloader.execution.journal import Journal
 
@@ -130,10 +130,8 @@ def free(folder: Path, verified: Path) -> Freed:
 def _only_one(folder: Path) -> Iterator[None]:
     (folder / FOLDER).mkdir(exist_ok=True)
     with (folder / FOLDER / ".lock").open("a") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PlaceError("another snapshot is being made", where=str(folder), remedy="wait for it") from None
+        if not take_lock(handle.fileno()):
+            raise PlaceError("another snapshot is being made", where=str(folder), remedy="wait for it")
         yield
 
 

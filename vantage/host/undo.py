@@ -12,7 +12,6 @@ left to undo, and the file is removed.
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from core.errors import PlaceError, UsageError
 from core.files import atomic
 from core.files.config import read_json
+from core.files.lock import take_lock
 from core.system.process import run, start_time_ticks
 from vantage.linux import sysctls
 from vantage.linux.namespace import parse_route
@@ -126,7 +126,7 @@ def locked(state: Path) -> Iterator[None]:
     """Holds the lock of the state folder; waits for it."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (state / "host.lock").open("wb") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        take_lock(handle.fileno(), wait=True)
         yield
 
 

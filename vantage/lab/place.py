@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import sys
@@ -14,6 +13,7 @@ from typing import IO, Any
 
 from core.domain import Setting
 from core.errors import LabError, PlaceError
+from core.files.lock import take_lock
 from core.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
 from core.system import process
 from core.system.place import Prober
@@ -113,16 +113,14 @@ class LabPlace:
         settings.
         """
         handle = (self._folder.root / f"{self.name}.claim").open("a+")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(handle.fileno()):
             handle.seek(0)
             owner = handle.read().strip()
             handle.close()
             raise LabError(
                 f"the vantage point {self.name} of the lab {self._folder.name} is in use by process {owner}",
                 remedy="wait until that campaign ends, or use another lab (UPSHIFT_STATE_DIR=/run/upshift-2)",
-            ) from None
+            )
         handle.truncate(0)
         handle.write(f"{os.getpid()}\n")
         handle.flush()

@@ -13,7 +13,6 @@ STATE/lab/NAME/         everything of one lab; removed by `down`, or by the next
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import Any
 
 from core.errors import LabError, UsageError
 from core.files.config import read_json
+from core.files.lock import take_lock
 from core.system import process
 from vantage.linux.state_folder import state_directory
 
@@ -111,12 +111,9 @@ class LabFolder:
         """Whether a lab of this name is up, coming up or going down."""
         try:
             with self.lock.open("rb") as handle:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return not take_lock(handle.fileno(), shared=True)
         except FileNotFoundError:
             return False
-        except BlockingIOError:
-            return True
-        return False
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -131,7 +128,9 @@ class LabFolder:
             except FileNotFoundError:
                 continue  # another process removed the folder, with its last lab, in between
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not take_lock(descriptor):
+                    yield None
+                    return
                 # `remove` unlinks the file while it holds the lock: ours may no longer have a name.
                 named = False
                 with suppress(FileNotFoundError):
@@ -139,9 +138,6 @@ class LabFolder:
                 if named:
                     yield descriptor
                     return
-            except BlockingIOError:
-                yield None
-                return
             finally:
                 os.close(descriptor)
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import UsageError
-from survey.charts import COLOURS, Chart, Scan, Table
+from core.pictures import COLOURS
+from survey.charts import Chart, Scan, Table
 from survey.iw.record import arrivals_of
 from survey.iw.windows import fit_scans, label, window
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from survey.charts import COLOURS, INK, SHARE_HEADER, Chart, Scan, Table, share_cells
+from core.pictures import COLOURS, INK
+from survey.charts import SHARE_HEADER, Chart, Scan, Table, share_cells
 from survey.iw import paper
 from survey.iw.windows import fit_scans, window
 from survey.shares import wilson

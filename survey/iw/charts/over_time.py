@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from survey.charts import COLOURS, INK, SHARE_HEADER, Chart, Scan, Table, share_cells
+from core.pictures import COLOURS, INK
+from survey.charts import SHARE_HEADER, Chart, Scan, Table, share_cells
 from survey.iw import paper
 from survey.iw.record import IwRecord
 from survey.iw.windows import COMMON, OTHERS, bucket, fit_scans

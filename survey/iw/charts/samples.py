@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from survey.charts import COLOURS, SHARE_HEADER, Chart, Scan, Table, share_cells
+from core.pictures import COLOURS
+from survey.charts import SHARE_HEADER, Chart, Scan, Table, share_cells
 from survey.iw import paper
 from survey.iw.windows import COMMON, OTHERS, bucket, fit_scans
 from survey.shares import wilson

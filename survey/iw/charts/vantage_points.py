@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import UsageError
-from survey.charts import INK, Chart, Scan, Table
+from core.pictures import INK
+from survey.charts import Chart, Scan, Table
 from survey.iw import paper
 from survey.iw.record import IwRecord
 from survey.iw.windows import fit_scans, label, window

@@ -1,0 +1,58 @@
+"""Pictures by matplotlib, without a display: one palette, one style, the same bytes each time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+INK = "#1b1f27"
+"""Colour of text and axes; an HTML report replaces it by the colour of its theme."""
+
+GRID = "#8a8f9899"
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
+"""Okabe and Ito's colour-blind-safe palette without yellow and black, which are invisible on some backgrounds."""
+
+_STYLE: Mapping[str, Any] = {
+    "backend": "Agg",
+    "svg.hashsalt": "upshift",
+    "svg.fonttype": "path",
+    "text.parse_math": False,
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.edgecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@contextmanager
+def canvas(
+    kind: str, size: tuple[float, float], *, style: Mapping[str, Any] | None = None, transparent: bool = False
+) -> Iterator[tuple[Any, io.BytesIO]]:
+    """An empty matplotlib figure that is written as `svg` or `png` (160 dpi) to the stream when the block ends.
+
+    Reproducible: no date, a fixed salt for ids, no user's matplotlibrc.
+
+    Args:
+        size: width and height [inches].
+        style: rcParams beside or in place of those of all pictures.
+        transparent: without a background, for a page that has one.
+    """
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        settings: Any = dict(_STYLE) | dict(style or {})
+        mpl.rcParams.update(settings)
+        import matplotlib.pyplot as plt
+
+        figure, out = plt.figure(figsize=size, layout="constrained"), io.BytesIO()
+        try:
+            yield figure, out
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            figure.savefig(out, format=kind, dpi=160, metadata=metadata, transparent=transparent)
+        finally:
+            plt.close(figure)
