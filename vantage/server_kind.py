@@ -16,6 +16,7 @@ from typing import Literal
 
 import vantage.programs
 from core.errors import PlaceError
+from core.files.config import STRICT
 from core.system.builds import refuse_debug_build
 from core.system.process import find_program, require
 
@@ -67,9 +68,13 @@ class Need(StrEnum):
 class Answer:
     """What a server answers to GET and HEAD of one path."""
 
+    __pydantic_config__ = STRICT
+
     status: int = 200
     text: str = ""
     """The body: a page, or robots.txt."""
+    links: Sequence[str] = ()
+    """Instead of a text: a page with these links (`vantage.lab.site_kinds.page`)."""
     size: int | None = None
     """Instead of a text: a file of this many zero bytes (sparse, no disk space)."""
     location: str | None = None

@@ -24,10 +24,9 @@ from survey.quic.record import QuicRecord
 from tests.cells import cells
 from tests.lab._h3serve_settings import h3serve_settings, settings_file
 from tests.lab.noise import Noise, host_noise, measured
-from tests.topologies import server, topology
+from tests.topologies import server, site_kinds, topology
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import LabPlace
-from vantage.lab.site_kinds import SiteKind
 
 pytestmark = pytest.mark.lab
 
@@ -36,8 +35,8 @@ H3_ASK = str(Path(__file__).with_name("_h3_ask.py"))
 PATH = "rtt_ms = 6, rate_mbit = 100"
 FASTER = "rtt_ms = 2, rate_mbit = 300"
 SITES = "".join(
-    f'\n[[site]]\nkind = "{kind}"\ndomain = "{kind.value.replace("_", "-")}.example"\nserver = "s"\n'
-    for kind in (SiteKind.PLAIN, SiteKind.NO_HEAD, SiteKind.WWW, SiteKind.ERROR, SiteKind.LOOP, SiteKind.ROBOTS_ERROR)
+    f'\n[[site]]\nkind = "{kind}"\ndomain = "{kind.replace("_", "-")}.example"\nserver = "s"\n'
+    for kind in ("plain", "no_head", "www", "error", "loop", "robots_error")
 )
 TOPOLOGY = (
     topology(
@@ -49,6 +48,7 @@ TOPOLOGY = (
         server("none", "www.none.example", path=PATH, more="quic = false"),
     ).replace("\n[[vantage]]", '\nquic_server = "quiche"\n[[vantage]]', 1)
     + SITES
+    + site_kinds("no_head", "www", "loop", "robots_error")
 )
 
 OF_THE_PROGRAM = {"server", "alt-svc", "date"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import PlaceError, UsageError
-from tests.topologies import MINI, server, topology
+from tests.topologies import MINI, server, site_kinds, topology
 from vantage import server_kind
 from vantage.lab import dns, planner, roles
 from vantage.lab.addresses import address_plan
@@ -22,7 +22,7 @@ from vantage.server_kind import Role
 from vantage.servers import ALL, caddy, quiche
 
 TOP = "\n[[vantage]]"
-SITE = '\n[[site]]\nkind = "unsized"\ndomain = "a.example"\nserver = "own"\n'
+SITE = '\n[[site]]\nkind = "unsized"\ndomain = "a.example"\nserver = "own"\n' + site_kinds("unsized")
 
 
 def load(text: str, folder: Path) -> Topology:

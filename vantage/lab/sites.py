@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from vantage.lab.site_kinds import SiteKind
+from vantage.lab.site_kinds import page
 from vantage.lab.topology import Server, Site, Topology
 from vantage.server_kind import Answer, Host
 
@@ -23,7 +24,7 @@ class Planted:
     """What a crawl should find at a domain."""
 
     domain: str
-    kind: SiteKind
+    kind: str
     url: str | None
     """The file that should be found; None if none qualifies."""
     size_bytes: int | None
@@ -31,7 +32,7 @@ class Planted:
 
 def hosts(topology: Topology) -> list[Host]:
     """Every name of every site."""
-    return [host for site in topology.site for domain in site.domains for host in hosts_of_site(site, domain)]
+    return [host for site in topology.site for domain in site.domains for host in hosts_of_site(topology, site, domain)]
 
 
 def hosts_of(topology: Topology, server: Server) -> list[Host]:
@@ -39,9 +40,9 @@ def hosts_of(topology: Topology, server: Server) -> list[Host]:
     return [host for host in hosts(topology) if host.server == server.name]
 
 
-def hosts_of_site(site: Site, domain: str) -> Iterator[Host]:
+def hosts_of_site(topology: Topology, site: Site, domain: str) -> Iterator[Host]:
     """The hosts of one of a site's domains."""
-    kind = site.table
+    kind = topology.kind_of(site)
 
     def filled(table: Mapping[str, Answer]) -> dict[str, Answer]:
         return {path: _filled(answer, domain, site.leads_to) for path, answer in table.items()}
@@ -61,27 +62,29 @@ def _filled(answer: Answer, domain: str, away: str | None) -> Answer:
     def fill(text: str) -> str:
         return text.replace("{domain}", domain).replace("{away}", away or "")
 
+    text = page(answer.links) if answer.links else answer.text
     location = None if answer.location is None else fill(answer.location)
-    return replace(answer, text=fill(answer.text), location=location)
+    return replace(answer, text=fill(text), links=(), location=location)
 
 
 def need_site_server(topology: Topology, server: Server) -> bool:
     """Whether the server has sites that need our own server program (`vantage/programs/site_server.py`)."""
-    return any(site.server == server.name and site.table.needs_site_server for site in topology.site)
+    return any(site.server == server.name and topology.kind_of(site).needs_site_server for site in topology.site)
 
 
 def planted(topology: Topology) -> list[Planted]:
     """What a crawl should find at each site, in the order of the file."""
-    found = []
-    for site in topology.site:
-        for domain in site.domains:
-            url, size = None, None
-            if site.table.finds is not None:
-                host, path = site.table.finds
-                url = f"https://{host + '.' if host else ''}{domain}{path}"
-                size = (site.table.www if host else site.table.pages)[path].size
-            found.append(Planted(domain=domain, kind=site.kind, url=url, size_bytes=size))
-    return found
+    return [_planted(topology, site, domain) for site in topology.site for domain in site.domains]
+
+
+def _planted(topology: Topology, site: Site, domain: str) -> Planted:
+    finds = topology.kind_of(site).finds
+    if finds is None:
+        return Planted(domain=domain, kind=site.kind, url=None, size_bytes=None)
+    url = finds.replace("{domain}", domain)
+    parts = urlsplit(url)
+    [host] = [host for host in hosts_of_site(topology, site, domain) if host.name == parts.hostname]
+    return Planted(domain=domain, kind=site.kind, url=url, size_bytes=host.answers[parts.path].size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Literal
 from core.domain import Provider
 from core.files.config import STRICT
 from core.files.sizes import parse_size
-from vantage.lab.site_kinds import KINDS, Kind, SiteKind
+from vantage.lab.site_kinds import KINDS, SiteKind
 from vantage.server_kind import ORIGIN_SUFFIX
 
 MTU = 1500
@@ -285,7 +285,8 @@ class Site:
 
     __pydantic_config__ = STRICT
 
-    kind: SiteKind
+    kind: str
+    """One of `vantage.lab.site_kinds.KINDS` or of the topology's own `site_kind`."""
     domain: str
     """With the placeholder `{n}` if there are several: their number, from 1."""
     server: str | None = None
@@ -300,10 +301,6 @@ class Site:
     def domains(self) -> list[str]:
         return [self.domain.replace(SITE_NUMBER, str(number)) for number in range(1, (self.count or 1) + 1)]
 
-    @property
-    def table(self) -> Kind:
-        return KINDS[self.kind]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
@@ -317,6 +314,8 @@ class Topology:
     organisation: list[Organisation]
     server: list[Server]
     site: list[Site] = field(default_factory=list)
+    site_kind: Mapping[str, SiteKind] = field(default_factory=dict)
+    """Kinds of sites that only this topology has, by name."""
     description: str = ""
     quic_server: str | None = None
     """For servers without one; None: the lab's default."""
@@ -327,6 +326,14 @@ class Topology:
 
     def organisation_of(self, server: Server) -> Organisation:
         return next(org for org in self.organisation if org.name == server.organisation)
+
+    @property
+    def site_kinds(self) -> Mapping[str, SiteKind]:
+        """Name -> kind: those that are shipped, and its own."""
+        return {**KINDS, **self.site_kind}
+
+    def kind_of(self, site: Site) -> SiteKind:
+        return self.site_kinds[site.kind]
 
     def seed_of(self, *parts: str) -> int:
         """A separate seed for each name, the same in every run and on every machine."""

@@ -15,6 +15,7 @@ from core.files.config import load_toml
 from core.files.sizes import parse_size
 from vantage.lab import sites
 from vantage.lab.roles import check_quic_servers, check_web_servers
+from vantage.lab.site_kinds import KINDS, SiteKind
 from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, Site, Topology
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"
@@ -226,15 +227,20 @@ def _check_number(require: _Require, at: str, number: _Number, low: float, high:
 
 def _check_sites(topology: Topology, domains: set[str], require: _Require) -> None:
     """Refuses sites that are not valid. `domains` are the names in use; the sites' are added."""
+    for name, kind in topology.site_kind.items():
+        _check_site_kind(name, kind, require)
     for number, site in enumerate(topology.site):
         at = f"site.{number}"
+        known = site.kind in topology.site_kinds
+        remedy = use_one_of(site.kind, topology.site_kinds)
+        require(known, f"{at}.kind", f"unknown kind {site.kind!r}", f"{remedy}; or add [site_kind.{site.kind}]")
         _check_site_fields(topology, site, at, require)
         for name in site.domains:
             require(
                 bool(_DOMAIN.fullmatch(name)), f"{at}.domain", f"{name!r} is not a valid domain", "use www.name.example"
             )
         # A name that does not resolve has no host, but is in use all the same.
-        hosts = [host.name for domain in site.domains for host in sites.hosts_of_site(site, domain)]
+        hosts = [host.name for domain in site.domains for host in sites.hosts_of_site(topology, site, domain)]
         for name in dict.fromkeys([*site.domains, *hosts]):
             require(name not in domains, f"{at}.domain", f"{name} appears twice in the file", "use another name")
             domains.add(name)
@@ -244,10 +250,27 @@ def _check_sites(topology: Topology, domains: set[str], require: _Require) -> No
         require(good, f"server.{server.name}.domains", what, "put these sites on a separate server")
 
 
+def _check_site_kind(name: str, kind: SiteKind, require: _Require) -> None:
+    """Checks a topology's own kind of site."""
+    at = f"site_kind.{name}"
+    require(name not in KINDS, at, "a shipped kind has this name", "use another name")
+    for table in (kind.pages, kind.www, kind.files):
+        for path, answer in table.items():
+            require(path.startswith("/"), at, f"{path!r} is not a valid path", "use /folder/name.bin")
+            _check_number(require, f"{at}.{path}.status", partial(float, answer.status), 200, 599)
+            _check_number(require, f"{at}.{path}.size", partial(float, answer.size or 0), 0, 1_000_000_000)
+            _check_number(require, f"{at}.{path}.delay_s", partial(float, answer.delay_s), 0, 3600)
+    if kind.finds is not None:
+        host, _, path = kind.finds.removeprefix("https://").partition("/")
+        tables = {"{domain}": kind.pages, "www.{domain}": kind.www, "files.{domain}": kind.files}
+        good = f"/{path}" in tables.get(host, ())
+        require(good, f"{at}.finds", f"no answer for {kind.finds}", "use https://{domain}/PATH with a path of the kind")
+
+
 def _check_site_fields(topology: Topology, site: Site, at: str, require: _Require) -> None:
     """Checks that a site has exactly the fields that its kind needs, with valid values."""
     servers = {server.name: server for server in topology.server}
-    kind = site.table
+    kind = topology.kind_of(site)
     what = f"{site.domain!r} does not match count"
     several = site.count is not None
     require(
