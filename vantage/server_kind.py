@@ -42,7 +42,7 @@ MEDIA_TYPES = {
 """File extension -> Content-Type, for all servers: their own tables differ, even from host to host."""
 
 
-class Role(StrEnum):
+class ServerRole(StrEnum):
     """A part of what a `[[server]]` does."""
 
     WEB = "web"
@@ -61,11 +61,11 @@ class Need(StrEnum):
     FAULT = "fault"
     """Each download fails in a given way."""
     ANSWERS = "answers"
-    """Some answers need our own program (`Answer.needs_site_server`)."""
+    """Some answers need our own program (`SiteAnswer.needs_site_server`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SiteAnswer:
     """What a server answers to GET and HEAD of one path."""
 
     __pydantic_config__ = STRICT
@@ -95,13 +95,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class SiteHost:
     """A name of a site."""
 
     name: str
     server: str | None
     """None: the name has a private address, and no server."""
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, SiteAnswer]
     """Path -> answer; other paths do not exist."""
     certificate: bool = True
     """False: the certificate is for another name."""
@@ -147,7 +147,7 @@ class ServerSetup:
 
     name: str
     """The server's name, which is also that of its node and of its certificate."""
-    roles: frozenset[Role]
+    roles: frozenset[ServerRole]
     """Those that the kind fills on this server."""
     folder: Path
     """For the files of its programs."""
@@ -174,7 +174,7 @@ class ServerSetup:
     """The algorithm of its QUIC."""
     origin: str | None = None
     """IPv4 address of the origin behind an edge; None for a server that is no edge."""
-    hosts: Sequence[Host] = ()
+    hosts: Sequence[SiteHost] = ()
     """Hosts of sites that the server has."""
     sites: Path = Path()
     """Folder with the files of sites, a folder per host."""
@@ -213,7 +213,7 @@ class ServerKind:
 
     name: str
     help: str
-    roles: frozenset[Role]
+    roles: frozenset[ServerRole]
     """Those that it can fill."""
     programs: Callable[[ServerSetup], Sequence[ProgramPlan]]
     """Writes the files of the programs that fill `ServerSetup.roles`, and plans the programs."""

@@ -20,7 +20,7 @@ KIND = '''"""`python`: HTTP/3 by aioquic."""
 import importlib.util
 import sys
 
-from vantage.server_kind import ProgramPlan, QuicTraits, Role, ServerKind
+from vantage.server_kind import ProgramPlan, QuicTraits, ServerKind, ServerRole
 
 _PROGRAM = """
 import asyncio, sys
@@ -71,7 +71,7 @@ def _programs(setup):
 PYTHON = ServerKind(
     name="python",
     help="HTTP/3 by aioquic.",
-    roles=frozenset({Role.QUIC}),
+    roles=frozenset({ServerRole.QUIC}),
     programs=_programs,
     missing=lambda: None if importlib.util.find_spec("aioquic") else "aioquic is not installed",
     version=lambda: (sys.executable, "-c", "import aioquic; print('aioquic', aioquic.__version__)"),

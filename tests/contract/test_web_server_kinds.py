@@ -12,7 +12,7 @@ import pytest
 
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
-from vantage.server_kind import Role
+from vantage.server_kind import ServerRole
 from vantage.servers import ALL
 
 pytestmark = pytest.mark.lab
@@ -47,7 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_there_are_four() -> None:
     assert sorted(KINDS) == ["caddy", "nginx", "sender", "smoltcp"]
-    assert all(Role.WEB in ALL[kind].roles for kind in KINDS)
+    assert all(ServerRole.WEB in ALL[kind].roles for kind in KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

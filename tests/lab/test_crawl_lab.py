@@ -24,7 +24,7 @@ from tests.cells import Repeats
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.site_kinds import MB
-from vantage.lab.sites import Access
+from vantage.lab.sites import LoggedRequest
 
 pytestmark = pytest.mark.lab
 
@@ -65,7 +65,7 @@ class Crawled:
     lab: Lab
     top_list: Path
     out: Path
-    access: list[Access]
+    access: list[LoggedRequest]
     wall_s: float
 
     @property
@@ -146,10 +146,10 @@ def test_each_target_is_at_the_address_of_its_server(crawled: Crawled) -> None:
         assert target.server_ip == addresses[str(server_of[domain])]
 
 
-def of_kind(crawled: Crawled, kind: str) -> dict[str, list[Access]]:
+def of_kind(crawled: Crawled, kind: str) -> dict[str, list[LoggedRequest]]:
     """Host -> its requests."""
     domains = {site.domain for site in crawled.lab.sites() if site.kind == kind}
-    found: dict[str, list[Access]] = {domain: [] for domain in domains}
+    found: dict[str, list[LoggedRequest]] = {domain: [] for domain in domains}
     for access in crawled.access:
         if access.host in found:
             found[access.host].append(access)
@@ -157,7 +157,7 @@ def of_kind(crawled: Crawled, kind: str) -> dict[str, list[Access]]:
 
 
 def test_robots_txt_comes_first_and_is_obeyed(crawled: Crawled) -> None:
-    hosts: dict[str, list[Access]] = defaultdict(list)
+    hosts: dict[str, list[LoggedRequest]] = defaultdict(list)
     for access in crawled.access:
         hosts[access.host].append(access)
     assert len(hosts) > 250

@@ -11,7 +11,7 @@ import pytest
 
 from core.domain import Transport
 from vantage.doctor.ceilings import record
-from vantage.doctor.ceilings.values import Ceiling, Limit, Transfer, rate_text, read_answer
+from vantage.doctor.ceilings.values import Limit, MeasuredCeiling, Transfer, rate_text, read_answer
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def transfer(mbit_s: float | None = 800.0, **changes: object) -> Transfer:
     return replace(first, **changes)  # type: ignore[arg-type]
 
 
-def ceiling(client: Client, *transfers: Transfer, fault: str | None = None) -> Ceiling:
-    return Ceiling(
+def ceiling(client: Client, *transfers: Transfer, fault: str | None = None) -> MeasuredCeiling:
+    return MeasuredCeiling(
         client=client.name,
         transport=client.transport,
         versions=client.versions(),
@@ -118,7 +118,7 @@ def test_rates_have_units() -> None:
     assert [rate_text(rate) for rate in (4.24, 196.7, 1532.0)] == ["4.2 Mbit/s", "197 Mbit/s", "1.53 Gbit/s"]
 
 
-def saved(path: Path, *ceilings: Ceiling) -> Path:
+def saved(path: Path, *ceilings: MeasuredCeiling) -> Path:
     record.save(ceilings, path=path, now=NOW, measured_at="2026-11-22T08:00:00+00:00", seconds=1.0, busy_share=0.02)
     return path
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from vantage.doctor.checks import Status, campaign_can_run, examine, lab_can_run, smallest_window_scale
-from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, Probed, ServerFound, UplinkFound
+from vantage.doctor.checks import CheckStatus, campaign_can_run, examine, lab_can_run, smallest_window_scale
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
     python=(3, 11, 7),
     kernel="6.1.0-18-amd64",
     root=True,
-    probed=Probed(namespaces=None, tun=None, nat=None, capture=None, cubic_by_route=None, prober=None),
+    probed=ProbeFaults(namespaces=None, tun=None, nat=None, capture=None, cubic_by_route=None, prober=None),
     native=None,
     trustme=None,
     programs=dict.fromkeys((*PACKAGES, *OUR_BINARIES), "1.0"),
-    servers={"caddy": ServerFound(fault=None, version="2.6.2")},
+    servers={"caddy": ServerFacts(fault=None, version="2.6.2")},
     clients={"requests": None, "quiche": None},
     ceilings={"requests": None, "quiche": None},
     busy_share=0.05,
@@ -39,7 +39,7 @@ GOOD = Facts(
     out="/tmp",
     free_bytes=10**10,
     time_of_day=None,
-    uplink=UplinkFound(fault=None, name="eth0", addresses=("192.0.2.1",)),
+    uplink=UplinkFacts(fault=None, name="eth0", addresses=("192.0.2.1",)),
 )
 
 
@@ -50,7 +50,7 @@ def probed(**changes: str) -> dict[str, Any]:
 
 def test_a_good_host_has_nothing_to_fix() -> None:
     findings = examine(GOOD)
-    assert {finding.status for finding in findings} == {Status.OK}
+    assert {finding.status for finding in findings} == {CheckStatus.OK}
     assert lab_can_run(findings)
     assert len({finding.name for finding in findings}) == len(findings)
 
@@ -58,51 +58,53 @@ def test_a_good_host_has_nothing_to_fix() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "status", "lab_runs"),
     [
-        ({"python": (3, 9, 2)}, "Python", Status.CANNOT, False),
-        ({"kernel": "4.19.0-26-amd64"}, "kernel", Status.WARN, True),
-        ({"root": False}, "rights", Status.WARN, True),
-        (probed(namespaces="Operation not permitted"), "namespaces", Status.CANNOT, False),
-        (probed(tun="open: No such file or directory"), "TUN devices", Status.CANNOT, False),
-        (probed(capture="you don't have permission"), "captures", Status.CANNOT, False),
-        (probed(nat="Could not process rule"), "NAT", Status.CANNOT, True),
-        (probed(prober="iwprobe: no right to raw sockets"), "raw sockets", Status.CANNOT, True),
-        ({"native": "No module named 'upshift_native'"}, "capture engine", Status.CANNOT, False),
+        ({"python": (3, 9, 2)}, "Python", CheckStatus.CANNOT, False),
+        ({"kernel": "4.19.0-26-amd64"}, "kernel", CheckStatus.WARN, True),
+        ({"root": False}, "rights", CheckStatus.WARN, True),
+        (probed(namespaces="Operation not permitted"), "namespaces", CheckStatus.CANNOT, False),
+        (probed(tun="open: No such file or directory"), "TUN devices", CheckStatus.CANNOT, False),
+        (probed(capture="you don't have permission"), "captures", CheckStatus.CANNOT, False),
+        (probed(nat="Could not process rule"), "NAT", CheckStatus.CANNOT, True),
+        (probed(prober="iwprobe: no right to raw sockets"), "raw sockets", CheckStatus.CANNOT, True),
+        ({"native": "No module named 'upshift_native'"}, "capture engine", CheckStatus.CANNOT, False),
         (
-            {"servers": {"caddy": ServerFound(fault="the program caddy is missing; install it", version=None)}},
+            {"servers": {"caddy": ServerFacts(fault="the program caddy is missing; install it", version=None)}},
             "server caddy",
-            Status.CANNOT,
+            CheckStatus.CANNOT,
             False,
         ),
-        ({"programs": {**GOOD.programs, "knotd": None}}, "knotd", Status.CANNOT, False),
-        ({"programs": {**GOOD.programs, "pathem": None}}, "pathem", Status.CANNOT, False),
-        ({"programs": {**GOOD.programs, "pathem": "pathem 0.1.0, debug build"}}, "pathem", Status.CANNOT, False),
-        ({"clients": {"requests": None, "quiche": "h3get is missing"}}, "client quiche", Status.WARN, True),
-        ({"ceilings": {"requests": None, "quiche": "not calibrated"}}, "client ceilings", Status.WARN, True),
-        ({"busy_share": 0.6}, "client ceilings", Status.WARN, True),
-        ({"default_congestion_control": "bbr"}, "congestion control", Status.WARN, True),
-        ({"rmem_max": None}, "window scale", Status.WARN, True),
-        ({"cpus_awake": CpusAwake(method=Method.NONE, reason="refused")}, "wake-up", Status.WARN, True),
-        ({"wakeups_awake": GOOD.wakeups}, "wake-up", Status.WARN, True),
-        ({"udp_gro": False}, "UDP GRO", Status.WARN, True),
-        ({"steal_share": 0.2}, "quiet", Status.WARN, True),
-        ({"load_1m": 3.5}, "quiet", Status.WARN, True),
-        ({"cpus": 1}, "quiet", Status.WARN, True),
-        ({"clock": "acpi_pm"}, "clock", Status.WARN, True),
-        ({"free_bytes": 10**6}, "disk", Status.WARN, True),
-        ({"time_of_day": "this host's clock is not synchronised"}, "time of day", Status.WARN, True),
+        ({"programs": {**GOOD.programs, "knotd": None}}, "knotd", CheckStatus.CANNOT, False),
+        ({"programs": {**GOOD.programs, "pathem": None}}, "pathem", CheckStatus.CANNOT, False),
+        ({"programs": {**GOOD.programs, "pathem": "pathem 0.1.0, debug build"}}, "pathem", CheckStatus.CANNOT, False),
+        ({"clients": {"requests": None, "quiche": "h3get is missing"}}, "client quiche", CheckStatus.WARN, True),
+        ({"ceilings": {"requests": None, "quiche": "not calibrated"}}, "client ceilings", CheckStatus.WARN, True),
+        ({"busy_share": 0.6}, "client ceilings", CheckStatus.WARN, True),
+        ({"default_congestion_control": "bbr"}, "congestion control", CheckStatus.WARN, True),
+        ({"rmem_max": None}, "window scale", CheckStatus.WARN, True),
+        ({"cpus_awake": CpusAwake(method=Method.NONE, reason="refused")}, "wake-up", CheckStatus.WARN, True),
+        ({"wakeups_awake": GOOD.wakeups}, "wake-up", CheckStatus.WARN, True),
+        ({"udp_gro": False}, "UDP GRO", CheckStatus.WARN, True),
+        ({"steal_share": 0.2}, "quiet", CheckStatus.WARN, True),
+        ({"load_1m": 3.5}, "quiet", CheckStatus.WARN, True),
+        ({"cpus": 1}, "quiet", CheckStatus.WARN, True),
+        ({"clock": "acpi_pm"}, "clock", CheckStatus.WARN, True),
+        ({"free_bytes": 10**6}, "disk", CheckStatus.WARN, True),
+        ({"time_of_day": "this host's clock is not synchronised"}, "time of day", CheckStatus.WARN, True),
         (
-            {"uplink": UplinkFound(fault="this host has no default route; name the uplink", name=None, addresses=())},
+            {"uplink": UplinkFacts(fault="this host has no default route; name the uplink", name=None, addresses=())},
             "uplink",
-            Status.WARN,
+            CheckStatus.WARN,
             True,
         ),
-        ({"host_leftovers": ("MUC: sysctl x",)}, "leftovers", Status.WARN, True),
-        ({"dead_labs": ("small",)}, "leftovers", Status.WARN, True),
+        ({"host_leftovers": ("MUC: sysctl x",)}, "leftovers", CheckStatus.WARN, True),
+        ({"dead_labs": ("small",)}, "leftovers", CheckStatus.WARN, True),
     ],
 )
-def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, status: Status, lab_runs: bool) -> None:
+def test_each_lack_is_named_with_its_remedy(
+    change: dict[str, Any], name: str, status: CheckStatus, lab_runs: bool
+) -> None:
     findings = examine(replace(GOOD, **change))
-    found = [finding for finding in findings if finding.status is not Status.OK]
+    found = [finding for finding in findings if finding.status is not CheckStatus.OK]
     assert [(finding.name, finding.status) for finding in found] == [(name, status)]
     if name not in {"window scale"}:
         assert found[0].remedy
@@ -113,7 +115,7 @@ def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, s
     ("change", "runs"),
     [
         # What only the lab needs
-        ({"servers": {"caddy": ServerFound(fault="caddy is missing; install it", version=None)}}, True),
+        ({"servers": {"caddy": ServerFacts(fault="caddy is missing; install it", version=None)}}, True),
         ({"programs": {**GOOD.programs, "knotd": None, "pathem": None}}, True),
         ({**probed(tun="no such device", prober="no right"), "trustme": "no module"}, True),
         # What makes it worse, not wrong
@@ -126,7 +128,7 @@ def test_each_lack_is_named_with_its_remedy(change: dict[str, Any], name: str, s
         ({"native": "No module named 'upshift_native'"}, False),
         ({"free_bytes": 10**6}, False),
         ({"time_of_day": "this host's clock is not synchronised"}, False),
-        ({"uplink": UplinkFound(fault="no default route; name it", name=None, addresses=())}, False),
+        ({"uplink": UplinkFacts(fault="no default route; name it", name=None, addresses=())}, False),
     ],
 )
 def test_the_verdict_for_campaigns_asks_for_what_they_need(change: dict[str, Any], runs: bool) -> None:

@@ -11,15 +11,15 @@ import pytest
 from core.errors import PlaceError
 from core.system.process import start_time_ticks
 from vantage.host import undo
-from vantage.host.undo import Plan, Step
+from vantage.host.undo import UndoPlan, UndoStep
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
 NOBODY = (os.getpid(), 1)
 """A process that cannot be: our number with another start time."""
 
 
-def plan(**changes: object) -> Plan:
-    base = Plan(
+def plan(**changes: object) -> UndoPlan:
+    base = UndoPlan(
         ident="aa",
         place="MUC",
         isolation="host",
@@ -31,7 +31,7 @@ def plan(**changes: object) -> Plan:
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
-    written = plan(owner=US, guardian=NOBODY, steps=(Step(kind="sysctl", name="a/b", value="1", shared=True),))
+    written = plan(owner=US, guardian=NOBODY, steps=(UndoStep(kind="sysctl", name="a/b", value="1", shared=True),))
     undo.write_plan(tmp_path, written)
     assert undo.plans(tmp_path) == [written]
     assert written.owner_lives and written.guarded
@@ -46,9 +46,9 @@ def test_a_broken_record_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_dead_plan_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Step] = []
+    done: list[UndoStep] = []
     monkeypatch.setattr(undo, "undo_step", done.append)
-    steps = (Step(kind="sysctl", name="a/b", value="1"), Step(kind="table", name="inet t"))
+    steps = (UndoStep(kind="sysctl", name="a/b", value="1"), UndoStep(kind="table", name="inet t"))
     undo.write_plan(tmp_path, plan(steps=steps))
     (tmp_path / "host" / ".aa.json.123.part").write_text("half")
     assert [
@@ -70,15 +70,15 @@ def test_what_cannot_be_here_any_more_is_not_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], says: str, stays: bool
 ) -> None:
     monkeypatch.setattr(undo, "undo_step", lambda step: pytest.fail(f"undid {step}"))
-    undo.write_plan(tmp_path, plan(steps=(Step(kind="link", name="ups0"),), **changes))
+    undo.write_plan(tmp_path, plan(steps=(UndoStep(kind="link", name="ups0"),), **changes))
     assert says in undo.recover(tmp_path)[0]
     assert bool(undo.plans(tmp_path)) is stays
 
 
 def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Step] = []
+    done: list[UndoStep] = []
     monkeypatch.setattr(undo, "undo_step", done.append)
-    shared = Step(kind="sysctl", name="f", value="0", shared=True)
+    shared = UndoStep(kind="sysctl", name="f", value="0", shared=True)
     first, second = plan(ident="aa", owner=US, steps=(shared,)), plan(ident="bb", owner=US, steps=(shared,))
     undo.write_plan(tmp_path, first)
     undo.write_plan(tmp_path, second)
@@ -87,12 +87,12 @@ def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: 
 
 
 def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(step: Step) -> None:
+    def refuse(step: UndoStep) -> None:
         if step.kind == "link":
             raise PlaceError("no permission")
 
     monkeypatch.setattr(undo, "undo_step", refuse)
-    undo.write_plan(tmp_path, plan(steps=(Step(kind="sysctl", name="a"), Step(kind="link", name="ups0"))))
+    undo.write_plan(tmp_path, plan(steps=(UndoStep(kind="sysctl", name="a"), UndoStep(kind="link", name="ups0"))))
     assert "no permission" in undo.recover(tmp_path)[0]
     (left,) = undo.plans(tmp_path)
     assert [step.kind for step in left.steps] == ["link"] and left.faults

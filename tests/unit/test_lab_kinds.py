@@ -18,7 +18,7 @@ from vantage.lab.plan import LabPlan, read_plan, write_plan
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology, shipped
-from vantage.server_kind import Role
+from vantage.server_kind import ServerRole
 from vantage.servers import ALL, caddy, quiche
 
 TOP = "\n[[vantage]]"
@@ -63,7 +63,7 @@ def test_who_fills_which_role(tmp_path: Path) -> None:
 def test_every_kind_says_what_the_lab_needs_of_it() -> None:
     for kind in ALL.values():
         assert kind.roles and kind.help
-        assert (kind.quic is not None) == (Role.QUIC in kind.roles)
+        assert (kind.quic is not None) == (ServerRole.QUIC in kind.roles)
         if kind.quic is not None:
             assert kind.quic.congestion_control and kind.quic.initial_window_packets > 0
             assert 1200 < kind.quic.packet_bytes <= 1500

@@ -23,7 +23,7 @@ from vantage.lab.state import LabFolder
 from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology
 from vantage.lab.topology_file import find_topology, load_topology, shipped
 from vantage.lab.truth import targets_of
-from vantage.server_kind import Role
+from vantage.server_kind import ServerRole
 from vantage.servers import caddy
 
 
@@ -255,7 +255,7 @@ def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:
             continue
         made = caddy.server_configuration(setup, data=Path("/d"))
         assert made["admin"]["disabled"] is True
-        assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == (Role.QUIC in setup.roles)
+        assert ("h3" in made["apps"]["http"]["servers"]["https"]["protocols"]) == (ServerRole.QUIC in setup.roles)
         assert all(entry["automatic_https"]["disable"] for entry in made["apps"]["http"]["servers"].values())
 
 

@@ -18,7 +18,7 @@ from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology
 from vantage.lab.truth import targets_of
 from vantage.programs import sender
-from vantage.server_kind import Role
+from vantage.server_kind import ServerRole
 
 WINDOWS = "windows = [1, 100]"
 POPULATION = (
@@ -154,7 +154,7 @@ def test_a_file_that_says_how_it_is_sent_needs_the_sender(tmp_path: Path) -> Non
     [path] = truth.document(found, address_plan(found), timing={})["paths"]
     fields = ("initial_window", "initial_window_unit", "pacing", "spread_rtt", "quic")
     assert [path[field] for field in fields] == [105000, "bytes", "paced", 1.5, False]
-    assert not speaks_quic(found, found.server[0]) and roles(found, found.server[0])[Role.WEB].name == "sender"
+    assert not speaks_quic(found, found.server[0]) and roles(found, found.server[0])[ServerRole.WEB].name == "sender"
 
 
 def test_a_window_in_bytes_may_depend_on_the_vantage_point(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from core.domain import Transport
 from core.progress import show
 from core.system import process
 from downloader import clients
-from vantage.doctor.checks import BUSY_LIMIT, Finding, Status, campaign_can_run, examine, lab_can_run
+from vantage.doctor.checks import BUSY_LIMIT, CheckResult, CheckStatus, campaign_can_run, examine, lab_can_run
 from vantage.lab.state import all_labs
 from vantage.linux.state_folder import ROOTS, SERVICE_RIGHTS, service_user, state_directory
 
@@ -38,7 +38,7 @@ class Purpose(StrEnum):
     CAMPAIGN = "campaign"
 
 
-_STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.CANNOT: "bold red"}
+_STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.CANNOT: "bold red"}
 
 
 def doctor(
@@ -153,7 +153,7 @@ def _calibrate(seconds: float, *, as_json: bool) -> None:
 
 
 def _print(
-    findings: Sequence[Finding],
+    findings: Sequence[CheckResult],
     ceilings: Mapping[str, Any] | None,
     undone: Sequence[str],
     *,
@@ -183,7 +183,7 @@ def _print(
     if purpose is Purpose.LAB:
         verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
     else:
-        lacks = [f.name for f in findings if f.campaign and f.status is not Status.OK]
+        lacks = [f.name for f in findings if f.campaign and f.status is not CheckStatus.OK]
         verdict = "A campaign can run here." if able else f"No campaign should run here: fix {', '.join(lacks)}."
     console.print(Text(verdict, style="green" if able else "bold red"))
 

@@ -1,7 +1,7 @@
 """What a host can and cannot measure, and how to fix it: checks as pure functions of gathered facts.
 
-`vantage.doctor.gather` gathers, `upshift.commands.doctor` prints. A check is a function from `Facts` to a `Finding`;
-adding one is adding it to `CHECKS`.
+`vantage.doctor.gather` gathers, `upshift.commands.doctor` prints. A check is a function from `Facts` to
+`CheckResult`s; adding one is adding it to `CHECKS`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LAB_PROGRAMS = frozenset({"knotd"})
 """Those of `PACKAGES` that campaigns do not need."""
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARN = "warn"
     """It works, with a limitation."""
@@ -43,11 +43,11 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """The result of one check."""
 
     name: str
-    status: Status
+    status: CheckStatus
     says: str
     remedy: str | None = None
     lab: bool = True
@@ -56,58 +56,60 @@ class Finding:
     """Whether no campaign should be run on this host before it is ok."""
 
 
-def examine(facts: Facts) -> list[Finding]:
-    """All findings, in the order of `CHECKS`."""
-    return [finding for check in CHECKS for finding in check(facts)]
+def examine(facts: Facts) -> list[CheckResult]:
+    """All results, in the order of `CHECKS`."""
+    return [result for check in CHECKS for result in check(facts)]
 
 
-def lab_can_run(findings: list[Finding]) -> bool:
+def lab_can_run(results: list[CheckResult]) -> bool:
     """Whether nothing that the lab needs is missing."""
-    return not any(finding.lab and finding.status is Status.CANNOT for finding in findings)
+    return not any(result.lab and result.status is CheckStatus.CANNOT for result in results)
 
 
-def campaign_can_run(findings: list[Finding]) -> bool:
+def campaign_can_run(results: list[CheckResult]) -> bool:
     """Whether nothing speaks against a campaign on this host's own network."""
-    return not any(finding.campaign and finding.status is not Status.OK for finding in findings)
+    return not any(result.campaign and result.status is not CheckStatus.OK for result in results)
 
 
-def check_python(facts: Facts) -> list[Finding]:
-    said = "Python " + ".".join(map(str, facts.python))
+def _ok(name: str, says: str, *, lab: bool = True, campaign: bool = False, remedy: str | None = None) -> CheckResult:
+    return CheckResult(name=name, status=CheckStatus.OK, says=says, remedy=remedy, lab=lab, campaign=campaign)
+
+
+def _warn(name: str, says: str, remedy: str | None, *, lab: bool = True, campaign: bool = False) -> CheckResult:
+    return CheckResult(name=name, status=CheckStatus.WARN, says=says, remedy=remedy, lab=lab, campaign=campaign)
+
+
+def _cannot(name: str, says: str, remedy: str, *, lab: bool = True, campaign: bool = False) -> CheckResult:
+    return CheckResult(name=name, status=CheckStatus.CANNOT, says=says, remedy=remedy, lab=lab, campaign=campaign)
+
+
+def check_python(facts: Facts) -> list[CheckResult]:
+    version = "Python " + ".".join(map(str, facts.python))
     if facts.python[:2] >= OLDEST_PYTHON:
-        return [Finding(name="Python", status=Status.OK, says=said)]
+        return [_ok("Python", version)]
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    return [
-        Finding(
-            name="Python",
-            status=Status.CANNOT,
-            says=f"{said} is older than {oldest}",
-            remedy="run: make setup",
-            campaign=True,
-        )
-    ]
+    return [_cannot("Python", f"{version} is older than {oldest}", "run: make setup", campaign=True)]
 
 
-def check_kernel(facts: Facts) -> list[Finding]:
+def check_kernel(facts: Facts) -> list[CheckResult]:
     numbers = tuple(int(part) for part in facts.kernel.split("-")[0].split(".")[:2] if part.isdigit())
     if numbers >= OLDEST_KERNEL:
-        return [Finding(name="kernel", status=Status.OK, says=f"Linux {facts.kernel}")]
-    said = f"Linux {facts.kernel} is older than {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]}"
-    return [Finding(name="kernel", status=Status.WARN, says=said, remedy="use a newer kernel; older ones are untested")]
+        return [_ok("kernel", f"Linux {facts.kernel}")]
+    says = f"Linux {facts.kernel} is older than {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]}"
+    return [_warn("kernel", says, "use a newer kernel; older ones are untested")]
 
 
-def check_rights(facts: Facts) -> list[Finding]:
+def check_rights(facts: Facts) -> list[CheckResult]:
     if facts.root:
-        return [
-            Finding(name="rights", status=Status.OK, says="root: the lab and campaigns on this host can run", lab=False)
-        ]
-    said = "not root: the lab can run (in a user namespace); campaigns on this host's own network cannot"
-    return [Finding(name="rights", status=Status.WARN, says=said, remedy="use sudo for these campaigns", lab=False)]
+        return [_ok("rights", "root: the lab and campaigns on this host can run", lab=False)]
+    says = "not root: the lab can run (in a user namespace); campaigns on this host's own network cannot"
+    return [_warn("rights", says, "use sudo for these campaigns", lab=False)]
 
 
-def check_probes(facts: Facts) -> list[Finding]:
+def check_probes(facts: Facts) -> list[CheckResult]:
     """Probes that ran in a private namespace."""
     probed = facts.probed
-    probes = [
+    return [
         _probe(
             "namespaces",
             probed.namespaces,
@@ -129,123 +131,100 @@ def check_probes(facts: Facts) -> list[Finding]:
             "CUBIC can be set per route",
             "load the module: modprobe tcp_cubic",
         ),
+        _probe(
+            "NAT",
+            probed.nat,
+            'nftables can masquerade: isolation = "netns" works',
+            'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
+            lab=False,
+            campaign=True,
+        ),
+        _probe(
+            "raw sockets",
+            probed.prober,
+            "iwprobe can open raw sockets: initial windows can be surveyed",
+            "run: make setup; then as root, or with CAP_NET_RAW",
+            lab=False,
+        ),
     ]
-    nat = _probe(
-        "NAT",
-        probed.nat,
-        'nftables can masquerade: isolation = "netns" works',
-        'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
-        lab=False,
-        campaign=True,
-    )
-    prober = _probe(
-        "raw sockets",
-        probed.prober,
-        "iwprobe can open raw sockets: initial windows can be surveyed",
-        "run: make setup; then as root, or with CAP_NET_RAW",
-        lab=False,
-    )
-    return [*probes, nat, prober]
 
 
 def _probe(
     name: str, fault: str | None, well: str, remedy: str, *, lab: bool = True, campaign: bool = False
-) -> Finding:
+) -> CheckResult:
     if fault is None:
-        return Finding(name=name, status=Status.OK, says=well, lab=lab, campaign=campaign)
-    return Finding(name=name, status=Status.CANNOT, says=fault, remedy=remedy, lab=lab, campaign=campaign)
+        return _ok(name, well, lab=lab, campaign=campaign)
+    return _cannot(name, fault, remedy, lab=lab, campaign=campaign)
 
 
-def check_programs(facts: Facts) -> list[Finding]:
-    findings = []
+def check_programs(facts: Facts) -> list[CheckResult]:
+    results = []
     for name, package in PACKAGES.items():
-        version = facts.programs.get(name)
-        if version is None:
-            findings.append(
-                Finding(
-                    name=name,
-                    status=Status.CANNOT,
-                    says="missing",
-                    remedy=f"apt-get install {package}",
-                    campaign=name not in _LAB_PROGRAMS,
-                )
-            )
-        else:
-            findings.append(Finding(name=name, status=Status.OK, says=version))
+        version, campaign = facts.programs.get(name), name not in _LAB_PROGRAMS
+        missing = _cannot(name, "missing", f"apt-get install {package}", campaign=campaign)
+        results.append(missing if version is None else _ok(name, version))
     for name in OUR_BINARIES:
         version = facts.programs.get(name)
         good = version is not None and DEBUG_MARK not in version
-        status, remedy = (Status.OK, None) if good else (Status.CANNOT, "run: make setup")
-        findings.append(Finding(name=name, status=status, says=version or "missing", remedy=remedy))
-    return findings
+        results.append(_ok(name, version or "") if good else _cannot(name, version or "missing", "run: make setup"))
+    return results
 
 
-def check_servers(facts: Facts) -> list[Finding]:
-    findings = []
-    for kind, found in facts.servers.items():
-        name = f"server {kind}"
-        if found.fault is None:
-            findings.append(Finding(name=name, status=Status.OK, says=found.version or "installed, version unknown"))
+def check_servers(facts: Facts) -> list[CheckResult]:
+    results = []
+    for kind, server in facts.servers.items():
+        if server.fault is None:
+            results.append(_ok(f"server {kind}", server.version or "installed, version unknown"))
         else:
-            says, _, remedy = found.fault.partition("; ")
-            findings.append(Finding(name=name, status=Status.CANNOT, says=says, remedy=remedy or "run: make setup"))
-    return findings
+            says, _, remedy = server.fault.partition("; ")
+            results.append(_cannot(f"server {kind}", says, remedy or "run: make setup"))
+    return results
 
 
-def check_ceilings(facts: Facts) -> list[Finding]:
+def check_ceilings(facts: Facts) -> list[CheckResult]:
     """Whether it is known how fast each client can be here."""
-    faults = {name: fault for name, fault in facts.ceilings.items() if fault is not None}
-    remedy = "run: upshift doctor --calibrate"
+    name, remedy = "client ceilings", "run: upshift doctor --calibrate"
+    faults = {client: fault for client, fault in facts.ceilings.items() if fault is not None}
     if not faults and facts.busy_share > BUSY_LIMIT:
         says = f"too low: other programs used {facts.busy_share:.0%} of the CPU time when they were measured"
-        remedy = f"stop other programs, then {remedy}"
-        return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False)]
+        return [_warn(name, says, f"stop other programs, then {remedy}", lab=False)]
     if not faults:
-        says = f"the highest rates of {', '.join(facts.ceilings)} are known"
-        return [Finding(name="client ceilings", status=Status.OK, says=says, lab=False)]
+        return [_ok(name, f"the highest rates of {', '.join(facts.ceilings)} are known", lab=False)]
     reasons: dict[str, list[str]] = {}
     for client, fault in faults.items():
         reasons.setdefault(fault, []).append(client)
-    said = "; ".join(f"{', '.join(names)} ({fault})" for fault, names in reasons.items())
-    says = f"not known whether a client limits a download: {said}"
+    listed = "; ".join(f"{', '.join(names)} ({fault})" for fault, names in reasons.items())
     able = any(facts.clients.get(client) is None for client in faults)  # campaigns that name the others are refused
-    return [Finding(name="client ceilings", status=Status.WARN, says=says, remedy=remedy, lab=False, campaign=able)]
+    says = f"not known whether a client limits a download: {listed}"
+    return [_warn(name, says, remedy, lab=False, campaign=able)]
 
 
-def check_clients(facts: Facts) -> list[Finding]:
-    findings = []
-    for name, fault in facts.clients.items():
-        if fault is None:
-            findings.append(Finding(name=f"client {name}", status=Status.OK, says="can run", lab=False))
-        else:
-            remedy = "run: make setup; until then, campaigns that name it are refused"
-            findings.append(Finding(name=f"client {name}", status=Status.WARN, says=fault, remedy=remedy, lab=False))
-    return findings
+def check_clients(facts: Facts) -> list[CheckResult]:
+    remedy = "run: make setup; until then, campaigns that name it are refused"
+    return [
+        _ok(f"client {name}", "can run", lab=False)
+        if fault is None
+        else _warn(f"client {name}", fault, remedy, lab=False)
+        for name, fault in facts.clients.items()
+    ]
 
 
-def check_modules(facts: Facts) -> list[Finding]:
+def check_modules(facts: Facts) -> list[CheckResult]:
     return [
         _probe("capture engine", facts.native, "upshift_native can be imported", "run: make setup", campaign=True),
         _probe("certificates", facts.trustme, "trustme can be imported", "run: make setup"),
     ]
 
 
-def check_congestion_control(facts: Facts) -> list[Finding]:
-    said = (
+def check_congestion_control(facts: Facts) -> list[CheckResult]:
+    says = (
         f"default {facts.default_congestion_control}; available: {' '.join(facts.available_congestion_controls)}; "
         f"allowed for all users: {' '.join(facts.allowed_congestion_controls)}"
     )
     if facts.default_congestion_control == "cubic":
-        return [Finding(name="congestion control", status=Status.OK, says=said, lab=False)]
-    return [
-        Finding(
-            name="congestion control",
-            status=Status.WARN,
-            says=said,
-            remedy="the lab sets CUBIC per route; on this host the default affects uploads only",
-            lab=False,
-        )
-    ]
+        return [_ok("congestion control", says, lab=False)]
+    remedy = "the lab sets CUBIC per route; on this host the default affects uploads only"
+    return [_warn("congestion control", says, remedy, lab=False)]
 
 
 def smallest_window_scale(buffer_bytes: int) -> int:
@@ -256,114 +235,92 @@ def smallest_window_scale(buffer_bytes: int) -> int:
     return min(14, max(0, buffer_bytes.bit_length() - 1 - 15))
 
 
-def check_buffers(facts: Facts) -> list[Finding]:
+def check_buffers(facts: Facts) -> list[CheckResult]:
     if facts.rmem_max is None:
-        return [
-            Finding(name="window scale", status=Status.WARN, says="net.core.rmem_max cannot be read here", lab=False)
-        ]
+        return [_warn("window scale", "net.core.rmem_max cannot be read here", None, lab=False)]
     scale = smallest_window_scale(facts.rmem_max)
-    said = f"net.core.rmem_max = {facts.rmem_max} gives a window scale of at least {scale}"
+    says = f"net.core.rmem_max = {facts.rmem_max} gives a window scale of at least {scale}"
     if facts.tcp_rmem_max is not None:
         default = smallest_window_scale(max(facts.rmem_max, facts.tcp_rmem_max))
-        said += f"; this host's default is {default}"
+        says += f"; this host's default is {default}"
     remedy = "lower scales are set by the route's window" if scale > 0 else None
-    return [Finding(name="window scale", status=Status.OK, says=said, remedy=remedy, lab=False)]
+    return [_ok("window scale", says, remedy=remedy, lab=False)]
 
 
-def check_udp(facts: Facts) -> list[Finding]:
+def check_udp(facts: Facts) -> list[CheckResult]:
     if facts.udp_gro:
-        return [Finding(name="UDP GRO", status=Status.OK, says="the kernel supports UDP GRO")]
-    said = "the kernel has no UDP GRO (Linux 5.0), so QUIC costs more CPU time"
-    return [Finding(name="UDP GRO", status=Status.WARN, says=said, remedy="use a newer kernel", lab=False)]
+        return [_ok("UDP GRO", "the kernel supports UDP GRO")]
+    says = "the kernel has no UDP GRO (Linux 5.0), so QUIC costs more CPU time"
+    return [_warn("UDP GRO", says, "use a newer kernel", lab=False)]
 
 
-def check_quiet(facts: Facts) -> list[Finding]:
-    said = f"{facts.cpus} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
+def check_quiet(facts: Facts) -> list[CheckResult]:
+    says = f"{facts.cpus} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
     if facts.load_1m <= facts.cpus / 2 and facts.steal_share <= STEAL_LIMIT and facts.cpus >= 2:
-        return [Finding(name="quiet", status=Status.OK, says=said)]
+        return [_ok("quiet", says)]
     remedy = "stop other programs, or use a host with two free CPUs; disturbed measurement runs are repeated"
-    return [Finding(name="quiet", status=Status.WARN, says=said, remedy=remedy)]
+    return [_warn("quiet", says, remedy)]
 
 
-def check_clock(facts: Facts) -> list[Finding]:
+def check_clock(facts: Facts) -> list[CheckResult]:
     if facts.clock in WELL_KNOWN_CLOCKS:
-        return [Finding(name="clock", status=Status.OK, says=f"{facts.clock}")]
-    return [
-        Finding(
-            name="clock",
-            status=Status.WARN,
-            says=f"clock source {facts.clock or 'unknown'}: reading the time may be slow or coarse",
-            remedy="see /sys/devices/system/clocksource/clocksource0/available_clocksource",
-        )
-    ]
+        return [_ok("clock", f"{facts.clock}")]
+    says = f"clock source {facts.clock or 'unknown'}: reading the time may be slow or coarse"
+    return [_warn("clock", says, "see /sys/devices/system/clocksource/clocksource0/available_clocksource")]
 
 
-def check_wakeups(facts: Facts) -> list[Finding]:
+def check_wakeups(facts: Facts) -> list[CheckResult]:
     """Idle CPUs that wake late delay packets, unless they are kept awake."""
-    said = f"an idle CPU wakes late by {facts.wakeups.sentence()}"
+    says = f"an idle CPU wakes late by {facts.wakeups.sentence()}"
     best = facts.wakeups
     if facts.cpus_awake.method is not Method.NONE:
         best = min(best, facts.wakeups_awake, key=lambda wakeups: wakeups.p50_us)
-        said += f"; while measuring, {facts.cpus_awake.sentence()}: {facts.wakeups_awake.sentence()}"
+        says += f"; while measuring, {facts.cpus_awake.sentence()}: {facts.wakeups_awake.sentence()}"
     else:
-        said += f"; {facts.cpus_awake.sentence()}"
+        says += f"; {facts.cpus_awake.sentence()}"
     if best.p50_us <= LATE_WAKEUP_US:
-        return [Finding(name="wake-up", status=Status.OK, says=said)]
+        return [_ok("wake-up", says)]
     remedy = "stop other programs, run as root, or use a host whose CPUs wake faster; packets may be this late"
-    return [Finding(name="wake-up", status=Status.WARN, says=said, remedy=remedy)]
+    return [_warn("wake-up", says, remedy)]
 
 
-def check_space(facts: Facts) -> list[Finding]:
-    said = f"{facts.free_bytes / 1e9:.1f} GB free for {facts.out}"
+def check_space(facts: Facts) -> list[CheckResult]:
+    says = f"{facts.free_bytes / 1e9:.1f} GB free for {facts.out}"
     if facts.free_bytes >= NEEDED_FREE_BYTES:
-        return [Finding(name="disk", status=Status.OK, says=said)]
-    remedy = "captures need space: use another --out"
-    return [Finding(name="disk", status=Status.WARN, says=said, remedy=remedy, campaign=True)]
+        return [_ok("disk", says)]
+    return [_warn("disk", says, "captures need space: use another --out", campaign=True)]
 
 
-def check_time_of_day(facts: Facts) -> list[Finding]:
+def check_time_of_day(facts: Facts) -> list[CheckResult]:
     """Vantage points on several hosts take turns by the clock."""
     if facts.time_of_day is None:
-        said = "this host's clock is synchronised"
-        return [Finding(name="time of day", status=Status.OK, says=said, lab=False, campaign=True)]
-    said = f"{facts.time_of_day}: vantage points on several hosts cannot take turns by it"
-    remedy = "run a time daemon: apt-get install chrony"
-    return [Finding(name="time of day", status=Status.WARN, says=said, remedy=remedy, lab=False, campaign=True)]
+        return [_ok("time of day", "this host's clock is synchronised", lab=False, campaign=True)]
+    says = f"{facts.time_of_day}: vantage points on several hosts cannot take turns by it"
+    return [_warn("time of day", says, "run a time daemon: apt-get install chrony", lab=False, campaign=True)]
 
 
-def check_uplink(facts: Facts) -> list[Finding]:
-    found = facts.uplink
-    if found.fault is None:
-        said = f"{found.name} with {', '.join(found.addresses)}"
-        return [Finding(name="uplink", status=Status.OK, says=said, lab=False, campaign=True)]
-    says, _, remedy = found.fault.partition("; ")
-    return [Finding(name="uplink", status=Status.WARN, says=says, remedy=remedy, lab=False, campaign=True)]
+def check_uplink(facts: Facts) -> list[CheckResult]:
+    uplink = facts.uplink
+    if uplink.fault is None:
+        return [_ok("uplink", f"{uplink.name} with {', '.join(uplink.addresses)}", lab=False, campaign=True)]
+    says, _, remedy = uplink.fault.partition("; ")
+    return [_warn("uplink", says, remedy, lab=False, campaign=True)]
 
 
-def check_leftovers(facts: Facts) -> list[Finding]:
-    findings = [
-        Finding(
-            name="leftovers",
-            status=Status.WARN,
-            says=f"an earlier campaign was killed and left these changes: {words}",
-            remedy="run: upshift doctor --restore (the next upshift run does it too)",
-            lab=False,
-        )
-        for words in facts.host_leftovers
+def check_leftovers(facts: Facts) -> list[CheckResult]:
+    restore = "run: upshift doctor --restore (the next upshift run does it too)"
+    results = [
+        _warn("leftovers", f"an earlier campaign was killed and left these changes: {changes}", restore, lab=False)
+        for changes in facts.host_leftovers
     ]
-    findings += [
-        Finding(
-            name="leftovers",
-            status=Status.WARN,
-            says=f"the lab {name} was killed and left files",
-            remedy=f"run: upshift lab down {name}",
-        )
+    results += [
+        _warn("leftovers", f"the lab {name} was killed and left files", f"run: upshift lab down {name}")
         for name in facts.dead_labs
     ]
-    return findings or [Finding(name="leftovers", status=Status.OK, says="none")]
+    return results or [_ok("leftovers", "none")]
 
 
-CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
+CHECKS: tuple[Callable[[Facts], list[CheckResult]], ...] = (
     check_python,
     check_kernel,
     check_rights,

@@ -23,7 +23,7 @@ OUR_BINARIES = ("pathem",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFound:
+class ServerFacts:
     """What was found of one of the lab's server kinds."""
 
     fault: str | None
@@ -32,7 +32,7 @@ class ServerFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UplinkFound:
+class UplinkFacts:
     """How this host reaches the Internet."""
 
     fault: str | None
@@ -44,7 +44,7 @@ class UplinkFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class ProbeFaults:
     """What each probe in a private network namespace ended with: None if it succeeded, else its error message."""
 
     namespaces: str | None
@@ -63,14 +63,14 @@ class Facts:
     python: tuple[int, int, int]
     kernel: str
     root: bool
-    probed: Probed
+    probed: ProbeFaults
     native: str | None
     """Why the capture engine `upshift_native` cannot be imported, or None if it can."""
     trustme: str | None
     """The same of the lab's certificate maker."""
     programs: Mapping[str, str | None]
     """Program -> its version, or None if it is missing."""
-    servers: Mapping[str, ServerFound]
+    servers: Mapping[str, ServerFacts]
     """Server kinds of the lab that are programs of their own."""
     clients: Mapping[str, str | None]
     """Client -> why it cannot run, or None if it can."""
@@ -97,7 +97,7 @@ class Facts:
     free_bytes: int
     time_of_day: str | None
     """Why slots cannot be told by this host's clock, or None if they can."""
-    uplink: UplinkFound
+    uplink: UplinkFacts
     host_leftovers: tuple[str, ...] = field(default=())
     """Changes of dead campaigns, as text."""
     dead_labs: tuple[str, ...] = field(default=())

@@ -18,7 +18,7 @@ from core.reach import ANYWHERE
 from core.system import process
 from core.system.clock import read_clock
 from core.system.place import Program
-from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, Probed, ServerFound, UplinkFound
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
 from vantage.host import rules, undo
 from vantage.host.network import choose_link, find_uplink
 from vantage.linux import cpu, sysctls
@@ -112,10 +112,10 @@ def _version(name: str) -> str | None:
     return None if path is None else host_environment.version_of(name) or f"{path} (version unknown)"
 
 
-def _server(kind: ServerKind) -> ServerFound:
+def _server(kind: ServerKind) -> ServerFacts:
     if (fault := kind.missing()) is not None or kind.version is None:
-        return ServerFound(fault=fault, version=None)
-    return ServerFound(fault=None, version=host_environment.first_line(kind.version()))
+        return ServerFacts(fault=fault, version=None)
+    return ServerFacts(fault=None, version=host_environment.first_line(kind.version()))
 
 
 def _import(name: str) -> str | None:
@@ -133,12 +133,12 @@ def _time_of_day() -> str | None:
         return error.what
 
 
-def _uplink(wanted: str | None) -> UplinkFound:
+def _uplink(wanted: str | None) -> UplinkFacts:
     try:
         found = find_uplink(wanted)
     except PlaceError as error:
-        return UplinkFound(fault=f"{error.what}; {error.remedy or 'see: ip route'}", name=None, addresses=())
-    return UplinkFound(fault=None, name=found.name, addresses=found.addresses)
+        return UplinkFacts(fault=f"{error.what}; {error.remedy or 'see: ip route'}", name=None, addresses=())
+    return UplinkFacts(fault=None, name=found.name, addresses=found.addresses)
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ _UDP_GRO = 104
 """linux/udp.h; Python 3.11's socket module lacks it."""
 
 
-def run_all(pool: ThreadPoolExecutor) -> Probed:
+def run_all(pool: ThreadPoolExecutor) -> ProbeFaults:
     """Runs all probes, some at a time."""
     namespaces = pool.submit(try_privately, ("true",))
     tun = pool.submit(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun"))
@@ -165,7 +165,7 @@ def run_all(pool: ThreadPoolExecutor) -> Probed:
     capture = pool.submit(try_capture)
     cubic = pool.submit(try_cubic)
     prober = pool.submit(try_prober)
-    return Probed(
+    return ProbeFaults(
         namespaces=namespaces.result(),
         tun=tun.result(),
         nat=nat.result(),

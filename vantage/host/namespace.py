@@ -26,7 +26,7 @@ from core.system.place import Prober
 from core.system.process import PARENT_DEATH, Completed
 from vantage.host import rules
 from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, read_json, used_prefixes
-from vantage.host.undo import Step
+from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog, module_environment
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
@@ -91,10 +91,10 @@ class CampaignNamespace:
         table = f"upshift_{self._undo_log.ident}"
         name = self._uplink.name
         flags = self._undo_log.share(forwarding_flags(name, ipv6=self.ipv6), name)
-        steps = [Step(kind="link", name=self._outer), Step(kind="table", name=f"inet {table}")]
+        steps = [UndoStep(kind="link", name=self._outer), UndoStep(kind="table", name=f"inet {table}")]
         with contextlib.suppress(PlaceError):  # a driver without features has no LRO
             if flags and features(name).get("rx-lro"):
-                steps.insert(0, Step(kind="feature", name=name, value="rx-lro", shared=True))
+                steps.insert(0, UndoStep(kind="feature", name=name, value="rx-lro", shared=True))
         self._undo_log.add(steps)
 
         # The table first: the host must never forward for others.

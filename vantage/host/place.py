@@ -34,7 +34,7 @@ from vantage.host.network import (
     read_json,
     text_of,
 )
-from vantage.host.undo import Step, plain_route
+from vantage.host.undo import UndoStep, plain_route
 from vantage.host.undo_log import UndoLog
 from vantage.host.watch import HostWatch
 from vantage.linux import cpu, sysctls
@@ -310,7 +310,7 @@ def require_capabilities() -> None:
         )
 
 
-def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[Step]:
+def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[UndoStep]:
     """Steps that restore this host's settings to their present values; `routes` is for the first time only.
 
     Reading the routes again would return our own changes.
@@ -320,9 +320,9 @@ def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[Step
         if isinstance(setting, Sysctl):
             value = sysctls.read(setting.name)
             if value is not None:  # the kernel will refuse an unknown one
-                steps.append(Step(kind="sysctl", name=setting.name, value=value))
+                steps.append(UndoStep(kind="sysctl", name=setting.name, value=value))
     if routes and any(isinstance(setting, RouteAttribute) for setting in settings):
         for family in ("-4", "-6"):
             text = process.run(("ip", family, "route", "show", "default")).stdout
-            steps += [Step(kind="route", name=family, value=plain_route(line)) for line in text.splitlines()]
+            steps += [UndoStep(kind="route", name=family, value=plain_route(line)) for line in text.splitlines()]
     return steps

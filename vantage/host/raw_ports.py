@@ -16,7 +16,7 @@ from core.errors import PlaceError
 from core.system.place import Prober
 from core.system.process import run
 from vantage.host.network import read_json
-from vantage.host.undo import Step
+from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features
@@ -30,7 +30,7 @@ NEIGHBOUR_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uplink:
+class ProberUplink:
     """Where the prober's packets leave."""
 
     ipv4: str
@@ -43,13 +43,13 @@ def open_prober(undo_log: UndoLog, interface: str) -> Prober:
 
     Raises PlaceError if the interface has no IPv4 address, no gateway that answers, or merges packets.
     """
-    uplink = find_uplink(interface)
+    uplink = find_prober_uplink(interface)
     reserved = sysctls.read(RESERVED) or ""
     first, last = free_ports(reserved, used_ports())
     table = f"upshift_prober_{undo_log.ident}"
     merging = [name for name, active in features(interface).items() if active and ("gro" in name or "lro" in name)]
-    steps = [Step(kind="feature", name=interface, value=name) for name in merging]
-    steps += [Step(kind="sysctl", name=RESERVED, value=reserved), Step(kind="table", name=f"inet {table}")]
+    steps = [UndoStep(kind="feature", name=interface, value=name) for name in merging]
+    steps += [UndoStep(kind="sysctl", name=RESERVED, value=reserved), UndoStep(kind="table", name=f"inet {table}")]
     undo_log.add(steps)
     if kept := set_features(interface, dict.fromkeys(merging, False)):
         raise PlaceError(
@@ -94,7 +94,7 @@ def used_ports() -> set[int]:
     return {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
 
 
-def find_uplink(interface: str) -> Uplink:
+def find_prober_uplink(interface: str) -> ProberUplink:
     """Addresses of the interface, and the MAC address of its gateway.
 
     There is one next hop for both families: IPv6 is left out where its gateway is another one.
@@ -111,12 +111,12 @@ def find_uplink(interface: str) -> Uplink:
     if "inet" not in held:
         raise PlaceError(f"the interface {interface} has no IPv4 address", remedy="name another uplink")
     if link["link_type"] == "none":
-        return Uplink(ipv4=held["inet"], ipv6=held.get("inet6"), neighbour=None)
+        return ProberUplink(ipv4=held["inet"], ipv6=held.get("inet6"), neighbour=None)
     neighbour = gateway("-4", interface)
     if neighbour is None:
         raise PlaceError(f"the gateway of the interface {interface} does not answer", remedy="name another uplink")
     same = "inet6" in held and gateway("-6", interface) == neighbour
-    return Uplink(ipv4=held["inet"], ipv6=held["inet6"] if same else None, neighbour=neighbour)
+    return ProberUplink(ipv4=held["inet"], ipv6=held["inet6"] if same else None, neighbour=neighbour)
 
 
 def gateway(family: str, interface: str) -> str | None:

@@ -32,7 +32,7 @@ Process = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class UndoStep:
     """How to undo one change.
 
     Attributes:
@@ -49,7 +49,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class UndoPlan:
     """Everything that one place has changed on this host, as it is in the state file."""
 
     ident: str
@@ -60,7 +60,7 @@ class Plan:
     """The network namespace that the steps belong to, as /proc/PID/ns/net names it."""
     owner: Process
     guardian: Process | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[UndoStep, ...] = ()
     faults: tuple[str, ...] = field(default=())
     """What could not be undone, as sentences."""
 
@@ -89,24 +89,24 @@ def plan_path(state: Path, ident: str) -> Path:
     return state / "host" / f"{ident}.json"
 
 
-def write_plan(state: Path, plan: Plan) -> None:
+def write_plan(state: Path, plan: UndoPlan) -> None:
     """Writes the plan to disk atomically."""
     path = plan_path(state, plan.ident)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     atomic.write_json(path, {"schema": 1, **asdict(plan)})
 
 
-def read_plan(path: Path) -> Plan | None:
+def read_plan(path: Path) -> UndoPlan | None:
     """The plan in that file, None if it does not exist. Raises PlaceError if it cannot be read."""
     remedy = "undo the changes that it lists, and remove the file"
     try:
         data = read_json(path, remedy=remedy)
         data.pop("schema")
-        data["steps"] = tuple(Step(**step) for step in data["steps"])
+        data["steps"] = tuple(UndoStep(**step) for step in data["steps"])
         data["faults"] = tuple(data["faults"])
         for key in ("owner", "guardian"):
             data[key] = tuple(data[key]) if data[key] is not None else None
-        return Plan(**data)
+        return UndoPlan(**data)
     except (UsageError, ValueError, KeyError, TypeError, AttributeError) as error:
         if not path.exists():
             return None
@@ -116,7 +116,7 @@ def read_plan(path: Path) -> Plan | None:
         ) from None
 
 
-def plans(state: Path) -> list[Plan]:
+def plans(state: Path) -> list[UndoPlan]:
     """All plans of the state folder."""
     return [plan for path in sorted((state / "host").glob("*.json")) if (plan := read_plan(path)) is not None]
 
@@ -130,7 +130,7 @@ def locked(state: Path) -> Iterator[None]:
         yield
 
 
-def shared_steps(others: Iterable[Plan]) -> dict[tuple[str, str], Step]:
+def shared_steps(others: Iterable[UndoPlan]) -> dict[tuple[str, str], UndoStep]:
     """Steps that living places of this network namespace share: (kind, name) -> step, with the original value."""
     return {
         (step.kind, step.name): step
@@ -141,12 +141,12 @@ def shared_steps(others: Iterable[Plan]) -> dict[tuple[str, str], Step]:
     }
 
 
-def leftovers(state: Path) -> list[Plan]:
+def leftovers(state: Path) -> list[UndoPlan]:
     """Plans without a living owner or guardian."""
     return [plan for plan in plans(state) if not plan.guarded]
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: UndoPlan) -> str:
     """The plan's steps in a few words."""
     return ", ".join(f"{step.kind} {step.name}" for step in plan.steps) or "nothing"
 
@@ -164,13 +164,13 @@ HANDOVER_S = 20.0
 """How long `recover` waits for a guardian that is still undoing."""
 
 
-def undo(state: Path, plan: Plan) -> tuple[str, ...]:
+def undo(state: Path, plan: UndoPlan) -> tuple[str, ...]:
     """Undoes a plan and removes its file; call it with the lock held. Returns what could not be undone.
 
     Where something could not be, the file stays, with those steps and the reasons.
     """
     needed = shared_steps(other for other in plans(state) if other.ident != plan.ident)
-    left: list[Step] = []
+    left: list[UndoStep] = []
     faults: list[str] = []
     for step in plan.steps:
         if step.shared and (step.kind, step.name) in needed:
@@ -214,7 +214,7 @@ def recover(state: Path) -> list[str]:
     return messages
 
 
-def undo_step(step: Step) -> None:
+def undo_step(step: UndoStep) -> None:
     """Undoes one step. Something that no longer exists is not an error."""
     match step.kind:
         case "sysctl":

@@ -15,7 +15,7 @@ from core.errors import PlaceError
 from core.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
 from vantage.host import undo
 from vantage.host.guardian import MARK
-from vantage.host.undo import Plan, Step
+from vantage.host.undo import UndoPlan, UndoStep
 from vantage.linux import sysctls
 
 RELEASE_S = 30.0
@@ -54,7 +54,7 @@ class UndoLog:
             outlive=True,
         )
         self._expect("ready")
-        self._plan = Plan(
+        self._plan = UndoPlan(
             ident=self.ident,
             place=place,
             isolation=isolation,
@@ -72,7 +72,7 @@ class UndoLog:
             raise
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[UndoStep, ...]:
         """What will be undone."""
         return self._plan.steps
 
@@ -85,7 +85,7 @@ class UndoLog:
         """Runs a program on the host that makes a recorded change."""
         return run((*PARENT_DEATH, *argv), stdin=stdin, env=self.environment)
 
-    def add(self, steps: Iterable[Step]) -> None:
+    def add(self, steps: Iterable[UndoStep]) -> None:
         """Records changes before they are made; a setting that is already recorded keeps its first value."""
         self.check_guarded()
         with undo.locked(self._state):
@@ -105,13 +105,13 @@ class UndoLog:
                 before = theirs.get(("sysctl", flag))
                 value = before.value if before else sysctls.read(flag)
                 if value is not None and value != "1":
-                    steps.append(Step(kind="sysctl", name=flag, value=value, shared=True))
+                    steps.append(UndoStep(kind="sysctl", name=flag, value=value, shared=True))
             features = [step for step in theirs.values() if step.kind == "feature" and step.name == interface]
             self._record((*steps, *features))
         return tuple(step.name for step in steps)
 
-    def _record(self, steps: Iterable[Step]) -> None:
-        def key(step: Step) -> tuple[str, ...]:
+    def _record(self, steps: Iterable[UndoStep]) -> None:
+        def key(step: UndoStep) -> tuple[str, ...]:
             return (step.kind, step.name, step.value if step.kind in {"route", "feature"} else "")
 
         known = {key(step) for step in self._plan.steps}

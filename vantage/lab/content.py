@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vantage.lab import sites
 from vantage.lab.topology import Server, Topology
-from vantage.server_kind import Host
+from vantage.server_kind import SiteHost
 
 if TYPE_CHECKING:
     import trustme
@@ -45,7 +45,7 @@ def write_content(topology: Topology, folder: Path) -> Mapping[str, str]:
     return hashes
 
 
-def write_sites(hosts: Sequence[Host], folder: Path) -> None:
+def write_sites(hosts: Sequence[SiteHost], folder: Path) -> None:
     """Writes what sites serve as plain files: `folder`/HOST/PATH. Large files are sparse and take no disk space."""
     for host in hosts:
         for path, answer in host.answers.items():

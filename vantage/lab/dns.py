@@ -10,7 +10,7 @@ from vantage.lab import sites
 from vantage.lab.addresses import Addresses, window_addresses
 from vantage.lab.roles import roles
 from vantage.lab.topology import DNS_NODE, Server, Topology
-from vantage.server_kind import Role
+from vantage.server_kind import ServerRole
 
 TTL_S = 30
 
@@ -42,8 +42,8 @@ def zone(topology: Topology, addresses: Mapping[str, Addresses]) -> str:
 def https_alpn(topology: Topology, server: Server) -> str:
     """ALPN IDs in the HTTPS record of the server's names; empty: no such record."""
     filled = roles(topology, server)
-    listed = filled[Role.WEB].https_alpn
-    quic = Role.QUIC in filled or server.pretends_quic
+    listed = filled[ServerRole.WEB].https_alpn
+    quic = ServerRole.QUIC in filled or server.pretends_quic
     return ",".join(("h3", *listed) if quic and listed else listed)
 
 

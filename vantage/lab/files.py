@@ -25,7 +25,7 @@ from core.domain import Provider
 from core.files import atomic
 from core.reach import IPNetwork
 from vantage.lab.addresses import IPV4, IPV6, prefixes
-from vantage.lab.topology import Organisation, Topology
+from vantage.lab.topology import OrganisationSpec, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ PRIVATE_ASN = 64512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class CollectorPeer:
     """A network that gives the collector its table."""
 
     asn: int
@@ -86,16 +86,16 @@ class Peer:
 
 
 PEERS = (
-    Peer(asn=3_001_001, address="198.18.0.101"),
-    Peer(asn=3_001_002, address="198.18.0.102"),
-    Peer(asn=3_001_003, address="fd00:198:18::103"),
+    CollectorPeer(asn=3_001_001, address="198.18.0.101"),
+    CollectorPeer(asn=3_001_002, address="198.18.0.102"),
+    CollectorPeer(asn=3_001_003, address="fd00:198:18::103"),
 )
 TRANSITS = tuple(range(3_001_101, 3_001_107))
 """Invented, as the peers are: no registry has assigned numbers in this range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class CollectorRoute:
     """One peer's route to a prefix."""
 
     prefix: IPNetwork
@@ -106,29 +106,29 @@ class Route:
     """An AS_SET at the end of the path."""
 
 
-def routes(topology: Topology) -> Iterator[Route]:
+def routes(topology: Topology) -> Iterator[CollectorRoute]:
     """All routes, in the order of a dump: IPv4 before IPv6, then by prefix."""
     announced = prefixes(topology)
     all_origins = tuple(sorted(organisation.asn for organisation in topology.organisation))
-    found: list[Route] = []
+    found: list[CollectorRoute] = []
     for whole in (IPV4, IPV6):
         default = ipaddress.ip_network((0, 0)) if whole.version == 4 else ipaddress.IPv6Network((0, 0))
-        found.append(Route(prefix=default, peer=0, path=(PEERS[0].asn,)))
+        found.append(CollectorRoute(prefix=default, peer=0, path=(PEERS[0].asn,)))
         found += [
-            Route(prefix=whole, peer=number, path=(peer.asn, TRANSITS[number]), origins=all_origins)
+            CollectorRoute(prefix=whole, peer=number, path=(peer.asn, TRANSITS[number]), origins=all_origins)
             for number, peer in enumerate(PEERS)
         ]
     for organisation in topology.organisation:
         for prefix in announced[organisation.name]:
             found += [
-                Route(prefix=prefix, peer=number, path=_path(topology, organisation, number))
+                CollectorRoute(prefix=prefix, peer=number, path=_path(topology, organisation, number))
                 for number in range(len(PEERS))
             ]
     key = [(r.prefix.version, int(r.prefix.network_address), r.prefix.prefixlen, r.peer) for r in found]
     yield from (found[number] for number in sorted(range(len(found)), key=key.__getitem__))
 
 
-def _path(topology: Topology, organisation: Organisation, number: int) -> tuple[int, ...]:
+def _path(topology: Topology, organisation: OrganisationSpec, number: int) -> tuple[int, ...]:
     """From a peer through one to three transits to the origin, which in part prepends itself."""
     rng = random.Random(topology.seed_of("path", organisation.name, str(number)))
     transits = rng.sample(TRANSITS, rng.randint(1, 3))
@@ -143,7 +143,7 @@ def _path(topology: Topology, organisation: Organisation, number: int) -> tuple[
 
 def rib(topology: Topology) -> bytes:
     """The table as a gzip-compressed MRT file: the same bytes for the same topology."""
-    by_prefix: dict[IPNetwork, list[Route]] = {}
+    by_prefix: dict[IPNetwork, list[CollectorRoute]] = {}
     for route in routes(topology):
         by_prefix.setdefault(route.prefix, []).append(route)
     records = [_record(PEER_INDEX_TABLE, _peer_index())]
@@ -172,7 +172,7 @@ def _peer_index() -> bytes:
     return b"".join(parts)
 
 
-def _entry(route: Route) -> bytes:
+def _entry(route: CollectorRoute) -> bytes:
     """RFC 6396, section 4.3.4: AS numbers have 4 bytes, and MP_REACH_NLRI holds only the next hop."""
     segments = _segment(AS_SEQUENCE, route.path) + (_segment(AS_SET, route.origins) if route.origins else b"")
     attributes = _attribute(0x40, 1, b"\x00") + _attribute(0x40, 2, segments)  # ORIGIN IGP, AS_PATH

@@ -16,7 +16,7 @@ from vantage.lab.addresses import prober_addresses, window_addresses
 from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
-from vantage.lab.sites import Access, Planted, planted, read_access
+from vantage.lab.sites import LoggedRequest, Planted, planted, read_access
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import find_topology, load_topology
@@ -97,7 +97,7 @@ class Lab:
         """What a crawl should find at each site; sites are not targets."""
         return planted(self.topology)
 
-    def access(self) -> list[Access]:
+    def access(self) -> list[LoggedRequest]:
         """Requests to sites so far, by time of arrival. A request that is still being answered is not included."""
         found = [
             access

@@ -23,7 +23,7 @@ from vantage.lab.roles import quic_congestion_control, roles
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE, Server, Topology
 from vantage.linux.cpu import find_pathem
-from vantage.server_kind import Pieces, ProgramPlan, Role, ServerKind, ServerSetup
+from vantage.server_kind import Pieces, ProgramPlan, ServerKind, ServerRole, ServerSetup
 
 SERVER_WMEM = "4096 65536 67108864"
 """Send buffer: its maximum must exceed the window of the fastest path (the kernel's default of 4 MB does not)."""
@@ -87,13 +87,13 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
 
 
 def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool) -> list[NodePlan]:
-    client = Shape(congestion_control=CLIENT_CONGESTION_CONTROL, initcwnd=CLIENT_INITCWND)
+    client = NodeRouting(congestion_control=CLIENT_CONGESTION_CONTROL, initcwnd=CLIENT_INITCWND)
     shapes = dict.fromkeys((DNS_NODE, *(vantage.name for vantage in topology.vantage)), client)
     own_stack: set[str] = set()
     for server in topology.server:
-        origin = Shape(congestion_control=server.congestion_control, initcwnd=server.initcwnd)
+        origin = NodeRouting(congestion_control=server.congestion_control, initcwnd=server.initcwnd)
         shapes |= {server.name: _server_shape(topology, server), server.origin_name: origin}
-        if roles(topology, server)[Role.WEB].own_stack:
+        if roles(topology, server)[ServerRole.WEB].own_stack:
             own_stack.add(server.name)
     vantages = {vantage.name for vantage in topology.vantage}
     lacking = {server.name: {f"net.ipv4.tcp_{name}": "0" for name in server.without} for server in topology.server}
@@ -108,14 +108,14 @@ def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool
     ]
 
 
-def _server_shape(topology: Topology, server: Server) -> Shape:
+def _server_shape(topology: Topology, server: Server) -> NodeRouting:
     towards = {
         prefix: own
         for vantage, prefixes in vantage_prefixes(topology).items()
         if (own := server.paths[vantage].initcwnd) is not None
         for prefix in prefixes
     }
-    return Shape(
+    return NodeRouting(
         congestion_control=server.congestion_control,
         initcwnd=server.initcwnd,
         towards=towards,
@@ -192,7 +192,7 @@ def server_setups(
         cnames=server.cnames,
         window_names=list(server.window_names),
         plain_http=server.plain_http,
-        advertises_quic=Role.QUIC in filled or server.pretends_quic,
+        advertises_quic=ServerRole.QUIC in filled or server.pretends_quic,
         congestion_control=quic_congestion_control(topology, server),
         origin=addresses[server.origin_name].ipv4 if server.edge else None,
         hosts=sites.hosts_of(topology, server),
@@ -214,7 +214,7 @@ FIRST_TABLE = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class NodeRouting:
     """What the routes of a node are to have."""
 
     congestion_control: str
@@ -228,7 +228,7 @@ class Shape:
     """IPv4 prefixes that the node answers for -> their window [packets]."""
 
 
-def ip_batch(own: Addresses, shape: Shape, *, ipv6: bool) -> tuple[str, ...]:
+def ip_batch(own: Addresses, shape: NodeRouting, *, ipv6: bool) -> tuple[str, ...]:
     """Addresses and routes; without a default route, no address outside the lab is reachable."""
 
     def route(prefix: object, source: str, initcwnd: int) -> str:
@@ -254,12 +254,12 @@ def ip_batch(own: Addresses, shape: Shape, *, ipv6: bool) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def ip6_batch(shape: Shape) -> tuple[str, ...]:
+def ip6_batch(shape: NodeRouting) -> tuple[str, ...]:
     """Lines for `ip -6 -batch`: rules, whose family ip does not read off the address."""
     return tuple(_rule(other.ipv6, window) for window, other in shape.windows.items())
 
 
-def _attributes(shape: Shape, initcwnd: int) -> str:
+def _attributes(shape: NodeRouting, initcwnd: int) -> str:
     return f"congctl {shape.congestion_control} initcwnd {initcwnd}"
 
 

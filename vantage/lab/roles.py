@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from core.errors import UsageError, use_one_of
 from vantage.lab.sites import need_site_server
 from vantage.lab.topology import Server, Topology
-from vantage.server_kind import Need, QuicTraits, Role, ServerKind
+from vantage.server_kind import Need, QuicTraits, ServerKind, ServerRole
 from vantage.servers import ALL
 
 WEB = "caddy"
@@ -20,16 +20,16 @@ DEFAULT_QUIC_SERVER = "quiche"
 it answers a ClientHello in several datagrams at once, which Debian's Caddy does only after a probe timeout."""
 
 
-def roles(topology: Topology, server: Server) -> Mapping[Role, ServerKind]:
+def roles(topology: Topology, server: Server) -> Mapping[ServerRole, ServerKind]:
     """Role -> the kind that fills it, for every role of the server."""
     if claimant := _claimant(topology, server):
-        return {Role.WEB: claimant}
+        return {ServerRole.WEB: claimant}
     web = ALL[web_server(server)]
-    filled = {Role.WEB: web}
+    filled = {ServerRole.WEB: web}
     if server.quic and web.tls:
-        filled[Role.QUIC] = ALL[quic_server(topology, server)]
+        filled[ServerRole.QUIC] = ALL[quic_server(topology, server)]
     if server.edge:
-        filled |= {Role.CACHE: ALL[CACHE], Role.ORIGIN: ALL[ORIGIN]}
+        filled |= {ServerRole.CACHE: ALL[CACHE], ServerRole.ORIGIN: ALL[ORIGIN]}
     return filled
 
 
@@ -47,7 +47,7 @@ def _claimant(topology: Topology, server: Server) -> ServerKind | None:
 
 def speaks_quic(topology: Topology, server: Server) -> bool:
     """Whether the server provides HTTP/3."""
-    return Role.QUIC in roles(topology, server)
+    return ServerRole.QUIC in roles(topology, server)
 
 
 def quic_server(topology: Topology, server: Server) -> str:
@@ -57,7 +57,7 @@ def quic_server(topology: Topology, server: Server) -> str:
 
 def quic_traits(topology: Topology, server: Server) -> QuicTraits:
     """Properties of the server's QUIC. Raises LookupError if it has none."""
-    traits = roles(topology, server)[Role.QUIC].quic
+    traits = roles(topology, server)[ServerRole.QUIC].quic
     if traits is None:
         raise LookupError(f"{quic_server(topology, server)} fills the role QUIC but has no QuicTraits")
     return traits
@@ -77,7 +77,7 @@ def quic_congestion_control(topology: Topology, server: Server) -> str:
 
 def check_web_servers(topology: Topology, *, where: str) -> None:
     """Raises UsageError for a web server that is unknown, or that the server cannot have."""
-    known = [kind.name for kind in ALL.values() if Role.WEB in kind.roles and kind.can_be_chosen]
+    known = [kind.name for kind in ALL.values() if ServerRole.WEB in kind.roles and kind.can_be_chosen]
     for server in topology.server:
         at = f"field server.{server.name}."
         if server.web_server is not None:

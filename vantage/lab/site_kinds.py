@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.files.config import STRICT
-from vantage.server_kind import Answer
+from vantage.server_kind import SiteAnswer
 
 MB = 1_000_000
 
@@ -23,11 +23,11 @@ class SiteKind:
 
     __pydantic_config__ = STRICT
 
-    pages: Mapping[str, Answer] = field(default_factory=dict)
+    pages: Mapping[str, SiteAnswer] = field(default_factory=dict)
     """Path -> answer, at the site's domain."""
-    www: Mapping[str, Answer] = field(default_factory=dict)
+    www: Mapping[str, SiteAnswer] = field(default_factory=dict)
     """The same at `www.DOMAIN`, served by the same server."""
-    files: Mapping[str, Answer] = field(default_factory=dict)
+    files: Mapping[str, SiteAnswer] = field(default_factory=dict)
     """The same at `files.DOMAIN`, served by the site's `other_server`."""
     inside: bool = False
     """Whether `inside.DOMAIN` exists and has a private address."""
@@ -39,7 +39,7 @@ class SiteKind:
     """URL of the file that a crawl should find, with `{domain}`; None if it should find none."""
 
     @property
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[SiteAnswer]:
         for table in (self.pages, self.www, self.files):
             yield from table.values()
 
@@ -71,16 +71,16 @@ def page(links: Sequence[str]) -> str:
     return f'<!doctype html>\n<html lang="en"><title>{{domain}}</title>\n<h1>{{domain}}</h1>\n{body}\n</html>\n'
 
 
-def _page(*links: str) -> Answer:
-    return Answer(links=links)
+def _page(*links: str) -> SiteAnswer:
+    return SiteAnswer(links=links)
 
 
-def _file(size: int) -> Answer:
-    return Answer(size=size)
+def _file(size: int) -> SiteAnswer:
+    return SiteAnswer(size=size)
 
 
-def _to(location: str, status: int = 302) -> Answer:
-    return Answer(status=status, location=location)
+def _to(location: str, status: int = 302) -> SiteAnswer:
+    return SiteAnswer(status=status, location=location)
 
 
 KINDS: Mapping[str, SiteKind] = {
@@ -111,7 +111,7 @@ KINDS: Mapping[str, SiteKind] = {
     ),
     "disallowed": SiteKind(
         pages={
-            "/robots.txt": Answer(text="User-agent: *\nDisallow: /\n"),
+            "/robots.txt": SiteAnswer(text="User-agent: *\nDisallow: /\n"),
             "/": _page("/file.iso"),
             "/file.iso": _file(2 * MB),
         }
@@ -133,7 +133,7 @@ KINDS: Mapping[str, SiteKind] = {
         },
         inside=True,
     ),
-    "error": SiteKind(pages={"/": Answer(status=500, text="Something is broken.\n")}),
+    "error": SiteKind(pages={"/": SiteAnswer(status=500, text="Something is broken.\n")}),
     "unresolvable": SiteKind(),
 }
 """Name -> kind; docs/design/lab.md says what each is."""

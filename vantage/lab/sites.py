@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from vantage.lab.site_kinds import page
-from vantage.lab.topology import Server, Site, Topology
-from vantage.server_kind import Answer, Host
+from vantage.lab.topology import Server, SiteSpec, Topology
+from vantage.server_kind import SiteAnswer, SiteHost
 
 PRIVATE_ADDRESS = "10.18.0.1"
 """What `inside.DOMAIN` and sites of the kind `private_address` resolve to (RFC 1918); no host has it."""
@@ -30,35 +30,35 @@ class Planted:
     size_bytes: int | None
 
 
-def hosts(topology: Topology) -> list[Host]:
+def hosts(topology: Topology) -> list[SiteHost]:
     """Every name of every site."""
     return [host for site in topology.site for domain in site.domains for host in hosts_of_site(topology, site, domain)]
 
 
-def hosts_of(topology: Topology, server: Server) -> list[Host]:
+def hosts_of(topology: Topology, server: Server) -> list[SiteHost]:
     """The hosts of all sites on a server."""
     return [host for host in hosts(topology) if host.server == server.name]
 
 
-def hosts_of_site(topology: Topology, site: Site, domain: str) -> Iterator[Host]:
+def hosts_of_site(topology: Topology, site: SiteSpec, domain: str) -> Iterator[SiteHost]:
     """The hosts of one of a site's domains."""
     kind = topology.kind_of(site)
 
-    def filled(table: Mapping[str, Answer]) -> dict[str, Answer]:
+    def filled(table: Mapping[str, SiteAnswer]) -> dict[str, SiteAnswer]:
         return {path: _filled(answer, domain, site.leads_to) for path, answer in table.items()}
 
     if kind.pages or kind.private:
         answers = filled(kind.pages)
-        yield Host(name=domain, server=site.server, answers=answers, certificate=kind.certificate)
+        yield SiteHost(name=domain, server=site.server, answers=answers, certificate=kind.certificate)
     if kind.www:
-        yield Host(name=f"www.{domain}", server=site.server, answers=filled(kind.www))
+        yield SiteHost(name=f"www.{domain}", server=site.server, answers=filled(kind.www))
     if kind.files:
-        yield Host(name=f"files.{domain}", server=site.other_server, answers=filled(kind.files))
+        yield SiteHost(name=f"files.{domain}", server=site.other_server, answers=filled(kind.files))
     if kind.inside:
-        yield Host(name=f"inside.{domain}", server=None, answers={})
+        yield SiteHost(name=f"inside.{domain}", server=None, answers={})
 
 
-def _filled(answer: Answer, domain: str, away: str | None) -> Answer:
+def _filled(answer: SiteAnswer, domain: str, away: str | None) -> SiteAnswer:
     def fill(text: str) -> str:
         return text.replace("{domain}", domain).replace("{away}", away or "")
 
@@ -77,7 +77,7 @@ def planted(topology: Topology) -> list[Planted]:
     return [_planted(topology, site, domain) for site in topology.site for domain in site.domains]
 
 
-def _planted(topology: Topology, site: Site, domain: str) -> Planted:
+def _planted(topology: Topology, site: SiteSpec, domain: str) -> Planted:
     finds = topology.kind_of(site).finds
     if finds is None:
         return Planted(domain=domain, kind=site.kind, url=None, size_bytes=None)
@@ -88,7 +88,7 @@ def _planted(topology: Topology, site: Site, domain: str) -> Planted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class LoggedRequest:
     """One request to a site."""
 
     server: str
@@ -107,7 +107,7 @@ class Access:
     """Of the body: written to the connection, of which the last few 100 kB may never have arrived."""
 
 
-def read_access(path: Path, *, server: str) -> Iterator[Access]:
+def read_access(path: Path, *, server: str) -> Iterator[LoggedRequest]:
     """The requests in a server's log, in the order in which they ended; an incomplete last line is ignored."""
     if not path.exists():
         return
@@ -116,7 +116,7 @@ def read_access(path: Path, *, server: str) -> Iterator[Access]:
             return
         entry = json.loads(line)
         request = entry["request"]
-        yield Access(
+        yield LoggedRequest(
             server=server,
             at=entry["ts"] - entry["duration"],
             client=request["remote_ip"],

@@ -62,7 +62,7 @@ SITE_NUMBER = "{n}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vantage:
+class VantageSpec:
     """A vantage point."""
 
     __pydantic_config__ = STRICT
@@ -74,7 +74,7 @@ class Vantage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Organisation:
+class OrganisationSpec:
     """Who announces a prefix; each has one IPv4 and one IPv6 prefix of the lab."""
 
     __pydantic_config__ = STRICT
@@ -195,7 +195,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class SlowBody:
     """A server application that is slower than the path: a piece, then a pause, so that the rate is right."""
 
     __pydantic_config__ = STRICT
@@ -265,7 +265,7 @@ class Server:
     edge: Edge | None = None
     fault: Fault | None = None
     """How each download fails (for tests)."""
-    body: Body | None = None
+    body: SlowBody | None = None
     """Its application hands out bodies slowly, over TCP and QUIC; None: as fast as the transport takes them."""
     note: str = ""
 
@@ -280,7 +280,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class SiteSpec:
     """One `[[site]]` of a topology, or `count` of the same kind."""
 
     __pydantic_config__ = STRICT
@@ -310,10 +310,10 @@ class Topology:
 
     schema: Literal[1]
     name: str
-    vantage: list[Vantage]
-    organisation: list[Organisation]
+    vantage: list[VantageSpec]
+    organisation: list[OrganisationSpec]
     server: list[Server]
-    site: list[Site] = field(default_factory=list)
+    site: list[SiteSpec] = field(default_factory=list)
     site_kind: Mapping[str, SiteKind] = field(default_factory=dict)
     """Kinds of sites that only this topology has, by name."""
     description: str = ""
@@ -324,7 +324,7 @@ class Topology:
     seed: int = 1
     """Seeds contents and losses: the same topology gives the same bytes and the same loss patterns."""
 
-    def organisation_of(self, server: Server) -> Organisation:
+    def organisation_of(self, server: Server) -> OrganisationSpec:
         return next(org for org in self.organisation if org.name == server.organisation)
 
     @property
@@ -332,7 +332,7 @@ class Topology:
         """Name -> kind: those that are shipped, and its own."""
         return {**KINDS, **self.site_kind}
 
-    def kind_of(self, site: Site) -> SiteKind:
+    def kind_of(self, site: SiteSpec) -> SiteKind:
         return self.site_kinds[site.kind]
 
     def seed_of(self, *parts: str) -> int:

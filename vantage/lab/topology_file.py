@@ -16,7 +16,7 @@ from core.files.sizes import parse_size
 from vantage.lab import sites
 from vantage.lab.roles import check_quic_servers, check_web_servers
 from vantage.lab.site_kinds import KINDS, SiteKind
-from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, Site, Topology
+from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, SiteSpec, Topology
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"
 """Folder of the topologies that come with Upshift."""
@@ -267,7 +267,7 @@ def _check_site_kind(name: str, kind: SiteKind, require: _Require) -> None:
         require(good, f"{at}.finds", f"no answer for {kind.finds}", "use https://{domain}/PATH with a path of the kind")
 
 
-def _check_site_fields(topology: Topology, site: Site, at: str, require: _Require) -> None:
+def _check_site_fields(topology: Topology, site: SiteSpec, at: str, require: _Require) -> None:
     """Checks that a site has exactly the fields that its kind needs, with valid values."""
     servers = {server.name: server for server in topology.server}
     kind = topology.kind_of(site)

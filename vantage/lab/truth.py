@@ -10,7 +10,7 @@ from core.domain import Target
 from vantage.lab.addresses import Addresses, address_plan, populations, prober_addresses, window_addresses
 from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, roles, speaks_quic
 from vantage.lab.topology import MTU, Server, Topology
-from vantage.server_kind import Role
+from vantage.server_kind import ServerRole
 
 SCHEMA = 1
 
@@ -75,7 +75,7 @@ def _path(
 def _first_flight(topology: Topology, vantage: str, server: Server, packets: int) -> dict[str, Any]:
     """What the server sends of its first file before the first ACK, and whether it paces."""
     send = server.files[0].send
-    first = send.first or server.paths[vantage].first or roles(topology, server)[Role.WEB].initial_window_bytes
+    first = send.first or server.paths[vantage].first or roles(topology, server)[ServerRole.WEB].initial_window_bytes
     unit = "segments" if first is None else "rfc3390" if first == "rfc3390" else "bytes"
     return {
         "initial_window": packets if unit == "segments" else None if unit == "rfc3390" else first,
@@ -117,7 +117,7 @@ def targets_of(topology: Topology, *, faults: bool = False) -> list[Target]:
 
 def _target(topology: Topology, server: Server, domain: str, address: str, *, rank: int, quic: bool) -> Target:
     organisation, file = topology.organisation_of(server), server.files[0]
-    scheme = "https" if roles(topology, server)[Role.WEB].tls else "http"
+    scheme = "https" if roles(topology, server)[ServerRole.WEB].tls else "http"
     return Target(
         domain=domain,
         url=f"{scheme}://{domain}{file.target}",

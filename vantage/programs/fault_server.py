@@ -47,7 +47,7 @@ OTHER_AGE_S = 1000
 """How much older the copy of the edge's other machine is."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class FaultHandler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
     protocol_version = "HTTP/1.1"
@@ -162,7 +162,7 @@ class FaultServer(DualStackServer):
         self.context = context
         self._lock = threading.Lock()
         self._visits: dict[str, tuple[int, float]] = {}
-        super().__init__(port, Handler)
+        super().__init__(port, FaultHandler)
 
     def visit(self, path: str) -> tuple[int, int]:
         """How many answers with this path came before, and how long ago the first of them was [s]."""

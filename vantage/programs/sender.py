@@ -74,7 +74,7 @@ def tcp_info(connection: socket.socket) -> tuple[int, int, float, int]:
     return raw[0], mss, rtt_us / 1e6, cwnd
 
 
-class Handler(BaseHTTPRequestHandler):
+class SenderHandler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
     protocol_version = "HTTP/1.1"
@@ -200,7 +200,7 @@ class Sender(DualStackServer):
         self.root = root.resolve()
         pairs = (text.partition("=") for text in first)
         self._first = [(ipaddress.ip_network(prefix), size) for prefix, _, size in pairs]
-        super().__init__(port, Handler)
+        super().__init__(port, SenderHandler)
 
     def first_for(self, client: str) -> str | None:
         """`--first` of a client."""

@@ -34,7 +34,7 @@ class ConnectionEndedError(Exception):
     """The connection ends without an answer."""
 
 
-class Request:
+class SiteRequest:
     """One request, and the values of its log line."""
 
     def __init__(self, head: bytes) -> None:
@@ -60,7 +60,7 @@ class Request:
         return json.dumps(facts) + "\n"
 
 
-class Server:
+class SiteServer:
     """Answers connections from the table of sites."""
 
     def __init__(self, sites: dict[str, dict[str, Any]], log: TextIO) -> None:
@@ -74,7 +74,7 @@ class Server:
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, ConnectionEndedError):
             while True:
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), IDLE_S)
-                request = Request(head)
+                request = SiteRequest(head)
                 try:
                     await self._answer(request, reader, writer)
                 finally:
@@ -82,7 +82,7 @@ class Server:
                     self._log.flush()
         writer.transport.abort()
 
-    async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, request: SiteRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = request.path.partition("?")[0]
         answer = self._sites.get(request.host, {}).get(path, MISSING)
         await asyncio.sleep(answer.get("delay_s", 0.0))
@@ -159,7 +159,7 @@ async def main() -> None:
     options = parser.parse_args()
     sites = json.loads(options.sites.read_text(encoding="utf-8"))
     with options.log.open("a", encoding="utf-8") as log:
-        server = Server(sites, log)
+        server = SiteServer(sites, log)
         context = context_for(list(sites), options.certificates)
         # Without a host it listens on all addresses, IPv4 and (where there is one) IPv6.
         listening = await asyncio.start_server(server.serve, None, options.port, ssl=context, backlog=256)

@@ -13,12 +13,12 @@ from vantage.server_kind import (
     MEDIA_TYPES,
     ORIGIN_PORT,
     ORIGIN_SUFFIX,
-    Host,
     ProgramPlan,
     QuicTraits,
-    Role,
     ServerKind,
+    ServerRole,
     ServerSetup,
+    SiteHost,
     program_missing,
 )
 
@@ -60,7 +60,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
         forward: dict[str, Any] = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{CACHE_PORT}"}]}
     else:
         forward = _files(setup.content)
-    own_quic = Role.QUIC in setup.roles
+    own_quic = ServerRole.QUIC in setup.roles
     # Caddy sends this itself if it provides HTTP/3.
     routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
     measured = {"match": [{"host": [*setup.domains, *setup.window_names]}], "handle": [forward], "terminal": True}
@@ -100,7 +100,7 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     return _caddy({"http": {"servers": {"https": https, "http": http}, "grace_period": "1s"}, "tls": tls}, data, logs)
 
 
-def _host_route(host: Host, content: Path) -> dict[str, Any]:
+def _host_route(host: SiteHost, content: Path) -> dict[str, Any]:
     """A site's host: answers that are not plain files first, then the files of its folder."""
     routes: list[dict[str, Any]] = []
     for path, answer in host.answers.items():
@@ -137,15 +137,15 @@ def origin_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
     programs = []
-    if Role.ORIGIN in setup.roles and setup.origin is not None:
+    if ServerRole.ORIGIN in setup.roles and setup.origin is not None:
         name = f"{setup.name}{ORIGIN_SUFFIX}"
         data = setup.data(name)
         ports = ((setup.origin, ORIGIN_PORT),)
         programs.append(_program(name, data, origin_configuration(setup, data=data), ports))
-    if Role.WEB in setup.roles:
+    if ServerRole.WEB in setup.roles:
         data = setup.data(setup.name)
         web = tuple((setup.ipv4, port) for port in (443, 80))
-        quic = (443,) if Role.QUIC in setup.roles else ()
+        quic = (443,) if ServerRole.QUIC in setup.roles else ()
         programs.append(_program(setup.name, data, server_configuration(setup, data=data), web, quic))
     return programs
 
@@ -164,7 +164,7 @@ def _program(
 CADDY = ServerKind(
     name="caddy",
     help="Caddy; its QUIC is quic-go's.",
-    roles=frozenset({Role.WEB, Role.QUIC, Role.ORIGIN}),
+    roles=frozenset({ServerRole.WEB, ServerRole.QUIC, ServerRole.ORIGIN}),
     can_be_chosen=True,
     programs=_programs,
     missing=program_missing("caddy", package="caddy"),

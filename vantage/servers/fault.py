@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vantage.server_kind import Need, ProgramPlan, Role, ServerKind, ServerSetup, python_program
+from vantage.server_kind import Need, ProgramPlan, ServerKind, ServerRole, ServerSetup, python_program
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
@@ -17,7 +17,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 FAULT = ServerKind(
     name="fault",
     help="Fails downloads, or serves another object or from another place, as the field fault says.",
-    roles=frozenset({Role.WEB}),
+    roles=frozenset({ServerRole.WEB}),
     programs=_programs,
     meets=frozenset({Need.FAULT}),
 )

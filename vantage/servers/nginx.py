@@ -11,8 +11,8 @@ from vantage.server_kind import (
     MEDIA_TYPES,
     ORIGIN_PORT,
     ProgramPlan,
-    Role,
     ServerKind,
+    ServerRole,
     ServerSetup,
     program_missing,
 )
@@ -23,13 +23,13 @@ _ANY = ("0.0.0.0", "[::]")  # noqa: S104 - of a node of the lab
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
     programs = []
-    if Role.CACHE in setup.roles:
+    if ServerRole.CACHE in setup.roles:
         if setup.origin is None:
             raise LookupError(f"{setup.name} is not an edge")
         name = f"{setup.name}-cache"
         text = cache_configuration(setup.origin, setup.data(name))
         programs.append(_program(setup, name, text, (("127.0.0.1", CACHE_PORT),)))
-    if Role.WEB in setup.roles:
+    if ServerRole.WEB in setup.roles:
         text = web_configuration(setup, setup.data(setup.name))
         programs.append(_program(setup, setup.name, text, tuple((setup.ipv4, port) for port in (80, 443))))
     return programs
@@ -127,7 +127,7 @@ def cache_configuration(origin: str, folder: Path) -> str:
 NGINX = ServerKind(
     name="nginx",
     help="The cache of an edge, or a web server without HTTP/2.",
-    roles=frozenset({Role.CACHE, Role.WEB}),
+    roles=frozenset({ServerRole.CACHE, ServerRole.WEB}),
     can_be_chosen=True,
     programs=_programs,
     missing=program_missing("nginx", package=_PACKAGE),

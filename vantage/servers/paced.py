@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vantage.server_kind import ProgramPlan, Role, ServerKind, ServerSetup, python_program
+from vantage.server_kind import ProgramPlan, ServerKind, ServerRole, ServerSetup, python_program
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
@@ -20,6 +20,6 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 PACED = ServerKind(
     name="paced",
     help="Hands out bodies piece by piece over TCP, as the field body says.",
-    roles=frozenset({Role.WEB}),
+    roles=frozenset({ServerRole.WEB}),
     programs=_programs,
 )

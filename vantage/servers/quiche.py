@@ -11,12 +11,12 @@ from core.system.process import find_program
 from vantage.server_kind import (
     CACHE_PORT,
     MEDIA_TYPES,
-    Host,
     ProgramPlan,
     QuicTraits,
-    Role,
     ServerKind,
+    ServerRole,
     ServerSetup,
+    SiteHost,
     binary_missing,
 )
 
@@ -70,7 +70,7 @@ def hosts_document(setup: ServerSetup) -> dict[str, Any]:
     }
 
 
-def _host(host: Host, folder: Path) -> Mapping[str, Any]:
+def _host(host: SiteHost, folder: Path) -> Mapping[str, Any]:
     """A site's host: answers that are not plain files first, then the files of its folder."""
     answers: dict[str, Any] = {}
     for path, answer in host.answers.items():
@@ -87,7 +87,7 @@ def _host(host: Host, folder: Path) -> Mapping[str, Any]:
 QUICHE = ServerKind(
     name="quiche",
     help="HTTP/3 by quiche (our h3serve); Caddy serves TCP.",
-    roles=frozenset({Role.QUIC}),
+    roles=frozenset({ServerRole.QUIC}),
     programs=_programs,
     missing=binary_missing("h3serve", title="the QUIC server h3serve"),
     version=_version,

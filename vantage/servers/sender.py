@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vantage.server_kind import ProgramPlan, Role, ServerKind, ServerSetup, python_program
+from vantage.server_kind import ProgramPlan, ServerKind, ServerRole, ServerSetup, python_program
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
@@ -16,7 +16,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 SENDER = ServerKind(
     name="sender",
     help="Sends over HTTP as the query of the URL says: paced, with a window in bytes, an answer of any size.",
-    roles=frozenset({Role.WEB}),
+    roles=frozenset({ServerRole.WEB}),
     programs=_programs,
     can_be_chosen=True,
     tls=False,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from core.files.atomic import write_json
-from vantage.server_kind import Need, ProgramPlan, Role, ServerKind, ServerSetup, python_program
+from vantage.server_kind import Need, ProgramPlan, ServerKind, ServerRole, ServerSetup, python_program
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
@@ -21,7 +21,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 SITES = ServerKind(
     name="sites",
     help="Serves sites with answers that no ordinary server gives.",
-    roles=frozenset({Role.WEB}),
+    roles=frozenset({ServerRole.WEB}),
     programs=_programs,
     meets=frozenset({Need.ANSWERS}),
 )

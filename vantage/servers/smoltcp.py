@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from core.reach import LAB_PREFIXES
 from core.system.process import find_program
-from vantage.server_kind import ProgramPlan, Role, ServerKind, ServerSetup, binary_missing
+from vantage.server_kind import ProgramPlan, ServerKind, ServerRole, ServerSetup, binary_missing
 
 _PROGRAM = "smoltcp-server"
 
@@ -28,7 +28,7 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
 SMOLTCP = ServerKind(
     name="smoltcp",
     help="HTTP over smoltcp's own TCP: Reno that starts with 2,048 bytes at any segment size.",
-    roles=frozenset({Role.WEB}),
+    roles=frozenset({ServerRole.WEB}),
     programs=_programs,
     missing=binary_missing(_PROGRAM, title=f"the server {_PROGRAM}"),
     version=_version,

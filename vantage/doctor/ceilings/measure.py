@@ -37,7 +37,7 @@ from vantage.doctor.ceilings.path import (
     prepare,
     wait_until_ready,
 )
-from vantage.doctor.ceilings.values import Ceiling, Transfer, read_answer
+from vantage.doctor.ceilings.values import MeasuredCeiling, Transfer, read_answer
 from vantage.doctor.gather import private_namespace
 from vantage.host.undo_log import module_environment
 from vantage.server_kind import ServerKind
@@ -55,7 +55,7 @@ def installed_servers(transport: Transport) -> list[ServerKind]:
     return [ALL[name] for name in KINDS[transport] if ALL[name].missing() is None]
 
 
-def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -> list[Ceiling]:
+def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -> list[MeasuredCeiling]:
     """Every client's ceiling; each transfer takes at most `seconds`.
 
     Raises PlaceError if namespaces cannot be created here, or a server does not start.
@@ -74,7 +74,7 @@ def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -
             faulty = sum(t.fault is not None for transfers in found.values() for t in transfers)
             progress.update("calibrate", done=min(done, total), total=total, failed=faulty, note=name)
     return [
-        Ceiling(
+        MeasuredCeiling(
             client=client.name,
             transport=client.transport,
             versions=client.versions(),

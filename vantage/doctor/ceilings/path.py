@@ -20,7 +20,7 @@ from core.domain import Transport
 from core.errors import PlaceError
 from core.system import process
 from vantage.linux.offloads import features, set_features, wire_features
-from vantage.server_kind import ProgramPlan, Role, ServerKind, ServerSetup
+from vantage.server_kind import ProgramPlan, ServerKind, ServerRole, ServerSetup
 
 PREFIX = "198.19.255.0/30"
 SERVER_ADDRESS, CLIENT_ADDRESS = "198.19.255.1", "198.19.255.2"
@@ -142,7 +142,7 @@ def prepare(folder: Path) -> None:
 
 def plan_server(kind: ServerKind, transport: Transport, folder: Path) -> ProgramPlan:
     """The program of a kind that serves the file of `prepare` at the server's end, as in a lab."""
-    role = Role.WEB if transport is Transport.TCP else Role.QUIC
+    role = ServerRole.WEB if transport is Transport.TCP else ServerRole.QUIC
     setup = ServerSetup(
         name=HOST,
         roles=frozenset({role}),

@@ -19,7 +19,7 @@ from core.errors import UsageError
 from core.files.atomic import write_json
 from core.files.config import read_json
 from core.system.place import Program
-from vantage.doctor.ceilings.values import Ceiling
+from vantage.doctor.ceilings.values import MeasuredCeiling
 from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment
 
@@ -75,7 +75,7 @@ def check_writable(path: Path) -> None:
 
 
 def save(
-    ceilings: Sequence[Ceiling],
+    ceilings: Sequence[MeasuredCeiling],
     *,
     path: Path,
     now: Circumstances,

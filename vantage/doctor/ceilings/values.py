@@ -81,7 +81,7 @@ def read_answer(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceiling:
+class MeasuredCeiling:
     """The ceiling of one client on this host."""
 
     client: str
