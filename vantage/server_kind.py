@@ -21,7 +21,7 @@ from core.system.builds import refuse_debug_build
 from core.system.process import find_program, require
 
 CACHE_PORT = 8080
-"""Of an edge's cache, on the loopback of the edge's node."""
+"""TCP port of an edge's cache, on the loopback of the edge's node."""
 
 ORIGIN_PORT = 80
 ORIGIN_SUFFIX = "-origin"
@@ -150,7 +150,7 @@ class ServerSetup:
     roles: frozenset[ServerRole]
     """Those that the kind fills on this server."""
     folder: Path
-    """For the files of its programs."""
+    """Folder for the files of its programs."""
     content: Path
     """Folder of the files that are served."""
     certificates: Path
@@ -228,8 +228,8 @@ class ServerKind:
     tls: bool = True
     """Its WEB role has HTTPS on port 443; False: HTTP on port 80 only, and the server has no QUIC."""
     initial_window_bytes: int | None = None
-    """Of a kind with a TCP of its own. It answers for the server's addresses itself, so the node's kernel does not get
-    them. None: the kernel's TCP."""
+    """Initial window of a kind with a TCP of its own [bytes]; None: the kernel's TCP. Such a kind answers for the
+    server's addresses itself, so the node's kernel does not get them."""
     https_alpn: tuple[str, ...] = ()
     """ALPN IDs for TCP in the HTTPS record of its names; empty: no such record."""
     quic: QuicTraits | None = None

@@ -138,8 +138,8 @@ def _calibrate(seconds: float, *, as_json: bool) -> None:
     record.check_writable(path)
     busy = busy_share(0.5)
     if busy > BUSY_LIMIT:
-        said = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
-        typer.echo(f"upshift: {said}; stop them, then calibrate again", err=True)
+        warning = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
+        typer.echo(f"upshift: {warning}; stop them, then calibrate again", err=True)
     with show(as_json=as_json) as progress:
         ceilings = measure.measure(clients.ALL.values(), seconds, progress=progress)
     record.save(
@@ -231,12 +231,12 @@ def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
         )
     console.print()
     console.print(terminal.table(cells, words=("client", "ceiling", "against", "limit", "first drops")))
-    said = (
+    legend = (
         "Ceiling: highest rate of body bytes. Limit: the end that used most of its core. First drops: lowest rate at "
         "which the client's socket lost datagrams. Client and server share this host's CPUs. Downloads above 70 % of a "
         "ceiling are flagged."
     )
-    console.print(Text(said))
+    console.print(Text(legend))
     failed = Counter(
         (client, transfer["fault"])
         for client, entry in calibration["clients"].items()

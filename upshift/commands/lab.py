@@ -106,16 +106,16 @@ def files(
 @app.command()
 def status(as_json: AsJson = False) -> None:
     """List the labs and their status."""
-    found = [describe(folder) for folder in all_labs()]
+    labs = [describe(folder) for folder in all_labs()]
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(labs))
         return
-    for entry in found:
+    for entry in labs:
         line = f"{entry['name']}: {entry['status']}"
         typer.echo(f"{line} ({entry['detail']})" if entry["detail"] else line)
         if "timing" in entry:
             typer.echo(f"  {Lab(lab_folder(str(entry['name']))).cpus_awake().sentence()}")
-    if not found:
+    if not labs:
         typer.echo("No lab is up.")
 
 

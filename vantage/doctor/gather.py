@@ -46,7 +46,7 @@ def gather(
         out: where a campaign's results are to go.
         clients: the download programs to look for.
         ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
-        busy_share: of the CPU time, by other programs, when the ceilings were measured.
+        busy_share: share of the CPU time that other programs used when the ceilings were measured, 0 to 1.
         uplink: interface to measure by; None: that of the default route.
         dead_labs: names of labs that were killed and left files.
     """
@@ -55,10 +55,10 @@ def gather(
     with ThreadPoolExecutor(max_workers=4) as pool:
         versions = pool.map(_version, names)
         kinds = {name: kind for name, kind in KINDS.items() if kind.version is not None}
-        found = pool.map(_server, kinds.values())
+        checked = pool.map(_server, kinds.values())
         probed = run_all(pool)
         programs = dict(zip(names, versions, strict=True))
-        servers = dict(zip(kinds, found, strict=True))
+        servers = dict(zip(kinds, checked, strict=True))
     wakeups = cpu.measure_wakeups(sample_s)
     after = host_environment.cpu_times()
     with cpu.keep_cpus_awake() as cpus_awake:
@@ -135,10 +135,10 @@ def _time_of_day() -> str | None:
 
 def _uplink(wanted: str | None) -> UplinkFacts:
     try:
-        found = find_uplink(wanted)
+        uplink = find_uplink(wanted)
     except PlaceError as error:
         return UplinkFacts(fault=f"{error.what}; {error.remedy or 'see: ip route'}", name=None, addresses=())
-    return UplinkFacts(fault=None, name=found.name, addresses=found.addresses)
+    return UplinkFacts(fault=None, name=uplink.name, addresses=uplink.addresses)
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -218,14 +218,14 @@ def try_capture() -> str | None:
     up = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
     try:
         with process.start(argv, prefix=(*private, *up), stderr=True) as child:
-            said = ""
+            message = ""
             while child.stderr is not None and (line := child.stderr.readline()):
                 if "listening on" in line:
                     return None
-                said = line.strip() or said
+                message = line.strip() or message
     except PlaceError as error:
         return error.what
-    return said or "tcpdump ended at once"
+    return message or "tcpdump ended at once"
 
 
 def try_prober() -> str | None:

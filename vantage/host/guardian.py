@@ -114,10 +114,10 @@ def _serve(pid: int, owner: int, hold: list[int]) -> None:
         if owner in ready:
             stop_holders()
             return
-        said = os.read(0, 4096)
-        if not said:
+        received = os.read(0, 4096)
+        if not received:
             return
-        *lines, pending = (pending + said).split(b"\n")
+        *lines, pending = (pending + received).split(b"\n")
         for line in lines:
             if line == b"end":
                 return

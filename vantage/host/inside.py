@@ -33,8 +33,8 @@ def set_up(wanted: dict[str, str], interface: str) -> dict[str, str]:
 
 def main() -> int:
     """The program."""
-    asked = json.load(sys.stdin)
-    print(json.dumps({"refused": set_up(asked["sysctls"], asked["interface"])}))  # noqa: T201 - its answer
+    request = json.load(sys.stdin)
+    print(json.dumps({"refused": set_up(request["sysctls"], request["interface"])}))  # noqa: T201 - its answer
     return 0
 
 

@@ -146,10 +146,10 @@ class CampaignNamespace:
         wanted |= {"net/ipv6/conf/all/accept_ra": "0", "net/ipv6/conf/default/accept_ra": "0"}
         if not self.ipv6:
             wanted["net/ipv6/conf/all/disable_ipv6"] = "1"
-        asked = json.dumps({"sysctls": wanted, "interface": INTERFACE})
+        request = json.dumps({"sysctls": wanted, "interface": INTERFACE})
         done = process.run(
             (*self.prefix, *PARENT_DEATH, sys.executable, "-m", "vantage.host.inside"),
-            stdin=asked,
+            stdin=request,
             env={**module_environment(), **self._undo_log.environment},
         ).check(doing="setting up the namespace")
         self.refused = json.loads(done.stdout)["refused"]

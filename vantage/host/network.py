@@ -51,7 +51,7 @@ class Link:
     host6: ipaddress.IPv6Interface | None
     inner6: ipaddress.IPv6Interface | None
     prober4: ipaddress.IPv4Address
-    """For a raw-socket prober in the namespace; no kernel has it."""
+    """Address of a raw-socket prober in the namespace; no kernel has it."""
     prober6: ipaddress.IPv6Address | None
 
 
@@ -86,25 +86,25 @@ def default_interface(routes: Sequence[dict[str, Any]]) -> str | None:
 
 def parse_uplink(data: dict[str, Any]) -> Uplink:
     """One entry of `ip -json address`."""
-    found = [entry for entry in data["addr_info"] if entry.get("scope") == "global"]
-    families = {entry["family"] for entry in found}
+    entries = [entry for entry in data["addr_info"] if entry.get("scope") == "global"]
+    families = {entry["family"] for entry in entries}
     return Uplink(
         name=data["ifname"],
         mtu=data["mtu"],
         ipv4="inet" in families,
         ipv6="inet6" in families,
-        addresses=tuple(entry["local"] for entry in found),
+        addresses=tuple(entry["local"] for entry in entries),
     )
 
 
 def used_prefixes() -> list[IPNetwork]:
     """Every prefix that the host has a route for, default routes left out."""
-    found = []
+    prefixes = []
     for family in ("-4", "-6"):
         for route in read_json(("ip", "-json", family, "route", "show", "table", "all")):
             if route["dst"] != "default":
-                found.append(ipaddress.ip_network(route["dst"], strict=False))
-    return found
+                prefixes.append(ipaddress.ip_network(route["dst"], strict=False))
+    return prefixes
 
 
 def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, rng: random.Random) -> Link:
@@ -174,7 +174,7 @@ def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREA
 
 def parse_resolv_conf(text: str) -> list[str]:
     """Addresses of its `nameserver` lines; link-local ones, which need an interface, are left out."""
-    found = []
+    servers = []
     for line in text.splitlines():
         words = line.split()
         if len(words) < 2 or words[0] != "nameserver":
@@ -184,8 +184,8 @@ def parse_resolv_conf(text: str) -> list[str]:
         except ValueError:
             continue
         if not address.is_link_local:
-            found.append(str(address))
-    return found
+            servers.append(str(address))
+    return servers
 
 
 def text_of(path: Path) -> str:

@@ -108,8 +108,8 @@ class HostPlace:
             self.notes = list(self._undo_log.recovered)
 
     def _open_namespace(self, uplink: str | None, folder: Path) -> None:
-        found = find_uplink(uplink)
-        ipv6 = wants_ipv6(found)
+        interface = find_uplink(uplink)
+        ipv6 = wants_ipv6(interface)
         if not self._nameservers:
             self._nameservers = host_nameservers(ipv6=ipv6)
             for server in self._nameservers:
@@ -117,7 +117,7 @@ class HostPlace:
         self._undo_log = UndoLog(self._name, isolation="netns", state=folder)
         try:
             self._namespace = CampaignNamespace(
-                self._undo_log, uplink=found, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
+                self._undo_log, uplink=interface, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
             )
         except BaseException:
             self._undo_log.release()
@@ -244,15 +244,15 @@ class HostPlace:
 
     def environment(self) -> Mapping[str, object]:
         """The record to store with the data (see `vantage.linux.environment`)."""
-        found = host_environment.describe(self.run, self._interface)
-        found["isolation"] = self._isolation
+        record = host_environment.describe(self.run, self._interface)
+        record["isolation"] = self._isolation
         with self._awake() as awake:
-            found["timing"] = {"cpus_awake": asdict(awake)}
+            record["timing"] = {"cpus_awake": asdict(awake)}
         if self._namespace:
-            found["ipv6"] = self._namespace.ipv6
-            found["settings_not_taken_over"] = dict(self._namespace.refused)
-        found["notes"] = list(self.notes)
-        return found
+            record["ipv6"] = self._namespace.ipv6
+            record["settings_not_taken_over"] = dict(self._namespace.refused)
+        record["notes"] = list(self.notes)
+        return record
 
     def close(self) -> None:
         """Restores the host. May be called twice. Raises PlaceError naming what could not be undone."""
@@ -275,9 +275,9 @@ class HostPlace:
 def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
     """The prefixes that both the campaign and the environment allow. Raises ReachError if there are none."""
     limits = environment_prefixes()
-    found = rules.intersection(wanted, ANYWHERE if limits is None else limits)
-    if found:
-        return found
+    prefixes = rules.intersection(wanted, ANYWHERE if limits is None else limits)
+    if prefixes:
+        return prefixes
     if not wanted:
         raise ReachError(
             "no address may be contacted",

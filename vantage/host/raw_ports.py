@@ -22,7 +22,7 @@ from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features
 
 RESERVED = "net/ipv4/ip_local_reserved_ports"
-"""Of both families, in spite of its name."""
+"""The setting holds for both families, in spite of its name."""
 COUNT = 8192
 STARTS = (52_000, 43_000, 34_000, 25_000, 16_000)
 """First ports of the ranges that are tried."""

@@ -86,16 +86,16 @@ def _family(version: int) -> str:
 
 def intersection(left: Iterable[IPNetwork], right: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     """Prefixes of the addresses that are in both."""
-    found: list[IPNetwork] = []
+    shared: list[IPNetwork] = []
     others = tuple(right)
     for one in left:
         for other in others:
             if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
                 narrow: IPNetwork = one if one.subnet_of(other) else other
                 if one.overlaps(other):
-                    found.append(narrow)
+                    shared.append(narrow)
             elif isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
                 narrow = one if one.subnet_of(other) else other
                 if one.overlaps(other):
-                    found.append(narrow)
-    return tuple(dict.fromkeys(found))
+                    shared.append(narrow)
+    return tuple(dict.fromkeys(shared))

@@ -110,9 +110,9 @@ def read_plan(path: Path) -> UndoPlan | None:
     except (UsageError, ValueError, KeyError, TypeError, AttributeError) as error:
         if not path.exists():
             return None
-        said = error.what if isinstance(error, UsageError) else error
+        reason = error.what if isinstance(error, UsageError) else error
         raise PlaceError(
-            f"the record of changes to the host cannot be read ({said})", where=str(path), remedy=remedy
+            f"the record of changes to the host cannot be read ({reason})", where=str(path), remedy=remedy
         ) from None
 
 
@@ -257,5 +257,5 @@ def plain_route(line: str) -> str:
 
 
 def _has_link(name: str) -> bool:
-    """By netlink: /sys shows the interfaces of the network namespace in which it was mounted."""
+    """Whether the interface exists, by netlink: /sys shows those of the network namespace in which it was mounted."""
     return run(("ip", "link", "show", "dev", name)).returncode == 0

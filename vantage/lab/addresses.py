@@ -66,22 +66,22 @@ def address_plan(topology: Topology) -> Mapping[str, Addresses]:
 
 def window_addresses(topology: Topology) -> Mapping[str, Mapping[int, Addresses]]:
     """Server -> initial window -> the address that has it, for each of its `windows`."""
-    found: dict[str, dict[int, Addresses]] = {server.name: {} for server in topology.server}
+    windows: dict[str, dict[int, Addresses]] = {server.name: {} for server in topology.server}
     for (name, window), own in _hosts(topology).items():
         if window is not None:
-            found[name][window] = own
-    return found
+            windows[name][window] = own
+    return windows
 
 
 def populations(topology: Topology) -> list[Population]:
     """The blocks of all populations, the largest first, so that each is a prefix."""
     blocks = [(block, server.name) for server in topology.server for block in server.population]
-    found, next_free = [], 65536
+    placed, next_free = [], 65536
     for block, server in sorted(blocks, key=lambda pair: -pair[0].hosts):
         prefix = ipaddress.ip_network((int(IPV4[next_free]), 33 - block.hosts.bit_length()))
-        found.append(Population(server=server, prefix=str(prefix), hosts=block.hosts, initcwnd=block.initcwnd))
+        placed.append(Population(server=server, prefix=str(prefix), hosts=block.hosts, initcwnd=block.initcwnd))
         next_free += block.hosts
-    return found
+    return placed
 
 
 def _check_space(topology: Topology) -> None:

@@ -26,10 +26,10 @@ from vantage.linux.cpu import Method, Wakeups, measure_wakeups
 from vantage.linux.environment import cpu_times
 
 RTT_TOLERANCE_MS = 0.1
-"""Of the median, where the CPUs are kept awake."""
+"""Tolerance of the median round trip, where the CPUs are kept awake [ms]."""
 
 SLEEPY_RTT_TOLERANCE_MS = 0.4
-"""Where they are not."""
+"""The same where they are not kept awake [ms]."""
 
 RATE_TOLERANCE = 0.02
 OVERLOAD = 1.2
@@ -115,13 +115,13 @@ class Calibration:
         return items[:quick] if self._quick else items
 
     def _distinct_rates(self) -> Iterator[tuple[str, Server]]:
-        seen: set[tuple[float, int]] = set()
+        known: set[tuple[float, int]] = set()
         for server in self._lab.topology.server:
             for vantage, path in server.paths.items():
                 key = (path.rate_mbit, path.queue_bytes)
                 whole = not path.loss_percent and path.packets_per_rtt is None
-                if server.fault is None and whole and key not in seen:
-                    seen.add(key)
+                if server.fault is None and whole and key not in known:
+                    known.add(key)
                     yield vantage, server
 
     def _lossy(self) -> Iterator[tuple[str, Server]]:
@@ -138,9 +138,9 @@ class Calibration:
         answer = probe(self._lab.place(vantage), "ping", address, "--count", str(count))
         after, times_after = self._emulator.ask("snapshot"), cpu_times()
         wanted, times = server.paths[vantage].rtt_ms, answer["rtt_ms"]
-        found = statistics.median(times) if times else float("inf")
+        median_ms = statistics.median(times) if times else float("inf")
         is_awake = self.cpus_awake.method is not Method.NONE
-        excess = abs(found - wanted) - (RTT_TOLERANCE_MS if is_awake else SLEEPY_RTT_TOLERANCE_MS)
+        excess = abs(median_ms - wanted) - (RTT_TOLERANCE_MS if is_awake else SLEEPY_RTT_TOLERANCE_MS)
         good = excess <= 0 and (answer["answered"] == count or bool(server.paths[vantage].loss_percent))
         if not good:  # the host may have become busy since
             self.wakeups = max(self.wakeups, measure_wakeups(WAKEUPS_S), key=lambda wakeups: wakeups.p50_us)
@@ -148,7 +148,7 @@ class Calibration:
             None
             if good
             else round_trip_noise(
-                excess if found > wanted else float("inf"),
+                excess if median_ms > wanted else float("inf"),
                 wakeups=self.wakeups,
                 late_p50_ms=lateness_ms(before, after, 0.5) or 0.0,
                 late_p99_ms=lateness_ms(before, after) or 0.0,
@@ -159,7 +159,7 @@ class Calibration:
             what="round trip",
             where=f"{vantage} - {server.name}",
             programmed=f"{wanted:.2f} ms",
-            measured=f"{found:.2f} ms",
+            measured=f"{median_ms:.2f} ms",
             good=good,
             noise=noise,
         )
@@ -179,11 +179,11 @@ class Calibration:
                 there, "blast", address, str(PORT), "--rate-mbit", str(path.rate_mbit * OVERLOAD),
                 "--seconds", str(windows + 0.5), "--burst", str(burst),
             )  # fmt: skip
-            found = read_answer(counter)["windows"]
+            counted = read_answer(counter)["windows"]
         end = self._emulator.ask("snapshot", pairs=pairs)
         after, late = end["pairs"][0], lateness_ms(begin, end) or 0.0
-        calm = [window["mbit"] for window in found[1:] if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
-        measured = statistics.median(calm or [window["mbit"] for window in found[1:]])
+        calm = [window["mbit"] for window in counted[1:] if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
+        measured = statistics.median(calm or [window["mbit"] for window in counted[1:]])
         where = f"{server.name} - {vantage}"
         rate = Check(
             what="rate",
@@ -191,7 +191,7 @@ class Calibration:
             programmed=f"{path.rate_mbit:.2f} Mbit/s",
             measured=f"{measured:.2f} Mbit/s",
             good=abs(measured / path.rate_mbit - 1) <= RATE_TOLERANCE,
-            noise=rate_noise(found[1:], len(calm), late, sent["rate_mbit"] / path.rate_mbit),
+            noise=rate_noise(counted[1:], len(calm), late, sent["rate_mbit"] / path.rate_mbit),
         )
         if path.ecn_threshold_bytes is not None or not after["tail"]:
             return [rate]
@@ -301,8 +301,8 @@ def _argv(arguments: Sequence[str]) -> list[str]:
 def probe(place: LabPlace, *arguments: str) -> dict[str, Any]:
     """Runs a probe to its end."""
     done = place.run(_argv(arguments), timeout_s=150).check(doing=f"measuring in {place.name}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def start_probe(place: LabPlace, *arguments: str) -> process.Child:
@@ -313,8 +313,8 @@ def start_probe(place: LabPlace, *arguments: str) -> process.Child:
 def wait_ready(child: process.Child) -> None:
     """Waits until a probe is ready. Raises LabError if it ends instead."""
     if child.stdout is None or child.stderr is None or child.stdout.readline() != "ready\n":
-        said = child.stderr.read().strip().splitlines() if child.stderr else []
-        raise LabError(f"a measuring program failed ({said[-1] if said else 'no error message'})")
+        lines = child.stderr.read().strip().splitlines() if child.stderr else []
+        raise LabError(f"a measuring program failed ({lines[-1] if lines else 'no error message'})")
 
 
 def read_answer(child: process.Child) -> dict[str, Any]:
@@ -322,5 +322,5 @@ def read_answer(child: process.Child) -> dict[str, Any]:
     line = child.stdout.readline() if child.stdout else ""
     if not line:
         raise LabError("a measuring program ended without output")
-    found: dict[str, Any] = json.loads(line)
-    return found
+    answer: dict[str, Any] = json.loads(line)
+    return answer

@@ -107,8 +107,8 @@ def check_host() -> None:
         raise LabError(f"{TUN} cannot be used ({error.strerror}), so no lab can be built", remedy=TUN_REMEDY) from None
     tried = process.run([*_unshare(), "true"])
     if tried.returncode:
-        said = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise LabError(f"no permission to create namespaces ({said})", remedy=NAMESPACE_REMEDY)
+        reason = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise LabError(f"no permission to create namespaces ({reason})", remedy=NAMESPACE_REMEDY)
 
 
 def _unshare() -> list[str]:

@@ -110,26 +110,26 @@ def routes(topology: Topology) -> Iterator[CollectorRoute]:
     """All routes, in the order of a dump: IPv4 before IPv6, then by prefix."""
     announced = prefixes(topology)
     all_origins = tuple(sorted(organisation.asn for organisation in topology.organisation))
-    found: list[CollectorRoute] = []
+    table: list[CollectorRoute] = []
     for whole in (IPV4, IPV6):
         default = ipaddress.ip_network((0, 0)) if whole.version == 4 else ipaddress.IPv6Network((0, 0))
-        found.append(CollectorRoute(prefix=default, peer=0, path=(PEERS[0].asn,)))
-        found += [
+        table.append(CollectorRoute(prefix=default, peer=0, path=(PEERS[0].asn,)))
+        table += [
             CollectorRoute(prefix=whole, peer=number, path=(peer.asn, TRANSITS[number]), origins=all_origins)
             for number, peer in enumerate(PEERS)
         ]
     for organisation in topology.organisation:
         for prefix in announced[organisation.name]:
-            found += [
+            table += [
                 CollectorRoute(prefix=prefix, peer=number, path=_path(topology, organisation, number))
                 for number in range(len(PEERS))
             ]
-    key = [(r.prefix.version, int(r.prefix.network_address), r.prefix.prefixlen, r.peer) for r in found]
-    yield from (found[number] for number in sorted(range(len(found)), key=key.__getitem__))
+    key = [(r.prefix.version, int(r.prefix.network_address), r.prefix.prefixlen, r.peer) for r in table]
+    yield from (table[number] for number in sorted(range(len(table)), key=key.__getitem__))
 
 
 def _path(topology: Topology, organisation: OrganisationSpec, number: int) -> tuple[int, ...]:
-    """From a peer through one to three transits to the origin, which in part prepends itself."""
+    """The path from a peer through one to three transits to the origin, which in part prepends itself."""
     rng = random.Random(topology.seed_of("path", organisation.name, str(number)))
     transits = rng.sample(TRANSITS, rng.randint(1, 3))
     origin = organisation.asn

@@ -34,7 +34,7 @@ from vantage.linux import cpu
 from vantage.server_kind import ProgramPlan
 
 NICE = -10
-"""For all programs of the lab, and those that join it, where permitted."""
+"""Nice value of all programs of the lab, and those that join it, where permitted."""
 
 READY_TIMEOUT_S = 45.0
 LOG_TAIL_LINES = 5
@@ -183,10 +183,10 @@ class Holder:
 def _children_of_this_process() -> list[int]:
     """Ended children, by waitid(2) without taking them; the first one only, which is enough for a loop."""
     try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return []
-    return [found.si_pid] if found else []
+    return [child.si_pid] if child else []
 
 
 def _remedy(tail: str) -> str | None:

@@ -99,12 +99,12 @@ class Lab:
 
     def access(self) -> list[LoggedRequest]:
         """Requests to sites so far, by time of arrival. A request that is still being answered is not included."""
-        found = [
+        requests = [
             access
             for server in self.topology.server
             for access in read_access(self.folder.access_log(server.name), server=server.name)
         ]
-        return sorted(found, key=lambda access: access.at)
+        return sorted(requests, key=lambda access: access.at)
 
     def truth(self) -> dict[str, Any]:
         """The document `lab.json` of docs/design/house.md: the programmed properties of every path."""

@@ -65,8 +65,8 @@ def cover_resolv_conf(replacement: Path) -> None:
 def _mount(*arguments: str) -> None:
     done = process.run(["mount", *arguments])
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise LabError(f"mounting in the lab's own mount namespace failed ({said})", remedy="see: upshift doctor")
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise LabError(f"mounting in the lab's own mount namespace failed ({reason})", remedy="see: upshift doctor")
 
 
 CLONE_NEWNET = 0x40000000

@@ -143,8 +143,8 @@ class Emulator:
         self._reader = self._socket.makefile("rb")
 
     def _gone(self, error: OSError) -> LabError:
-        said = error.strerror or type(error).__name__
-        return LabError(f"the path emulator does not answer ({said})", where=str(self._path), remedy=_REMEDY)
+        reason = error.strerror or type(error).__name__
+        return LabError(f"the path emulator does not answer ({reason})", where=str(self._path), remedy=_REMEDY)
 
     def ask(self, op: str, **arguments: object) -> dict[str, Any]:
         """The answer to one request."""
@@ -159,8 +159,8 @@ class Emulator:
             raise LabError("the path emulator has ended", where=str(self._path), remedy=_REMEDY)
         answer = json.loads(line)
         if not isinstance(answer, dict) or "error" in answer:
-            said = answer.get("error") if isinstance(answer, dict) else "the answer is not an object"
-            raise LabError(f"the path emulator refused {op!r}: {said}", where=str(self._path))
+            reason = answer.get("error") if isinstance(answer, dict) else "the answer is not an object"
+            raise LabError(f"the path emulator refused {op!r}: {reason}", where=str(self._path))
         return answer
 
     def timing(self, *, nice: int) -> dict[str, object]:
@@ -179,10 +179,10 @@ class Emulator:
 
     def cpus_awake(self) -> CpusAwake:
         """What keeps the host's CPUs awake."""
-        found = self.ask("snapshot", pairs=[])["global"].get("cpus_awake")
-        if found is None:
+        answer = self.ask("snapshot", pairs=[])["global"].get("cpus_awake")
+        if answer is None:
             return CpusAwake(method=Method.NONE, reason="the installed pathem is older than this Upshift: make setup")
-        return parse_cpus_awake(found)
+        return parse_cpus_awake(answer)
 
     def close(self) -> None:
         self._reader.close()

@@ -205,8 +205,8 @@ class LabPlace:
         with closing(Emulator(self._folder.socket)) as emulator:
             timing = emulator.timing(nice=int(self._state.get("nice", 0)))
         versions = {}
-        asked = {"tcpdump": ("tcpdump", "--version"), "ip": ("ip", "-V"), **self._plan.versions}
-        for program, argv in asked.items():
+        commands = {"tcpdump": ("tcpdump", "--version"), "ip": ("ip", "-V"), **self._plan.versions}
+        for program, argv in commands.items():
             done = process.run(argv)
             lines = (done.stdout or done.stderr).strip().splitlines()
             versions[program] = lines[0] if lines else ""

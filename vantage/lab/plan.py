@@ -42,7 +42,7 @@ class LabPlan:
     """Program -> the command line that prints its version."""
     resolv_conf: Path
     addresses: Mapping[str, Addresses]
-    """By node."""
+    """Node -> its addresses."""
     ipv6: bool
     sha256: Mapping[str, str]
     """`SERVER/path` -> hash of the file."""
@@ -55,10 +55,10 @@ def write_plan(plan: LabPlan, path: Path) -> None:
 
 def read_plan(path: Path) -> LabPlan:
     """Reads `plan.json`."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return LabPlan(
-        name=found["name"],
-        topology_sha256=found["topology_sha256"],
+        name=document["name"],
+        topology_sha256=document["topology_sha256"],
         nodes=tuple(
             NodePlan(
                 name=node["name"],
@@ -66,26 +66,26 @@ def read_plan(path: Path) -> LabPlan:
                 ip_batch=tuple(node["ip_batch"]),
                 ip6_batch=tuple(node["ip6_batch"]),
             )
-            for node in found["nodes"]
+            for node in document["nodes"]
         ),
-        emulator=tuple(found["emulator"]),
-        programs=tuple(_program(program) for program in found["programs"]),
-        versions={name: tuple(argv) for name, argv in found["versions"].items()},
-        resolv_conf=Path(found["resolv_conf"]),
-        addresses={name: Addresses(**own) for name, own in found["addresses"].items()},
-        ipv6=found["ipv6"],
-        sha256=found["sha256"],
+        emulator=tuple(document["emulator"]),
+        programs=tuple(_program(program) for program in document["programs"]),
+        versions={name: tuple(argv) for name, argv in document["versions"].items()},
+        resolv_conf=Path(document["resolv_conf"]),
+        addresses={name: Addresses(**own) for name, own in document["addresses"].items()},
+        ipv6=document["ipv6"],
+        sha256=document["sha256"],
     )
 
 
-def _program(found: Mapping[str, Any]) -> ProgramPlan:
+def _program(entry: Mapping[str, Any]) -> ProgramPlan:
     return ProgramPlan(
-        name=found["name"],
-        node=found["node"],
-        argv=tuple(found["argv"]),
-        tcp=tuple((address, port) for address, port in found["tcp"]),
-        udp=tuple(found["udp"]),
-        env=found["env"],
+        name=entry["name"],
+        node=entry["node"],
+        argv=tuple(entry["argv"]),
+        tcp=tuple((address, port) for address, port in entry["tcp"]),
+        udp=tuple(entry["udp"]),
+        env=entry["env"],
     )
 
 

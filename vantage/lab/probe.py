@@ -131,7 +131,7 @@ def count_windows(port: int, windows: int, device: str) -> dict[str, object]:
 
     The socket only prevents ICMP port unreachable; it need not be read.
     """
-    found = []
+    shares = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("", port))
         announce()
@@ -140,7 +140,7 @@ def count_windows(port: int, windows: int, device: str) -> dict[str, object]:
             time.sleep(1.0)
             after = reading(device)
             ticks = after[3] - before[3]
-            found.append(
+            shares.append(
                 {
                     "mbit": (after[1] - before[1]) * 8 / (after[0] - before[0]) * 1e3,
                     "steal": (after[2] - before[2]) / ticks if ticks else 0.0,
@@ -148,7 +148,7 @@ def count_windows(port: int, windows: int, device: str) -> dict[str, object]:
                 }
             )
             before = after
-    return {"windows": found}
+    return {"windows": shares}
 
 
 def reading(device: str) -> tuple[int, int, int, int, int]:
@@ -203,14 +203,14 @@ def main() -> None:
     one.add_argument("--idle-s", type=float, default=1.0)
     options = parser.parse_args()
     if options.command == "ping":
-        found = ping(options.address, min(options.count, 10_000), options.interval_ms / 1000)
+        answer = ping(options.address, min(options.count, 10_000), options.interval_ms / 1000)
     elif options.command == "blast":
-        found = blast(options.address, options.port, options.rate_mbit, options.seconds, options.burst, options.count)
+        answer = blast(options.address, options.port, options.rate_mbit, options.seconds, options.burst, options.count)
     elif options.command == "count":
-        found = count_windows(options.port, min(options.windows, 60), options.device)
+        answer = count_windows(options.port, min(options.windows, 60), options.device)
     else:
-        found = collect(options.port, options.idle_s)
-    sys.stdout.write(json.dumps(found) + "\n")
+        answer = collect(options.port, options.idle_s)
+    sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
     os._exit(0)
 

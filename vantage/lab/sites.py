@@ -99,12 +99,12 @@ class LoggedRequest:
     method: str
     host: str
     path: str
-    """With the query, as the client wrote it."""
+    """Path and query, as the client wrote them."""
     user_agent: str
     status: int
     """0 if the connection ended without an answer."""
     sent_bytes: int
-    """Of the body: written to the connection, of which the last few 100 kB may never have arrived."""
+    """Bytes of the body that were written to the connection; the last few 100 kB may never have arrived."""
 
 
 def read_access(path: Path, *, server: str) -> Iterator[LoggedRequest]:

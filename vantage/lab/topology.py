@@ -141,7 +141,7 @@ class PathSpec:
 
     rtt_ms: float
     rate_mbit: float
-    """Of IP packets [10^6 bit/s]."""
+    """Rate of IP packets [10^6 bit/s]."""
     queue: int | str | None = None
     """Bytes, a size, or `bdp x N`; None: four bandwidth-delay products, at least `MINIMUM_QUEUE_BYTES`."""
     loss_percent: float = 0.0
@@ -167,8 +167,8 @@ class PathSpec:
     def queue_bytes(self) -> int:
         if self.queue is None:
             return max(4 * self.bdp_bytes, MINIMUM_QUEUE_BYTES)
-        if isinstance(self.queue, str) and (found := _BDP.fullmatch(self.queue)):
-            return round(float(found[1]) * self.bdp_bytes)
+        if isinstance(self.queue, str) and (products := _BDP.fullmatch(self.queue)):
+            return round(float(products[1]) * self.bdp_bytes)
         return parse_size(self.queue)
 
     @property
@@ -288,7 +288,7 @@ class SiteSpec:
     kind: str
     """One of `vantage.lab.site_kinds.KINDS` or of the topology's own `site_kind`."""
     domain: str
-    """With the placeholder `{n}` if there are several: their number, from 1."""
+    """The name; the placeholder `{n}` stands for the number of each, from 1, if there are several."""
     server: str | None = None
     """Server of the site; None if the kind has no server."""
     count: int | None = None
@@ -318,9 +318,9 @@ class Topology:
     """Kinds of sites that only this topology has, by name."""
     description: str = ""
     quic_server: str | None = None
-    """For servers without one; None: the lab's default."""
+    """The kind of servers that name none; None: the lab's default."""
     quic_congestion_control: str | None = None
-    """For servers with neither a QUIC server nor an algorithm."""
+    """The algorithm of servers with neither a QUIC server nor an algorithm."""
     seed: int = 1
     """Seeds contents and losses: the same topology gives the same bytes and the same loss patterns."""
 

@@ -25,9 +25,9 @@ MOST_SITES = 1000
 MOST_INITCWND = 4000
 MOST_FIRST_BYTES = 10_000_000
 MOST_HOSTS = 65_536
-"""Of all populations together: 198.19.0.0/16."""
+"""Most hosts of all populations together: 198.19.0.0/16."""
 MOST_BLOCKS = 16
-"""Of one population: the kernel searches the rules one by one."""
+"""Most blocks of one population: the kernel searches the rules one by one."""
 _SENDER_ONLY = ("needs a server of kind sender", 'add web_server = "sender", or remove this field')
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
@@ -76,11 +76,11 @@ def _check(topology: Topology, where: str) -> None:
     require(bool(_NAME.fullmatch(topology.name)), "name", f"{topology.name!r} is not a valid name", f"use {rules}")
     for kind in ("vantage", "organisation", "server"):
         require(bool(getattr(topology, kind)), kind, "missing", f"add a [[{kind}]] entry")
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in topology.node_names():
         require(bool(_NAME.fullmatch(name)), "name", f"{name!r} is not a valid node name", f"use {rules}")
-        require(name not in seen, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is reserved)")
-        seen.add(name)
+        require(name not in names, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is reserved)")
+        names.add(name)
     titles = [org.name for org in topology.organisation]
     require(len(set(titles)) == len(titles), "organisation.name", "duplicate name", "rename one")
     asns: set[int] = set()

@@ -19,7 +19,7 @@ def document(topology: Topology, addresses: Mapping[str, Addresses], *, timing: 
     """The document.
 
     Args:
-        addresses: by node.
+        addresses: node -> its addresses.
         timing: how the lab keeps time.
     """
     windows = window_addresses(topology)
@@ -104,15 +104,15 @@ def targets_of(topology: Topology, *, faults: bool = False) -> list[Target]:
     The names of a server's other windows are targets, too; they have no QUIC.
     """
     addresses, windows = address_plan(topology), window_addresses(topology)
-    found: list[Target] = []
+    targets: list[Target] = []
     for server in topology.server:
         if server.fault is not None and not faults:
             continue
         named = [(domain, addresses[server.name], speaks_quic(topology, server)) for domain in server.domains]
         named += [(name, windows[server.name][window], False) for name, window in server.window_names.items()]
         for domain, own, quic in named:
-            found.append(_target(topology, server, domain, own.ipv4, rank=len(found) + 1, quic=quic))
-    return found
+            targets.append(_target(topology, server, domain, own.ipv4, rank=len(targets) + 1, quic=quic))
+    return targets
 
 
 def _target(topology: Topology, server: Server, domain: str, address: str, *, rank: int, quic: bool) -> Target:

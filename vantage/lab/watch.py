@@ -24,7 +24,7 @@ class LabWatch:
 
     Args:
         ends: the vantage point and the server.
-        rtt_ms: of the path; it determines how much lateness voids a run.
+        rtt_ms: round-trip time of the path [ms]; it determines how much lateness voids a run.
     """
 
     def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float) -> None:
@@ -42,14 +42,14 @@ class LabWatch:
         A moment without packets is not enough: the last delivered packet may be about to be answered.
         """
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        seen = -1
+        last = -1
         while (left := deadline - time.monotonic()) > 0:
             self._emulator.ask("idle", pairs=self._pairs, timeout_ms=round(left * 1000))
             pairs = self._emulator.ask("snapshot", pairs=self._pairs)["pairs"]
             now = sum(pair["in_packets"] for pair in pairs)
-            if now == seen and not any(pair["in_flight_packets"] for pair in pairs):
+            if now == last and not any(pair["in_flight_packets"] for pair in pairs):
                 return
-            seen = now
+            last = now
             time.sleep(QUIET_S)
 
     def finish(self) -> Verdict:
@@ -85,12 +85,12 @@ def lateness_ms(before: Mapping[str, Any], after: Mapping[str, Any], share: floa
     if not total:
         return None
     wanted = share * total
-    seen = 0.0
+    below = 0.0
     for bucket, count in enumerate(counts):
-        if count and seen + count >= wanted:
+        if count and below + count >= wanted:
             high = edges[bucket + 1] if bucket + 1 < len(edges) else max(longest, edges[bucket])
-            return float(edges[bucket] + (high - edges[bucket]) * (wanted - seen) / count)
-        seen += count
+            return float(edges[bucket] + (high - edges[bucket]) * (wanted - below) / count)
+        below += count
     return edges[-1]
 
 

@@ -24,14 +24,14 @@ from core.system.builds import refuse_debug_build
 
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
-"""The driver's name; `none`, or no such file, where the kernel has none: then nothing heeds the device, and an idle CPU
+"""The driver's name; `none`, or no such file, where the kernel has none: then the device has no effect, and an idle CPU
 halts whatever it holds (kernel/sched/idle.c, cpuidle_idle_call)."""
 
 MISC_MAJOR = 10
 """Major number of the kernel's misc devices, of which the latency device is one."""
 
 SLEEPS_S = (0.001, 0.003, 0.009)
-"""In turn: how deep a CPU sleeps depends on how long."""
+"""Lengths of sleeps, in turn [s]: how deep a CPU sleeps depends on how long."""
 
 FIFO_PRIORITY = 10
 """What the path emulator asks for."""
@@ -56,7 +56,7 @@ class CpusAwake:
     """Why no better method is used; None for the device."""
 
     def sentence(self) -> str:
-        """As text."""
+        """The value as part of a sentence."""
         how = {
             Method.CPU_DMA_LATENCY: "CPUs are kept awake by /dev/cpu_dma_latency",
             Method.SPINNERS: "CPUs are kept awake by idle-priority threads",
@@ -65,9 +65,9 @@ class CpusAwake:
         return how if self.reason is None else f"{how} ({self.reason})"
 
 
-def parse_cpus_awake(found: Mapping[str, str | None]) -> CpusAwake:
-    """From the path emulator's answer or a stored record."""
-    return CpusAwake(method=Method(found["method"] or Method.NONE), reason=found["reason"])
+def parse_cpus_awake(record: Mapping[str, str | None]) -> CpusAwake:
+    """The value in the path emulator's answer or a stored record."""
+    return CpusAwake(method=Method(record["method"] or Method.NONE), reason=record["reason"])
 
 
 AS_ASKED = CpusAwake(method=Method.NONE, reason="as requested")
@@ -124,13 +124,13 @@ def require_idle_driver(path: Path) -> None:
     except OSError:
         name = "none"
     if name == "none":
-        raise OSError(0, "the kernel has no cpuidle driver to heed it")
+        raise OSError(0, "the kernel has no cpuidle driver, without which it has no effect")
 
 
 def open_latency_device(path: Path) -> int:
     """Opens the device and requests 0 us. Raises OSError; writes to nothing but the kernel's device."""
-    found = path.stat()
-    if not stat.S_ISCHR(found.st_mode) or os.major(found.st_rdev) != MISC_MAJOR:
+    status = path.stat()
+    if not stat.S_ISCHR(status.st_mode) or os.major(status.st_rdev) != MISC_MAJOR:
         raise OSError(0, "it is not the kernel's device")
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -147,9 +147,9 @@ def _start_spinners(program: str) -> process.Child:
     child = process.start([program, "--spin"], stdin=True, stdout=True, stderr=True)
     if child.stdout is not None and child.stdout.readline() == "spinning\n":
         return child
-    said = child.stderr.read().strip() if child.stderr else ""
+    message = child.stderr.read().strip() if child.stderr else ""
     child.stop()
-    raise PlaceError(said.removeprefix("pathem: ") or f"{program} --spin ended without an error message")
+    raise PlaceError(message.removeprefix("pathem: ") or f"{program} --spin ended without an error message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class Wakeups:
     p99_us: float
 
     def sentence(self) -> str:
-        """As text."""
+        """The value as part of a sentence."""
         return f"{self.p50_us:.0f} us (99th percentile {self.p99_us:.0f} us)"
 
 

@@ -154,8 +154,8 @@ def link_record(name: str) -> dict[str, Any]:
 
 def host_sysctls() -> dict[str, str]:
     """Host-wide settings by their dotted names; unreadable ones are left out."""
-    found = {name.replace("/", "."): read(f"/proc/sys/{name}") for name in HOST_SYSCTLS}
-    return {name: " ".join(value.split()) for name, value in found.items() if value is not None}
+    values = {name.replace("/", "."): read(f"/proc/sys/{name}") for name in HOST_SYSCTLS}
+    return {name: " ".join(value.split()) for name, value in values.items() if value is not None}
 
 
 def clock_source() -> str | None:

@@ -45,7 +45,7 @@ def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Seque
 
     Args:
         run: runs programs in the network namespace concerned.
-        destinations: of the routes that downloads take; `RouteAttribute`s go to these.
+        destinations: destinations of the routes that downloads take; `RouteAttribute`s go to these.
 
     Raises PlaceError if the kernel refuses a setting or does not know it.
     """
@@ -91,10 +91,10 @@ class Namespace:
 def read_sysctls(run: Run, names: set[str]) -> dict[str, str]:
     """The present values. Raises PlaceError if the kernel does not know a name."""
     done = run(["sysctl", *sorted(names)])
-    found = parse_sysctls(done.stdout)
-    if missing := sorted(names - set(found)):
+    values = parse_sysctls(done.stdout)
+    if missing := sorted(names - set(values)):
         raise PlaceError(f"this kernel has no setting {missing[0]}", remedy="leave that factor out")
-    return found
+    return values
 
 
 def write_sysctls(run: Run, values: Mapping[str, str], *, present: Mapping[str, str] | None = None) -> None:
@@ -103,22 +103,22 @@ def write_sysctls(run: Run, values: Mapping[str, str], *, present: Mapping[str, 
     if changes:
         done = run(["sysctl", "-qw", *changes]).check(doing=f"setting {' '.join(changes)}")
         # Its exit code is 0 for a setting that may not be changed, e.g. one of the whole kernel in a namespace.
-        if said := last_line(done.stderr):
-            raise PlaceError(f"the kernel refuses {' '.join(changes)} ({said.removeprefix('sysctl: ')})")
+        if refusal := last_line(done.stderr):
+            raise PlaceError(f"the kernel refuses {' '.join(changes)} ({refusal.removeprefix('sysctl: ')})")
 
 
 def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], Route]:
     """The routes to these destinations. Raises PlaceError if none exists."""
-    found: dict[tuple[str, str], Route] = {}
+    routes: dict[tuple[str, str], Route] = {}
     for destination in destinations:
         families = ("-4", "-6") if destination == "default" else ("-6",) if ":" in destination else ("-4",)
         for family in families:
             listed = run(["ip", "-o", family, "route", "show", "exact", destination]).stdout.splitlines()
             if listed:
-                found[family, destination] = parse_route(listed[0])
-    if not found:
+                routes[family, destination] = parse_route(listed[0])
+    if not routes:
         raise PlaceError(f"no route to {' or '.join(destinations)}", remedy="see: ip route")
-    return found
+    return routes
 
 
 def change_routes(run: Run, routes: Mapping[tuple[str, str], Route]) -> None:

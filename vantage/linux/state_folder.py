@@ -48,7 +48,7 @@ def state_directory() -> Path:
 
 
 def service_user() -> pwd.struct_passwd | None:
-    """As root, the other user to whom root's folder belongs; None where there is none, and with UPSHIFT_STATE_DIR."""
+    """The user to whom root's folder belongs, if we are root and that is another; None with UPSHIFT_STATE_DIR."""
     if os.geteuid() != 0 or os.environ.get("UPSHIFT_STATE_DIR") or not ROOTS.is_dir():
         return None
     owner = ROOTS.lstat().st_uid

@@ -44,11 +44,11 @@ def write(name: str, value: str) -> None:
 
 def inherited() -> dict[str, str]:
     """The settings that a campaign's namespace takes over, with their values here; names relative to /proc/sys."""
-    found = {}
+    values = {}
     for pattern in INHERITED:
         for path in sorted(ROOT.glob(pattern)):
             name = str(path.relative_to(ROOT))
             value = read(name)
             if path.name not in NOT_INHERITED and value is not None:
-                found[name] = value
-    return found
+                values[name] = value
+    return values

@@ -111,10 +111,10 @@ class SenderHandler(BaseHTTPRequestHandler):
         if size := query.get("size"):
             body = _filling(int(size))
         else:
-            found = self.server.read(path)
-            if found is None:
+            content = self.server.read(path)
+            if content is None:
                 return _page("404 Not Found", f"There is no page {path}\n".encode())
-            body = found
+            body = content
         kind = "text/html" if path.endswith((".html", "/")) else "application/octet-stream"
         return _page("200 OK", body, f"Content-Type: {kind}", with_body=with_body)
 

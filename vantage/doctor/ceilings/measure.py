@@ -60,28 +60,28 @@ def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -
 
     Raises PlaceError if namespaces cannot be created here, or a server does not start.
     """
-    asked = list(clients)
-    faults = {client.name: client.missing() or _no_server(client) for client in asked}
-    able = [client for client in asked if faults[client.name] is None]
-    found: dict[str, list[Transfer]] = {client.name: [] for client in asked}
+    programs = list(clients)
+    faults = {client.name: client.missing() or _no_server(client) for client in programs}
+    able = [client for client in programs if faults[client.name] is None]
+    transfers: dict[str, list[Transfer]] = {client.name: [] for client in programs}
     total = sum(len(FRACTIONS) + len(installed_servers(client.transport)) for client in able)
     done = 0
     progress.update("calibrate", done=0, total=total)
     with tempfile.TemporaryDirectory(prefix="upshift-ceilings-") as folder:
         for name, transfer in _transfers(able, seconds, Path(folder)):
-            found[name].append(transfer)
+            transfers[name].append(transfer)
             done += 1
-            faulty = sum(t.fault is not None for transfers in found.values() for t in transfers)
+            faulty = sum(t.fault is not None for each in transfers.values() for t in each)
             progress.update("calibrate", done=min(done, total), total=total, failed=faulty, note=name)
     return [
         MeasuredCeiling(
             client=client.name,
             transport=client.transport,
             versions=client.versions(),
-            transfers=tuple(found[client.name]),
+            transfers=tuple(transfers[client.name]),
             fault=faults[client.name],
         )
-        for client in asked
+        for client in programs
     ]
 
 
@@ -97,16 +97,16 @@ def _transfers(clients: Sequence[Program], seconds: float, folder: Path) -> Iter
         return
     able = {client.name: {"transport": client.transport, "argv": client.command()} for client in clients}
     argv = (sys.executable, "-m", "vantage.doctor.ceilings.measure", str(folder), f"{seconds:g}", json.dumps(able))
-    said = folder / "stderr"
+    error_log = folder / "stderr"
     with process.start(
-        argv, prefix=private_namespace(), stdout=True, stderr=said, env=dict(module_environment())
+        argv, prefix=private_namespace(), stdout=True, stderr=error_log, env=dict(module_environment())
     ) as child:
         for line in child.stdout or ():
             entry = json.loads(line)
             yield entry["client"], Transfer(**entry["transfer"])
         code = child.wait(_SPARE_S)
     if code != 0:
-        lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise PlaceError(
             f"the clients' ceilings cannot be measured here: {lines[-1] if lines else f'exit code {code}'}"
         )

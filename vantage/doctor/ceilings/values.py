@@ -90,7 +90,7 @@ class MeasuredCeiling:
     versions: Mapping[str, str | None]
     """Packages of the client -> version."""
     transfers: Sequence[Transfer] = ()
-    """In the order of measurement: one per server without a limit, then at rising rates."""
+    """Transfers in the order of measurement: one per server without a limit, then at rising rates."""
     fault: str | None = None
     """Why the client could not be tested."""
 
