@@ -10,8 +10,7 @@ from core import paper
 from core.domain import Comparison, Configuration, Role, Transport
 from core.files.config import STRICT, build
 from core.files.description import DescribedConfiguration, check
-from downloader import clients
-from downloader.campaign.apply import complete_levels
+from downloader.campaign.apply import recorded
 from downloader.campaign.configurations import fault, is_paper, warmups
 
 
@@ -25,18 +24,6 @@ class _Entry:
     role: Role = Role.EFFECT
 
     __pydantic_config__ = STRICT
-
-
-def describe(configuration: Configuration) -> DescribedConfiguration:
-    """A configuration with all defaults filled in: transport, levels and options."""
-    client = clients.ALL[configuration.client]
-    return DescribedConfiguration(
-        name=configuration.name,
-        client=client.name,
-        transport=client.transport,
-        levels=complete_levels(configuration.levels),
-        options={**{option.name: option.default for option in client.options}, **configuration.options},
-    )
 
 
 def read_comparisons(
@@ -56,7 +43,7 @@ def read_comparisons(
         return brought or default_comparisons(configurations)
     if not isinstance(entries, list):
         raise fault("these are not tables", where, "comparisons", 'write [[comparisons]] with config = "..", vs = ".."')
-    known = [describe(configuration) for configuration in (*warmups(configurations), *configurations)]
+    known = [recorded(configuration) for configuration in (*warmups(configurations), *configurations)]
     found = list(brought)
     for index, data in enumerate(entries):
         place = f"{where}: comparisons[{index}]"
@@ -75,7 +62,7 @@ def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Compar
     Every other one is compared with the baseline; ALL with WS, too, and QUIC with ALL and with the first QUIC
     configuration. The warm-up is compared with an equal configuration, if there is one.
     """
-    known = {configuration.name: describe(configuration) for configuration in configurations}
+    known = {configuration.name: recorded(configuration) for configuration in configurations}
     baseline = known.get(paper.BASELINE) or next(iter(known.values()))
     originals: list[DescribedConfiguration] = [baseline]
     noise: list[Comparison] = []
@@ -94,7 +81,7 @@ def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Compar
         elif one.transport is Transport.QUIC:
             references += [paper.FULL, quic[0]]
         effects += [Comparison.of(one.name, vs) for vs in dict.fromkeys(references) if vs in known and vs != one.name]
-    warmup = describe(paper.WARMUP)
+    warmup = recorded(paper.WARMUP)
     like_it = next((one for one in originals if one.same_as(warmup)), None)
     cache = [Comparison.of(warmup.name, like_it.name, Role.CACHE)] if like_it else []
     return (*noise, *effects, *cache)

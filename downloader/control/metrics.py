@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from downloader.control.document import Progress, Status
+from downloader.control.document import Status
 from downloader.schedule.gate import State
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _vantage_points(status: Status) -> Iterator[Metric]:
         "upshift_runs_discarded", "Attempts of measurement runs that did not count.", labels=("vantage", "reason")
     )
     for name, part in status.vantage_points.items():
-        progress: Progress = part.progress
+        progress = part.progress
         for known in State:
             state.add_metric((name, known.value.replace(" ", "_")), float(part.activity.state is known))
         planned.add_metric((name,), progress.planned)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from core.domain import Download, Failure, Outcome
+from core.domain import Download, Failure
 from core.errors import PlaceError
 from core.progress import Progress
 from core.scrub import file_name, scrub
 from core.system.place import Place
+from downloader.campaign.apply import client_with
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.published import client_with
 from downloader.campaign.trust import trusted
 from downloader.client import Client
 from downloader.control.reporter import VantageReport
@@ -71,8 +71,6 @@ class Worker:
         self._out, self._progress, self._report, self._stop = out, progress, report, stop
         self._store, self._disk = store, disk
         self._folder = out / "vantage" / place.name / "captures"
-        counts = journal.counts()
-        self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
         self._runs = {run.number: run for run in runs}
         waiting = [self._runs[number] for number in journal.open_runs()]
         self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell, clock=clock)
@@ -104,7 +102,7 @@ class Worker:
         if not self._schedule.left or self._stopping.reached:
             return
         self._remove_parts()
-        used = {configuration.client for configuration in (*self.campaign.warmups, *self.campaign.configurations)}
+        used = {configuration.client for configuration in self.campaign.every}
         with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll) as caller:
             while (run := self._schedule.next()) is not None:
                 recorded = False
@@ -166,8 +164,6 @@ class Worker:
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
-        self._recorded += len(downloads)
-        self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
         self._show(run.target.domain)
         return True
 
@@ -214,8 +210,13 @@ class Worker:
         self._show(f"{run.target.domain} {name}", extra=done)
 
     def _show(self, note: str, *, extra: int = 0) -> None:
+        counts = self._report.counts
         self._progress.update(
-            self.place.name, done=self._recorded + extra, total=self._planned, failed=self._failed, note=scrub(note)
+            self.place.name,
+            done=counts.recorded + extra,
+            total=counts.planned,
+            failed=counts.failed,
+            note=scrub(note),
         )
 
     def client(self, name: str) -> Client:

@@ -44,7 +44,7 @@ def with_overhead(body_bytes: int) -> int:
 
 def downloads_per_run(campaign: Campaign) -> int:
     """Downloads of a measurement run, warm-ups included."""
-    return len(campaign.warmups) + len(campaign.configurations)
+    return len(campaign.every)
 
 
 def run_bytes(campaign: Campaign, target: Target) -> int:
