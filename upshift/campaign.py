@@ -24,11 +24,11 @@ from core.system.place import Place
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
-from downloader.campaign.stop_rule import parse_rule
+from downloader.campaign.stopping import parse_rule
 from downloader.control.asked import STOP, Heedful, parse_time
-from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
-from downloader.execution.gates import trusts_clock
+from downloader.execution.engine import trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.gate import State

@@ -21,10 +21,9 @@ from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
 from downloader import factors, quirks
 from downloader.campaign.apply import recorded, written
-from downloader.campaign.comparisons import read_comparisons
-from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
+from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_comparisons, read_configurations, warmups
 from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk
-from downloader.campaign.stop_rule import read_rule
+from downloader.campaign.stopping import read_rule
 
 
 class Order(StrEnum):

@@ -27,7 +27,7 @@ from core.scrub import scrub
 from core.system.sd_notify import Notifier
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
-from downloader.control.endpoint import Endpoint
+from downloader.control.metrics import Endpoint
 from downloader.schedule.gate import State
 
 INTERVAL_S = 5.0

@@ -29,16 +29,15 @@ from downloader.client import Client, version
 from downloader.control import asked
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
-from downloader.execution.engine import Worker
-from downloader.execution.gates import gates_for
+from downloader.execution.engine import Worker, gates_for
 from downloader.execution.journal import Journal, another_plan
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
+from downloader.schedule.schedule import Turns
 from downloader.schedule.shared import SharedPlan
-from downloader.schedule.turns import Turns
 
 _PACKAGES = ("upshift", "dnspython")
 """Packages whose version is stored with the data, besides those of the campaign's clients."""

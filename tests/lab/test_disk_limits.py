@@ -26,7 +26,7 @@ from core.domain import Download, Outcome, TreatmentReason
 from core.files import store
 from core.files.journal import CaptureFindings
 from downloader.factors import ALL as FACTORS
-from downloader.limits.packing import pack
+from downloader.limits.captures import pack
 from tests.campaigns import run_in
 from tests.cells import Repeats
 from tests.journaled import recorded

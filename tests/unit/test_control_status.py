@@ -25,7 +25,7 @@ from core.files.lock import folder_lock, is_running
 from core.system.sd_notify import Notifier
 from downloader.control import display, document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
-from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.page_server import serve
 from downloader.control.reporter import PATIENCE_S, Reporter
 from downloader.schedule.gate import State

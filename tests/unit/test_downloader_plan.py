@@ -16,8 +16,7 @@ from core.domain import Configuration, Target
 from core.paper import CONFIGURATIONS as PAPER
 from core.paper import WARMUP, WARMUPS
 from downloader.campaign.campaign import Campaign, from_document
-from downloader.campaign.order import assign
-from downloader.campaign.plan import make_plan
+from downloader.campaign.plan import assign, make_plan
 
 
 def campaign(**changes: object) -> Campaign:
