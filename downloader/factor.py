@@ -7,10 +7,10 @@ all factors, and the place in which a campaign runs applies them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core.domain import Dose, Handshake, Refutation, Setting, TreatmentReason, Wire
+from core.domain import Configuration, Dose, Handshake, Refutation, Setting, TreatmentReason, Wire
 from core.errors import UsageError
 
 ON_OFF = ("off", "on")
@@ -18,6 +18,15 @@ ON_OFF = ("off", "on")
 
 Carried = bool | int | None
 """An option in a SYN: whether it was there, or its value; False and None: it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What a factor changes in all configurations of a campaign, because of a level that one of them has."""
+
+    configurations: Sequence[Configuration]
+    note: str
+    """For the user, before the campaign starts: what was changed, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,13 @@ class Factor:
     """When the option took effect: a speed-up of 1 means little in runs in which it could not. None if unknown."""
     canonical: Callable[[str], str | None] | None = None
     """(text) -> canonical level, or None for an unknown one; default: the levels are exactly `levels`."""
+    prepare: Callable[[Sequence[Configuration]], Preparation | None] | None = None
+    """(configurations over TCP, warm-ups among them) -> those that are measured instead, in the same order, so that
+    nothing but the factor differs; None if no level needs that. Explicit levels of other factors are kept, so it may be
+    called again."""
+    most_syn_window: Callable[[str, int], int | None] | None = None
+    """(canonical level, MSS) -> the largest window that the first SYN can announce because of this level [bytes]; None:
+    no limit of its own. For factors that check this window."""
     accepts: str = ""
     """The accepted levels in words, if `levels` does not list them all."""
 

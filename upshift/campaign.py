@@ -23,16 +23,14 @@ from core.system.clock import read_clock
 from core.system.place import Place
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
-from downloader.campaign.configurations import needed_buffer
-from downloader.campaign.stop_rule import parse_rule
-from downloader.campaign.trust import check_trust
+from downloader.campaign.configurations import prepared
+from downloader.campaign.stopping import parse_rule
 from downloader.control.asked import STOP, Heedful, parse_time
-from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
-from downloader.execution.gates import trusts_clock
-from downloader.execution.run import RunSummary, check_clients, check_folder, check_limits, run_campaign
+from downloader.execution.engine import trusts_clock
+from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
-from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan
 from upshift.shared_plan import shared_plan
@@ -89,13 +87,9 @@ def run_file(
         campaign = replace(campaign, isolation=isolation)
     if stop_when:
         campaign = replace(campaign, stop_when=parse_rule(stop_when, campaign.comparisons))
-    check_clients(campaign)  # before a lab is built
-    check_trust(campaign)
-    block_lists(campaign)
     plan = shared_plan(campaign, here)
-    check_limits(plan)
+    check_plan(plan, out)
     _check_host(plan, here)
-    check_folder(plan, out)
     check_free(out)
     _check_room(plan, here, out)
     with reported(out, campaign.name, endpoint) as reporter:
@@ -112,9 +106,8 @@ def _run(
     reporter: Reporter,
 ) -> tuple[RunSummary, Inspection | None]:
     campaign = plan.campaign
-    if buffer := needed_buffer(campaign.configurations):
-        said = f"a level of initrwnd needs a larger buffer: all configurations start with tcp_rmem[1] = {buffer} bytes"
-        print(f"upshift: {said}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
+    for note in prepared(campaign.configurations)[1]:
+        print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     with ExitStack() as stack:
         truth: Mapping[str, Any] | None = None
         names = plan.vantage_points if here is None else (here,)
@@ -127,12 +120,10 @@ def _run(
             lab = stack.enter_context(open_lab(campaign.topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
             places, truth = _lab_places(lab, names, stack), lab.truth()
         summary = run_campaign(
-            campaign,
-            plan.targets,
+            plan,
             places,
             out,
             progress=progress,
-            vantage_points=plan.vantage_points,
             until=until,
             reporter=reporter,
             client_ceilings=_client_ceilings(),

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from core.domain import Target
+from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
 from downloader.campaign.limits import Captures
-from downloader.campaign.times import PathGuess, expected_s, worst_s
-from downloader.limits.expected import downloads_per_run, run_bytes
 from downloader.limits.spent import network_of
 from downloader.schedule.shared import SharedPlan
 from downloader.schedule.slots import MARGIN_S, Key, Slots, key_of

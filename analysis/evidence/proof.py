@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analysis.captures.connection import Connection
+from analysis.captures.kpis import ALL as KPIS
 from core.domain import (
     Download,
     EcnDelivery,
@@ -88,10 +89,9 @@ def judge_treatment(
     wire = wire_of(download, connection)
     if wire is None:
         return _unproven("the SYN is not in the capture")
-    levels: Mapping[str, str] = json.loads(download.levels)
     refuted = [
         Refutation(reason=found.reason, detail=f"{name}={level}: {found.detail}")
-        for name, level in levels.items()
+        for name, level in wire.levels.items()
         if (found := factors[name].proof(level, wire)) is not None
     ]
     if download.outcome == Outcome.OK and (told := story(download, connection, clock_s=clock_s)) is not None:
@@ -115,7 +115,6 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
     if client is None:
         return None
     told: Mapping[str, Any] = json.loads(download.server_end) if download.server_end else {}
-    levels: Mapping[str, str] = json.loads(download.levels)
     ecn = None
     if not connection.truncated and not download.capture_dropped:
         ecn = EcnDelivery(
@@ -129,8 +128,8 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
         client=client,
         server=handshake_at_server(told),
         ecn=ecn,
-        request_window=connection.client.first_data_window,
-        initrwnd=int(level) if (level := levels.get("initrwnd", "")).isdecimal() else None,
+        levels=json.loads(download.levels),
+        kpi=lambda name: KPIS[name].compute(connection),
     )
 
 

@@ -33,8 +33,7 @@ from downloader.limits.captures import CaptureStore
 from downloader.limits.disk import ROW_BYTES, TABLES_BYTES, DiskGate, FolderDisk, needed_bytes, used_bytes
 from downloader.limits.spent import reserved
 from downloader.schedule.gate import Gate
-from downloader.schedule.schedule import Schedule
-from downloader.schedule.turns import Turns
+from downloader.schedule.schedule import Schedule, Turns
 from tests.inspected import plan
 from tests.unit.test_downloader_journal import download
 

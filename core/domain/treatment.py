@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -104,10 +105,10 @@ class Wire:
     """As the server received and sent it; None without data from the server's end."""
     ecn: EcnDelivery | None = None
     """None if the capture is incomplete."""
-    request_window: int | None = None
-    """The client's window with its first data, scaled [bytes]; None without data of the client."""
-    initrwnd: int | None = None
-    """Segments that the route let the client announce at first; None: no limit."""
+    levels: Mapping[str, str] = field(default_factory=dict)
+    """The requested levels: factor -> level."""
+    kpi: Callable[[str], bool | int | float | str | None] = lambda _: None
+    """(name of a KPI) -> its value for the connection, as in the tables; None if it has none."""
 
 
 class Proven(Protocol):

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import zstandard
 
 from core.domain import Download, Outcome, Superseded, VoidReason
+from core.domain.counts import Counts
 from core.errors import UsageError, not_found
 from core.files.rows import build
 
@@ -36,21 +37,6 @@ class CaptureFindings:
     """Every download is ok, undisturbed and proven to have had its options."""
     lost: bool = False
     """The capture could not be read to its end, so it is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Progress of a journal, in downloads unless noted otherwise."""
-
-    planned: int
-    recorded: int
-    ok: int
-    failed: int
-    censored: int
-    void_runs: int
-    """Attempts of measurement runs that were disturbed."""
-    interrupted_runs: int
-    """Attempts of measurement runs that were interrupted."""
 
 
 class JournalReader:
@@ -179,15 +165,15 @@ class JournalReader:
         ).fetchone()
         return Counts(
             planned=planned,
-            recorded=sum(outcomes.values()),
             ok=outcomes.get(Outcome.OK, 0),
             failed=outcomes.get(Outcome.FAILED, 0),
             censored=outcomes.get(Outcome.CENSORED, 0),
+            causes=self._causes(),
             void_runs=int(runs[0]),
             interrupted_runs=int(runs[1]),
         )
 
-    def causes(self) -> dict[str, int]:
+    def _causes(self) -> dict[str, int]:
         """Cause of failure or censoring -> downloads, most frequent first."""
         return dict(
             self._db.execute(

@@ -20,11 +20,10 @@ from core.files.description import Description
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
 from downloader import factors, quirks
-from downloader.campaign.apply import complete_levels
-from downloader.campaign.comparisons import describe, read_comparisons
-from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_configurations, warmups
+from downloader.campaign.apply import recorded, written
+from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_comparisons, read_configurations, warmups
 from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk
-from downloader.campaign.stop_rule import read_rule
+from downloader.campaign.stopping import read_rule
 
 
 class Order(StrEnum):
@@ -77,11 +76,11 @@ class Campaign:
     ca_file: str | None
     """Bundle of the certificates that all clients trust, as written in the file; None: the lab's own, or this host's
     (see `downloader.campaign.trust`)."""
-    vantage_points: tuple[str, ...]
+    vantage_points: tuple[str, ...] = ()
     """Empty: all vantage points of the lab."""
     allowed_prefixes: tuple[IPNetwork, ...]
     """What real vantage points may contact; a lab limits itself."""
-    nameservers: tuple[str, ...]
+    nameservers: tuple[str, ...] = ()
     """Empty: the place's own."""
     iterations: int
     seed: int
@@ -103,7 +102,7 @@ class Campaign:
     """Without warm-ups."""
     comparisons: tuple[Comparison, ...]
     """For analysis; not part of the plan."""
-    published_quirks: tuple[str, ...]
+    published_quirks: tuple[str, ...] = ()
     """Names from `downloader.quirks`, in order of name."""
     stop_when: Rule
     """When a vantage point stops before the end of its plan. Not part of the plan: the intervals hold at every look, so
@@ -177,38 +176,49 @@ class Campaign:
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name, warm-ups included."""
-        return next(c for c in (*self.warmups, *self.configurations) if c.name == name)
+        return next(c for c in self.every if c.name == name)
+
+    @property
+    def every(self) -> tuple[Configuration, ...]:
+        """The configurations of each measurement run, warm-ups first."""
+        return (*self.warmups, *self.configurations)
 
     def description(self) -> dict[str, Any]:
-        """The plan as plain data, with the complete levels of each configuration."""
-        plain: dict[str, Any] = dataclasses.asdict(self)
-        # Neither affects what is downloaded, or in which order.
-        del plain["path"], plain["comparisons"], plain["stop_when"]
-        del plain["block_lists"], plain["opt_out"], plain["disk"]  # each host's own
-        del plain["uplink"], plain["vantage_clock"]
-        plain["ca_file"] = None  # likewise; older folders have the field
-        if self.slot_s is None:  # older folders know none
-            del plain["slot_s"]
-        plain["allowed_prefixes"] = [str(prefix) for prefix in self.allowed_prefixes]
-        if self.budgets == Budgets():  # older folders know none
-            del plain["budgets"]
-        if not self.published_quirks:  # likewise
-            del plain["published_quirks"]
-        if self.order == Order.BALANCED:  # folders from before Williams squares have another order, so another hash
-            plain["sequences"] = "williams"
-        if len(self.warmups) > 1:  # older folders have a single warm-up
-            plain["warmups"] = [warmup.name for warmup in self.warmups]
-        for entry in plain["configurations"]:
-            entry["levels"] = complete_levels(entry["levels"])
-            if entry["levels"]["initrwnd"] == "default":  # older folders know none
-                del entry["levels"]["initrwnd"]
-        return plain
+        """The plan as it is recorded, as plain data: all fields, and each configuration with all levels and options."""
+        configurations = [dataclasses.asdict(recorded(configuration)) for configuration in self.every]
+        return {**self._plan(), "configurations": configurations}
+
+    def differences(self) -> dict[str, Any]:
+        """What of the plan is not the default, as plain data. A new field, factor or option leaves it as it is."""
+        usual = {entry.name for entry in dataclasses.fields(self) if getattr(self, entry.name) == _default(entry)}
+        changed = {name: value for name, value in self._plan().items() if name not in usual}
+        return {**changed, "configurations": [written(configuration) for configuration in self.every]}
+
+    def _plan(self) -> dict[str, Any]:
+        """The fields that affect what is downloaded, or in which order, as plain data."""
+        fields = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        plan = {name: value for name, value in fields.items() if name not in _NOT_THE_PLAN}
+        return plan | {
+            "allowed_prefixes": [str(prefix) for prefix in self.allowed_prefixes],
+            "budgets": dataclasses.asdict(self.budgets),
+        }
 
     def for_analysis(self) -> Description:
         """The campaign's description for analysis: `campaign.json`."""
-        configurations = tuple(describe(configuration) for configuration in (*self.warmups, *self.configurations))
+        configurations = tuple(map(recorded, self.every))
         doses = {name: factor.dose for name, factor in factors.ALL.items() if factor.dose is not None}
         return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons, doses=doses)
+
+
+_NOT_THE_PLAN = frozenset(
+    # Where it was read, and what is compared; then what each host has of its own.
+    ("path", "comparisons", "stop_when", "ca_file", "block_lists", "opt_out", "disk", "uplink", "vantage_clock")
+)
+
+
+def _default(entry: dataclasses.Field[Any]) -> object:
+    """The default of a field; for one that has none, a value that no campaign has."""
+    return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
 
 
 def plan_hash(
@@ -220,12 +230,15 @@ def plan_hash(
 ) -> str:
     """SHA-256 over everything that affects what is downloaded, how, and in which order; the same at all hosts.
 
+    Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
+    That no default has changed since is checked by what the journals have (`downloader.execution.run`).
+
     Args:
         vantage_points: all, wherever they run.
         classes: with slots, the class of each target: addresses and the list of public suffixes affect it.
     """
     plan: dict[str, Any] = {
-        "campaign": campaign.description(),
+        "campaign": campaign.differences(),
         "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
         "vantage_points": sorted(vantage_points),
     }

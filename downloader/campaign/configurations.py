@@ -1,4 +1,4 @@
-"""The fields `configurations` and `permute` of a campaign file -> configurations."""
+"""The fields `configurations`, `permute` and `comparisons` of a campaign file, and their defaults. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core import paper
-from core.domain import Configuration, Sysctl, Transport
+from core.domain import Comparison, Configuration, Role, Transport
 from core.errors import UsageError
 from core.files.config import STRICT, build
+from core.files.description import DescribedConfiguration, check
 from downloader import clients, factors
-from downloader.campaign.apply import complete_levels, settings_for
-from downloader.factors.initrwnd import buffer_bytes
-from downloader.factors.rmem import TCP_RMEM
+from downloader.campaign.apply import recorded, settings_for
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 """Names become folders and columns: no characters that are special in a path or a shell."""
@@ -29,7 +28,7 @@ def fault(what: str, where: str, name: str, remedy: str) -> UsageError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Entry:
+class _ConfigurationEntry:
     """One `[[configurations]]` of a campaign file."""
 
     name: str
@@ -65,53 +64,40 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
         found = [c for c in brought if c.name != paper.BASELINE_AGAIN or c.name not in taken] + found
     if not found:
         raise fault("it names no configuration", where, "configurations", remedy)
-    found = with_room(found)
     names = [configuration.name for configuration in found]
     for name in names:
         if names.count(name) > 1:
             raise fault(f"there are two named {name}", where, "configurations", "give each its own name")
-    return tuple(found)
+    return prepared(found)[0]
 
 
-def needed_buffer(configurations: Sequence[Configuration]) -> int:
-    """The initial buffer that the largest `initrwnd` among them needs [bytes]; 0 if the default one is enough."""
-    needed = [buffer_bytes(c.levels["initrwnd"]) or 0 for c in configurations if "initrwnd" in c.levels]
-    return max(needed, default=0)
+def prepared(configurations: Sequence[Configuration]) -> tuple[tuple[Configuration, ...], tuple[str, ...]]:
+    """The configurations as the factors prepare them, and for the user what was changed (see `Factor.prepare`)."""
+    notes = []
+    for factor in factors.ALL.values():
+        over_tcp = [c for c in configurations if _transport(c) is Transport.TCP]
+        if factor.prepare is not None and (preparation := factor.prepare(over_tcp)) is not None:
+            made = iter(preparation.configurations)
+            configurations = [next(made) if _transport(c) is Transport.TCP else c for c in configurations]
+            notes.append(preparation.note)
+    return tuple(configurations), tuple(notes)
 
 
-def with_room(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """The configurations, all with the initial buffer that the largest `initrwnd` among them needs.
-
-    The buffer is not what that factor changes, so it is the same everywhere. An explicit level of `rmem` is kept.
-    """
-    initial = needed_buffer(configurations)
-    if not initial:
-        return list(configurations)
-    return [
-        replace(c, levels={"rmem": f"{initial}/{max(initial, _largest_buffer(c))}", **c.levels})
-        if clients.ALL[c.client].transport is Transport.TCP
-        else c
-        for c in configurations
-    ]
-
-
-def _largest_buffer(configuration: Configuration) -> int:
-    """The maximum of tcp_rmem that a configuration has without our help [bytes]; `window_scaling` may set it."""
-    settings = settings_for(configuration.levels)
-    return next(int(s.value) for s in settings if isinstance(s, Sysctl) and (s.name, s.field) == (TCP_RMEM, 2))
+def _transport(configuration: Configuration) -> Transport:
+    return clients.ALL[configuration.client].transport
 
 
 def warmups(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """What comes before the configurations in each measurement run: a download over TCP, and one over QUIC if any of
     them uses QUIC, by the first client that does."""
-    quic = (c.client for c in configurations if clients.ALL[c.client].transport is Transport.QUIC)
+    quic = (c.client for c in configurations if _transport(c) is Transport.QUIC)
     client = next(quic, None)
-    found = [paper.WARMUP] if client is None else [paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client)]
-    return tuple(with_room([*found, *configurations])[: len(found)])
+    first = [paper.WARMUP] if client is None else [paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client)]
+    return prepared([*first, *configurations])[0][: len(first)]
 
 
 def _configuration(data: object, where: str) -> Configuration:
-    entry = build(data, _Entry, where=where)
+    entry = build(data, _ConfigurationEntry, where=where)
     if not NAME.fullmatch(entry.name) or entry.name in paper.WARMUPS:
         raise fault(f"{entry.name!r} is not a valid name", where, "name", NAME_REMEDY)
     client = clients.ALL.pick(entry.client, where=where)
@@ -123,19 +109,24 @@ def _configuration(data: object, where: str) -> Configuration:
             "levels",
             "leave them out",
         )
-    canonical = complete_levels(levels, where=where)
-    settings_for(levels, where=where)  # finds contradictions now, not in the middle of a campaign
-    return Configuration(
+    configuration = Configuration(
         name=entry.name,
         client=client.name,
-        levels={name: canonical[name] for name in levels},
+        levels=canonical_levels(levels, where=where),
         options=client.parse_options(entry.options, where=where),
     )
+    settings_for(configuration, where=where)  # finds contradictions now, not in the middle of a campaign
+    return configuration
 
 
 def _level(value: bool | int | str) -> str:
     """A level as text: TOML's `true` and `false` are `on` and `off`."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def canonical_levels(levels: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """Factor -> canonical level, of the factors that are named. Raises UsageError for an unknown factor or level."""
+    return {name: factors.ALL.pick(name, where=where).parse(level, where=where) for name, level in levels.items()}
 
 
 def permutations(names: object, *, where: str) -> list[Configuration]:
@@ -152,22 +143,95 @@ def permutations(names: object, *, where: str) -> list[Configuration]:
     found = []
     for combination in itertools.product(*(factor.levels for factor in chosen)):
         levels = {factor.name: level for factor, level in zip(chosen, combination, strict=True)}
-        settings_for(levels, where=where)
-        name = _combination_name(levels)
+        configuration = Configuration(name="", client=paper.WARMUP.client, levels=levels)
+        settings_for(configuration, where=where)
+        name = _combination_name(configuration)
         names = (name, paper.BASELINE_AGAIN) if name == paper.BASELINE else (name,)
-        found += [Configuration(name=each, client=paper.WARMUP.client, levels=levels) for each in names]
+        found += [replace(configuration, name=each) for each in names]
     return found
 
 
-def _combination_name(levels: Mapping[str, str]) -> str:
-    complete = complete_levels(levels)
+def _combination_name(combination: Configuration) -> str:
     for known in paper.CONFIGURATIONS:
-        if known.client == paper.WARMUP.client and complete_levels(known.levels) == complete:
+        if recorded(known).same_as(recorded(combination)):
             return known.name
     parts = []
-    for name, level in levels.items():
+    for name, level in combination.levels.items():
         factor = factors.ALL[name]
         if level != factor.default:
             plain = factor.levels == (factor.default, level)
             parts.append(factor.label if plain else f"{factor.label}-{level.replace('/', '-')}")
     return "+".join(parts) or paper.BASELINE
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ComparisonEntry:
+    """One `[[comparisons]]` of a campaign file."""
+
+    config: str
+    vs: str
+    name: str | None = None
+    role: Role = Role.EFFECT
+
+    __pydantic_config__ = STRICT
+
+
+def read_comparisons(
+    document: Mapping[str, Any], configurations: Sequence[Configuration], where: str
+) -> tuple[Comparison, ...]:
+    """The comparisons of a campaign file.
+
+    `configurations = "paper"` brings the paper's, and `[[comparisons]]` are added. With other configurations only
+    `[[comparisons]]` are used; without them, `default_comparisons`.
+
+    Raises:
+        UsageError: a wrong field, an unknown configuration, or an invalid comparison (`description.check`).
+    """
+    entries = document.get("comparisons")
+    brought = paper.COMPARISONS if is_paper(document) else ()
+    if entries is None:
+        return brought or default_comparisons(configurations)
+    if not isinstance(entries, list):
+        raise fault("these are not tables", where, "comparisons", 'write [[comparisons]] with config = "..", vs = ".."')
+    known = [recorded(configuration) for configuration in (*warmups(configurations), *configurations)]
+    found = list(brought)
+    for index, data in enumerate(entries):
+        place = f"{where}: comparisons[{index}]"
+        entry = build(data, _ComparisonEntry, where=place)
+        named = Comparison.of(entry.config, entry.vs).name if entry.name is None else entry.name
+        comparison = Comparison(name=named, config=entry.config, vs=entry.vs, role=entry.role)
+        check(comparison, known=known, earlier=found, where=place)
+        found.append(comparison)
+    return tuple(found)
+
+
+def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Comparison, ...]:
+    """The comparisons of a campaign file without `[[comparisons]]`; for the paper's configurations, the paper's.
+
+    The baseline is BL, else the first configuration. A configuration that repeats another one gives a noise floor.
+    Every other one is compared with the baseline; ALL with WS, too, and QUIC with ALL and with the first QUIC
+    configuration. The warm-up is compared with an equal configuration, if there is one.
+    """
+    known = {configuration.name: recorded(configuration) for configuration in configurations}
+    baseline = known.get(paper.BASELINE) or next(iter(known.values()))
+    originals: list[DescribedConfiguration] = [baseline]
+    noise: list[Comparison] = []
+    for one in known.values():
+        like = next((other for other in originals if one.same_as(other)), None)
+        if like is None:
+            originals.append(one)
+        elif like is not one:
+            noise.append(Comparison.of(one.name, like.name, Role.NOISE_FLOOR))
+    quic = [one.name for one in known.values() if one.transport is Transport.QUIC]
+    effects: list[Comparison] = []
+    for one in (one for one in known.values() if one in originals and one is not baseline):
+        references = [baseline.name]
+        if one.name == paper.FULL:
+            references.append(paper.SCALED)
+        elif one.transport is Transport.QUIC:
+            references += [paper.FULL, quic[0]]
+        effects += [Comparison.of(one.name, vs) for vs in dict.fromkeys(references) if vs in known and vs != one.name]
+    warmup = recorded(paper.WARMUP)
+    like_it = next((one for one in originals if one.same_as(warmup)), None)
+    cache = [Comparison.of(warmup.name, like_it.name, Role.CACHE)] if like_it else []
+    return (*noise, *effects, *cache)

@@ -21,8 +21,8 @@ from core.errors import AskedToStopError, UsageError
 from core.files import atomic
 from core.progress import Progress
 from downloader.campaign.campaign import Campaign
+from downloader.campaign.expected import worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.times import worst_s
 from downloader.schedule.gate import Gate, State, Wait
 
 _STOP, _PAUSE = "asked/stop.json", "asked/pause.json"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from core.domain.counts import Counts
 from core.files.sizes import size_text
 from downloader.control.asked import utc
-from downloader.control.document import Activity, Progress, Status
+from downloader.control.document import Activity, Status
 from downloader.schedule.gate import State
 
 _WIDTH = 11
@@ -44,7 +45,7 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
     yield "updated", f"{span(max(now - status.written_at, 0))} ago, {utc(status.written_at)}"
     yield "downloads", _progress(status.progress)
     if status.progress.causes:
-        yield "causes", _counts(status.progress.causes)
+        yield "causes", _listed(status.progress.causes)
     if not status.ended:
         eta = "" if status.eta_s is None else f", {span(status.eta_s)} left ({utc(now + status.eta_s)})"
         yield "rate", f"{status.rate_per_s:.2f}/s in the last hour{eta}"
@@ -62,7 +63,7 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
         yield "last error", f"{utc(status.last_error.at)}: {status.last_error.what}"
 
 
-def _progress(progress: Progress) -> str:
+def _progress(progress: Counts) -> str:
     share = f" ({progress.recorded / progress.planned:.0%})" if progress.planned else ""
     discarded = ", ".join(
         f"{count} {name}"
@@ -76,7 +77,7 @@ def _progress(progress: Progress) -> str:
     )
 
 
-def _counts(counts: Mapping[str, int]) -> str:
+def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.domain.counts import Counts
 from core.errors import UsageError, not_found
 from downloader.schedule.gate import State
 
@@ -20,43 +20,6 @@ SILENT_S = 60.0
 """A campaign that has not ended and whose status is older than this is silent: killed, stopped or hung."""
 
 ENDED = frozenset({State.DONE, State.FAILED, State.STOPPED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a plan is: downloads, unless a name says runs."""
-
-    planned: int = 0
-    ok: int = 0
-    failed: int = 0
-    censored: int = 0
-    causes: Mapping[str, int] = field(default_factory=dict)
-    """Cause of failure or censoring -> downloads."""
-    void_runs: int = 0
-    """Attempts that were discarded because the place was disturbed."""
-    interrupted_runs: int = 0
-    """Attempts that were interrupted."""
-
-    @property
-    def recorded(self) -> int:
-        return self.ok + self.failed + self.censored
-
-
-def total(parts: Iterable[Progress]) -> Progress:
-    """The sum over vantage points."""
-    found = list(parts)
-    causes: Counter[str] = Counter()
-    for part in found:
-        causes.update(part.causes)
-    return Progress(
-        planned=sum(part.planned for part in found),
-        ok=sum(part.ok for part in found),
-        failed=sum(part.failed for part in found),
-        censored=sum(part.censored for part in found),
-        causes=dict(causes.most_common()),
-        void_runs=sum(part.void_runs for part in found),
-        interrupted_runs=sum(part.interrupted_runs for part in found),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +40,7 @@ class VantagePoint:
     """One vantage point of the campaign."""
 
     activity: Activity
-    progress: Progress
+    progress: Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +86,7 @@ class Status:
     written_at: float
     """Unix time."""
     activity: Activity
-    progress: Progress
+    progress: Counts
     rate_per_s: float
     """Downloads per second in the last hour, waits included."""
     eta_s: float | None
@@ -189,9 +152,9 @@ def parse(found: Mapping[str, Any]) -> Status:
         raise ValueError("another schema")
     fields = {name: value for name, value in found.items() if name != "schema"}
     fields["activity"] = _activity(found["activity"])
-    fields["progress"] = _progress(found["progress"])
+    fields["progress"] = _counts(found["progress"])
     fields["vantage_points"] = {
-        name: VantagePoint(activity=_activity(part["activity"]), progress=_progress(part["progress"]))
+        name: VantagePoint(activity=_activity(part["activity"]), progress=_counts(part["progress"]))
         for name, part in found["vantage_points"].items()
     }
     fields["budgets"] = tuple(BudgetUse(**budget) for budget in found["budgets"])
@@ -204,5 +167,5 @@ def _activity(found: Mapping[str, Any]) -> Activity:
     return Activity(**{**found, "state": State(found["state"])})
 
 
-def _progress(found: Mapping[str, Any]) -> Progress:
-    return Progress(**{name: value for name, value in found.items() if name != "recorded"})
+def _counts(found: Mapping[str, Any]) -> Counts:
+    return Counts(**{name: value for name, value in found.items() if name != "recorded"})

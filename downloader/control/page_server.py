@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from core.errors import PlaceError
-from downloader.control.endpoint import Endpoint
+from downloader.control.metrics import Endpoint
 
 
 @contextlib.contextmanager

@@ -12,21 +12,22 @@ import platform
 import shutil
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import core
 from core.domain import Download, Outcome
+from core.domain.counts import Counts, total
 from core.errors import UsageError
 from core.files import atomic
 from core.files.lock import is_running
 from core.scrub import scrub
 from core.system.sd_notify import Notifier
 from downloader.control import document, metrics
-from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
-from downloader.control.endpoint import Endpoint
+from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
+from downloader.control.metrics import Endpoint
 from downloader.schedule.gate import State
 
 INTERVAL_S = 5.0
@@ -89,7 +90,7 @@ class Reporter:
         *,
         plan_sha256: str,
         versions: Mapping[str, str | None],
-        progress: Mapping[str, Progress],
+        counts: Mapping[str, Counts],
         limit_bytes: int | None = None,
         reserve_bytes: int | None = None,
     ) -> None:
@@ -102,7 +103,7 @@ class Reporter:
         self._plan_sha256 = plan_sha256
         own = {"upshift": core.__version__, "python": platform.python_version(), "kernel": platform.release()}
         self._versions = {**own, **versions}
-        self._parts = {name: VantageReport(self, name, part) for name, part in progress.items()}
+        self._parts = {name: VantageReport(self, name, part) for name, part in counts.items()}
         self._sample()
         self._write()
         self._notifier.ready()
@@ -172,7 +173,7 @@ class Reporter:
             own, last_error = self._own, self._last_error
             budgets = tuple(use for part in self._parts.values() for use in part.budgets)
             rate = self._rate()
-        progress = document.total(part.progress for part in parts.values())
+        progress = total(part.progress for part in parts.values())
         activity = own or _together([part.activity for part in parts.values()], now)
         return Status(
             written_at=now,
@@ -215,7 +216,7 @@ class Reporter:
 
     def _sample(self) -> None:
         now = self._monotonic()
-        self._recorded.append((now, sum(part.recorded for part in self._parts.values())))
+        self._recorded.append((now, sum(part.counts.recorded for part in self._parts.values())))
         while len(self._recorded) > 2 and now - self._recorded[0][0] > _RATE_WINDOW_S:
             self._recorded.popleft()
 
@@ -224,7 +225,7 @@ class Reporter:
             return 0.0
         began, before = self._recorded[0]
         elapsed = self._monotonic() - began
-        done = sum(part.recorded for part in self._parts.values()) - before
+        done = sum(part.counts.recorded for part in self._parts.values()) - before
         return round(done / elapsed, 4) if elapsed > 0 else 0.0
 
     def _disk(self) -> DiskUse:
@@ -236,32 +237,12 @@ class Reporter:
         )
 
 
-@dataclass
-class _Counts:
-    """Counts that grow; `Progress` is their frozen picture."""
-
-    planned: int
-    outcomes: Counter[str]
-    causes: Counter[str]
-    void_runs: int
-    interrupted_runs: int
-
-
 class VantageReport:
     """What one vantage point's worker reports. Its methods may be called from any thread."""
 
-    def __init__(self, reporter: Reporter, name: str, progress: Progress) -> None:
-        self._reporter, self._name = reporter, name
+    def __init__(self, reporter: Reporter, name: str, counts: Counts) -> None:
+        self._reporter, self._name, self.counts = reporter, name, counts
         self.budgets: tuple[BudgetUse, ...] = ()
-        self._counts = _Counts(
-            planned=progress.planned,
-            outcomes=Counter(
-                {Outcome.OK: progress.ok, Outcome.FAILED: progress.failed, Outcome.CENSORED: progress.censored}
-            ),
-            causes=Counter(progress.causes),
-            void_runs=progress.void_runs,
-            interrupted_runs=progress.interrupted_runs,
-        )
         self._activity = Activity(state=State.RUNNING, reason="starting", since=reporter._clock())
         self._seen = self._back_by = 0.0
         self.alive()
@@ -298,9 +279,7 @@ class VantageReport:
     def recorded_run(self, downloads: Sequence[Download], *, void: bool) -> None:
         """A run is recorded; `void` if its last attempt was disturbed, too."""
         with self._reporter._lock:
-            self._counts.outcomes.update(str(download.outcome) for download in downloads)
-            self._counts.causes.update(str(d.failure) for d in downloads if d.failure is not None)
-            self._counts.void_runs += void
+            self.counts = self.counts.with_run(downloads, void=void)
         for download in downloads:
             if download.outcome == Outcome.FAILED:
                 detail = f": {download.failure_detail}" if download.failure_detail else ""
@@ -309,43 +288,28 @@ class VantageReport:
     def void_run(self, domain: str, why: str) -> None:
         """An attempt was disturbed and will be repeated."""
         with self._reporter._lock:
-            self._counts.void_runs += 1
+            self.counts = replace(self.counts, void_runs=self.counts.void_runs + 1)
         self._reporter.error(f"{domain}: void ({why})")
 
     def interrupted_run(self) -> None:
         """An attempt was interrupted and will be repeated."""
         with self._reporter._lock:
-            self._counts.interrupted_runs += 1
-
-    @property
-    def recorded(self) -> int:
-        return self._counts.outcomes.total()
+            self.counts = replace(self.counts, interrupted_runs=self.counts.interrupted_runs + 1)
 
     def snapshot(self) -> VantagePoint:
         """The vantage point at this moment; call it with the reporter's lock held."""
-        counts, activity = self._counts, self._activity
+        activity = self._activity
         if not self.lives:
             quiet = self._reporter._monotonic() - self._seen
             activity = replace(activity, reason=f"hung: no sign of life for {quiet:.0f} s ({activity.reason})")
-        return VantagePoint(
-            activity=activity,
-            progress=Progress(
-                planned=counts.planned,
-                ok=counts.outcomes[Outcome.OK],
-                failed=counts.outcomes[Outcome.FAILED],
-                censored=counts.outcomes[Outcome.CENSORED],
-                causes=dict(counts.causes.most_common()),
-                void_runs=counts.void_runs,
-                interrupted_runs=counts.interrupted_runs,
-            ),
-        )
+        return VantagePoint(activity=activity, progress=self.counts)
 
 
 _ORDER = (State.RUNNING, State.STOPPING)
 """Of several vantage points, the first in one of these states tells for all; else the one that may go on first."""
 
 
-def _eta_s(progress: Progress, rate_per_s: float, activity: Activity, now: float) -> float | None:
+def _eta_s(progress: Counts, rate_per_s: float, activity: Activity, now: float) -> float | None:
     """Time left at a rate, but not less than the present wait: the last hour tells nothing of one until midnight."""
     left = progress.planned - progress.recorded
     if left == 0:

@@ -13,17 +13,16 @@ from core.errors import PlaceError, ReachError
 from core.files.target_rules import host_and_port
 from core.reach import check_address, check_named
 from core.system.place import Place, Verdict, Watch
+from downloader.campaign.apply import pauses_s, settings_with
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.published import pauses_s, settings_with
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution
-from downloader.execution.capture import Capture
+from downloader.execution.capture import Capture, ip_bytes
 from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import Planned, complete, not_started, record, reused_port
 from downloader.execution.tcpdump import Captured
 from downloader.limits.spent import interrupted_bytes, network_of
-from downloader.limits.traffic import ip_bytes
 from downloader.schedule.gate import Cut
 
 

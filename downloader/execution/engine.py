@@ -6,33 +6,37 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from core.domain import Download, Failure, Outcome
+from core.domain import Download, Failure
 from core.errors import PlaceError
 from core.progress import Progress
 from core.scrub import file_name, scrub
+from core.system.clock import read_clock
 from core.system.place import Place
-from downloader.campaign.campaign import Campaign
+from downloader.campaign.apply import client_with
+from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.published import client_with
+from downloader.campaign.stopping import Stopping
 from downloader.campaign.trust import trusted
 from downloader.client import Client
+from downloader.control.asked import AskedGate
 from downloader.control.reporter import VantageReport
-from downloader.execution import remains
 from downloader.execution.attempt import Attempt
 from downloader.execution.calls import Caller, CutError, StoppedError
+from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
 from downloader.execution.records import mark_void
-from downloader.execution.stopping import Stopping
-from downloader.limits.captures import CaptureStore
-from downloader.limits.disk import FolderDisk
-from downloader.limits.packing import packed_name
-from downloader.limits.spent import reserved
+from downloader.limits.budget import BudgetGate
+from downloader.limits.captures import CaptureStore, packed_name
+from downloader.limits.disk import DiskGate, FolderDisk
+from downloader.limits.opt_out import OptOuts, block_lists
+from downloader.limits.spent import Entry, interrupted_bytes, reserved
 from downloader.schedule.gate import Gate, State
-from downloader.schedule.schedule import POLL_S, Schedule
-from downloader.schedule.turns import Turns
+from downloader.schedule.schedule import POLL_S, Schedule, Turns
+from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SlotGate
 
 SIGNAL_S = 1.0
 """How long a dead program waits for its explanation: a signal to all of a terminal's or a unit's processes may reach
@@ -71,15 +75,13 @@ class Worker:
         self._out, self._progress, self._report, self._stop = out, progress, report, stop
         self._store, self._disk = store, disk
         self._folder = out / "vantage" / place.name / "captures"
-        counts = journal.counts()
-        self._planned, self._recorded, self._failed = counts.planned, counts.recorded, counts.failed
         self._runs = {run.number: run for run in runs}
         waiting = [self._runs[number] for number in journal.open_runs()]
         self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell, clock=clock)
         self.clock = clock
         self._running: PlannedRun | None = None
         self._asked = 0.0
-        self._stopping = Stopping(campaign, self._earlier())
+        self._stopping = Stopping(campaign.stop_when, campaign.comparisons, self._earlier())
         self.asked_to_stop: str | None = None
         """What ended the work before the plan; None: nothing."""
 
@@ -98,13 +100,13 @@ class Worker:
             PlaceError: the place cannot do what a run needs.
         """
         self._show("")
-        remains.settle(self.campaign, self.journal, self._runs, self.capture_path)
+        settle_killed(self.campaign, self.journal, self._runs, self.capture_path)
         self._store.tidy_all(self.journal.captures, self._poll)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         if not self._schedule.left or self._stopping.reached:
             return
         self._remove_parts()
-        used = {configuration.client for configuration in (*self.campaign.warmups, *self.campaign.configurations)}
+        used = {configuration.client for configuration in self.campaign.every}
         with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll) as caller:
             while (run := self._schedule.next()) is not None:
                 recorded = False
@@ -166,8 +168,6 @@ class Worker:
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
-        self._recorded += len(downloads)
-        self._failed += sum(d.outcome == Outcome.FAILED for d in downloads)
         self._show(run.target.domain)
         return True
 
@@ -214,8 +214,13 @@ class Worker:
         self._show(f"{run.target.domain} {name}", extra=done)
 
     def _show(self, note: str, *, extra: int = 0) -> None:
+        counts = self._report.counts
         self._progress.update(
-            self.place.name, done=self._recorded + extra, total=self._planned, failed=self._failed, note=scrub(note)
+            self.place.name,
+            done=counts.recorded + extra,
+            total=counts.planned,
+            failed=counts.failed,
+            note=scrub(note),
         )
 
     def client(self, name: str) -> Client:
@@ -252,3 +257,69 @@ class Worker:
         """Removes captures that an earlier process left unfinished."""
         for part in self._folder.glob(".*.part.*"):
             part.unlink(missing_ok=True)
+
+
+CapturePath = Callable[[PlannedRun, int], Path]
+"""(run, attempt) -> path of its capture."""
+
+
+def settle_killed(campaign: Campaign, journal: Journal, runs: Mapping[int, PlannedRun], path_of: CapturePath) -> None:
+    """Counts killed attempts from their captures, whole or partial; one without keeps its worst case."""
+    for entry in journal.spent.unsettled():
+        run = runs[entry.run]
+        journal.settle(entry, _taken(campaign, journal, entry, run, path_of(run, entry.attempt)))
+
+
+def _taken(campaign: Campaign, journal: Journal, entry: Entry, run: PlannedRun, path: Path) -> int:
+    if entry.address is None:
+        return 0
+    if path.exists():  # killed between the end of the capture and the record
+        return ip_bytes(path)
+    parts = [part for part in part_names(path) if part.exists()]
+    if not parts:
+        return entry.ip_bytes
+    finished = journal.attempt(entry.run, entry.attempt)
+    return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished)
+
+
+def gates_for(
+    plan: SharedPlan,
+    vantage: str,
+    runs: Sequence[PlannedRun],
+    journal: Journal,
+    folder: Path,
+    *,
+    until: float | None,
+    report: VantageReport,
+    store: CaptureStore,
+    disk: FolderDisk,
+) -> list[Gate]:
+    """The gates of one vantage point, in the order in which they are asked.
+
+    Args:
+        runs: all runs of its plan.
+        journal: for gates that keep an account.
+        folder: the campaign's, with what is asked of it.
+        until: Unix time at which the campaign ends; None: with its plan.
+        report: told how much of the budgets is used.
+        store: its captures.
+        disk: the campaign's folder.
+
+    Raises:
+        UsageError: a block list is missing or not valid.
+    """
+    gates: list[Gate] = [
+        AskedGate(plan.campaign, folder, until=until),
+        OptOuts(block_lists(plan.campaign)),
+        DiskGate(plan.campaign, vantage, disk, runs, store, journal.captures, journal.recorded_runs()),
+        BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=report.spends),
+    ]
+    if plan.slots is not None:
+        clock = None if trusts_clock(plan.campaign) else read_clock
+        gates.append(SlotGate(plan.campaign, plan.slots, plan.index(vantage), clock=clock))
+    return gates
+
+
+def trusts_clock(campaign: Campaign) -> bool:
+    """Whether slots are told by this host's clock unchecked: in a lab all vantage points have the same one."""
+    return campaign.lab is not None or campaign.vantage_clock == VantageClock.TRUSTED

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from core.system.place import Verdict
 from downloader import clients
-from downloader.campaign.apply import complete_levels
+from downloader.campaign.apply import recorded
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.tcpdump import Captured
@@ -48,7 +48,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         configuration=configuration.name,
         client=configuration.client,
         transport=clients.ALL[configuration.client].transport,
-        levels=json.dumps(complete_levels(configuration.levels)),
+        levels=json.dumps(dict(recorded(configuration).levels)),
         position=planned.position,
         attempts=planned.attempt,
         started_at=result.started_at,

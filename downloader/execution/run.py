@@ -7,40 +7,37 @@ import json
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.domain import Target
+from core.domain.counts import Counts, total
 from core.errors import PlaceError, UsageError
 from core.files import description
-from core.files.journal import FILE_NAME, Counts, JournalReader
+from core.files.journal import FILE_NAME, JournalReader
 from core.files.lock import folder_lock
 from core.progress import Progress
 from core.system import signals
 from core.system.place import Place
 from core.system.process import require
+from downloader.campaign.apply import client_with
 from downloader.campaign.campaign import Campaign
-from downloader.campaign.published import client_with
-from downloader.campaign.targets import check_targets
+from downloader.campaign.plan import PlannedRun
 from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.control import asked
-from downloader.control.document import Progress as PlanProgress
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
-from downloader.execution.engine import Worker
-from downloader.execution.gates import gates_for
+from downloader.execution.engine import Worker, gates_for
 from downloader.execution.journal import Journal, another_plan
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.gate import State
-from downloader.schedule.shared import SharedPlan, share
-from downloader.schedule.turns import Turns
+from downloader.schedule.schedule import Turns
+from downloader.schedule.shared import SharedPlan
 
 _PACKAGES = ("upshift", "dnspython")
 """Packages whose version is stored with the data, besides those of the campaign's clients."""
@@ -50,8 +47,6 @@ _PACKAGES = ("upshift", "dnspython")
 class RunSummary(Counts):
     """The state of a campaign after a run: the counts of all its journals, and why it ended."""
 
-    causes: Mapping[str, int]
-    """Cause of failure or censoring -> downloads."""
     stopped: bool
     """Whether it was interrupted."""
     rule: Mapping[str, float]
@@ -86,17 +81,29 @@ class RunSummary(Counts):
 
     def document(self) -> dict[str, Any]:
         """The summary as plain data."""
-        return asdict(self)
+        return {**asdict(self), "recorded": self.recorded}
+
+
+def check_plan(plan: SharedPlan, out: Path) -> None:
+    """Checks all that can be checked before a lab is built or anything is sent.
+
+    Raises:
+        UsageError: a client, a list or the bundle of certificates is missing, a limit has no room for one measurement
+            run, or the folder has another plan.
+    """
+    check_clients(plan.campaign)
+    check_trust(plan.campaign)
+    block_lists(plan.campaign)
+    check_limits(plan)
+    check_folder(plan, out)
 
 
 def run_campaign(
-    campaign: Campaign,
-    targets: Sequence[Target],
+    plan: SharedPlan,
     places: Mapping[str, Place],
     out: Path,
     *,
     progress: Progress,
-    vantage_points: Sequence[str] = (),
     stop: threading.Event | None = None,
     until: float | None = None,
     reporter: Reporter | None = None,
@@ -104,12 +111,12 @@ def run_campaign(
     clock: Callable[[], float] = time.time,
     inspect: Inspect | None = None,
 ) -> RunSummary:
-    """Runs the rest of a campaign in a folder, at all places in parallel.
+    """Runs the rest of a plan in a folder, at all places in parallel.
 
     Args:
-        places: vantage point -> place.
+        plan: checked by `check_plan`.
+        places: vantage point -> place; the plan's other vantage points run on other hosts.
         out: the folder; created if missing, resumed if it holds the same plan.
-        vantage_points: all of the campaign; the others run on other hosts. Empty: there are none but `places`.
         stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
         until: Unix time at which it ends; None: with its plan.
         reporter: writes its status, also before and after; None: one of its own.
@@ -118,32 +125,31 @@ def run_campaign(
         inspect: reads a capture before it is dropped; None: captures are only packed.
 
     Raises:
-        UsageError: another plan is in the folder, another process works in it, or a target is broken.
+        UsageError: another plan is in the folder, or another process works in it.
         PlaceError: a place cannot do what was asked. Other vantage points finish first.
         KeyboardInterrupt: after everything has been stopped cleanly.
     """
-    if not places:
-        raise UsageError("no vantage point", where=str(campaign.path), remedy="name one in vantage_points")
-    check_clients(campaign)
-    check_trust(campaign)
-    check_targets(targets, where=campaign.targets)
-    block_lists(campaign)
-    plan = share(campaign, targets, vantage_points or list(places), list(places))
-    check_limits(plan)
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
+    runs = {name: plan.runs(name) for name in places}
     with folder_lock(out), contextlib.ExitStack() as stack:
-        reports = reporter or stack.enter_context(Reporter(out, campaign=campaign.name))
+        reports = reporter or stack.enter_context(Reporter(out, campaign=plan.campaign.name))
         journals: dict[str, Journal] = {}
         try:
-            journals = _open_journals(plan, places, out, client_ceilings)
+            _open_journals(plan, runs, places, out, client_ceilings, journals)
             # Written each time: comparisons may have been added to a finished campaign.
-            description.write(out, campaign.for_analysis())
+            description.write(out, plan.campaign.for_analysis())
             asked.forget_stop(out)
-            _begin(reports, campaign, journals)
+            reports.begin(
+                plan_sha256=plan.digest,
+                versions=_versions(plan.campaign),
+                counts={name: journal.counts() for name, journal in journals.items()},
+                limit_bytes=plan.campaign.disk.limit,
+                reserve_bytes=plan.campaign.disk.reserve,
+            )
             ended_by = _work(
-                plan, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
+                plan, runs, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
             )
             if asked.asked_to_stop(out):  # perhaps in the last run of the plan
                 ended_by = ended_by or asked.STOP
@@ -160,29 +166,6 @@ def run_campaign(
                 journal.close()
 
 
-def _begin(reporter: Reporter, campaign: Campaign, journals: Mapping[str, Journal]) -> None:
-    found = {}
-    for name, journal in journals.items():
-        counts = journal.counts()
-        found[name] = PlanProgress(
-            planned=counts.planned,
-            ok=counts.ok,
-            failed=counts.failed,
-            censored=counts.censored,
-            causes=journal.causes(),
-            void_runs=counts.void_runs,
-            interrupted_runs=counts.interrupted_runs,
-        )
-    digest = next(iter(journals.values())).meta("plan_hash") or ""
-    reporter.begin(
-        plan_sha256=digest,
-        versions=_versions(campaign),
-        progress=found,
-        limit_bytes=campaign.disk.limit,
-        reserve_bytes=campaign.disk.reserve,
-    )
-
-
 def check_clients(campaign: Campaign) -> None:
     """Raises UsageError if a client that the campaign names cannot run here."""
     for client in _clients(campaign):
@@ -191,37 +174,42 @@ def check_clients(campaign: Campaign) -> None:
 
 
 def _clients(campaign: Campaign) -> list[Client]:
-    named = {configuration.client for configuration in (*campaign.warmups, *campaign.configurations)}
+    named = {configuration.client for configuration in campaign.every}
     return [client_with(campaign.published_quirks, name) for name in sorted(named)]
 
 
 def _open_journals(
     plan: SharedPlan,
+    runs: Mapping[str, Sequence[PlannedRun]],
     places: Mapping[str, Place],
     out: Path,
     client_ceilings: Mapping[str, Any] | None,
-) -> dict[str, Journal]:
-    """All journals, created or resumed. All plans are compared before anything is downloaded."""
-    check_folder(plan, out)
-    campaign, digest = plan.campaign, plan.digest
-    journals: dict[str, Journal] = {}
-    try:
-        for name, place in places.items():
-            trust = describe_trust(trusted(campaign, place))
-            journals[name] = Journal.open(out / "vantage" / name, plan.runs(name), plan_hash=digest)
-            journals[name].set_meta("campaign", json.dumps(campaign.description()))
-            environment = {
-                **place.environment(),
-                "python_packages": _versions(campaign),
-                "trust": trust,
-                "client_ceilings": client_ceilings,
-            }
-            journals[name].set_meta("environment", json.dumps(environment, default=str))
-    except BaseException:
-        for journal in journals.values():
-            journal.close()
-        raise
-    return journals
+    journals: dict[str, Journal],
+) -> None:
+    """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before."""
+    campaign, recorded = plan.campaign, json.loads(json.dumps(plan.campaign.description()))
+    for name, place in places.items():
+        trust = describe_trust(trusted(campaign, place))
+        journal = journals[name] = Journal.open(out / "vantage" / name, runs[name], plan_hash=plan.digest)
+        if not _agree(json.loads(journal.meta("campaign") or "{}"), recorded):
+            raise another_plan(journal.path.parent)
+        journal.set_meta("campaign", json.dumps(recorded))
+        environment = {
+            **place.environment(),
+            "python_packages": _versions(campaign),
+            "trust": trust,
+            "client_ceilings": client_ceilings,
+        }
+        journal.set_meta("environment", json.dumps(environment, default=str))
+
+
+def _agree(earlier: object, now: object) -> bool:
+    """Whether two descriptions of a plan of one hash agree in all that both have: a default may have changed since."""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        return all(_agree(earlier[name], now[name]) for name in earlier.keys() & now.keys())
+    if isinstance(earlier, list) and isinstance(now, list):
+        return len(earlier) == len(now) and all(map(_agree, earlier, now))
+    return earlier == now
 
 
 def check_limits(plan: SharedPlan) -> None:
@@ -248,6 +236,7 @@ def check_folder(plan: SharedPlan, out: Path) -> None:
 
 def _work(
     plan: SharedPlan,
+    runs: Mapping[str, Sequence[PlannedRun]],
     journals: Mapping[str, Journal],
     places: Mapping[str, Place],
     out: Path,
@@ -267,15 +256,16 @@ def _work(
     def one(name: str) -> None:
         # Children are started by this thread, so they die when it does (see core.system.process).
         try:
-            runs = plan.runs(name)
             report = reporter.vantage_point(name)
             store = CaptureStore(plan.campaign, name, out, inspect=inspect)
-            gates = gates_for(plan, name, runs, journals[name], out, until=until, report=report, store=store, disk=disk)
+            gates = gates_for(
+                plan, name, runs[name], journals[name], out, until=until, report=report, store=store, disk=disk
+            )
             worker = Worker(
                 plan.campaign,
                 places[name],
                 journals[name],
-                runs,
+                runs[name],
                 out=out,
                 turns=turns,
                 gates=gates,
@@ -336,19 +326,11 @@ def _await(ended: threading.Event) -> None:
 
 
 def _summary(journals: Mapping[str, Journal], *, stopped: bool, asked_to_stop: str | None) -> RunSummary:
-    counts: dict[str, Counts] = {name: journal.counts() for name, journal in journals.items()}
+    counts = {name: journal.counts() for name, journal in journals.items()}
     states = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
     enough = [name for name, state in states.items() if state.get("reached")]
-    found = counts.values()
     return RunSummary(
-        planned=sum(c.planned for c in found),
-        recorded=sum(c.recorded for c in found),
-        ok=sum(c.ok for c in found),
-        failed=sum(c.failed for c in found),
-        censored=sum(c.censored for c in found),
-        void_runs=sum(c.void_runs for c in found),
-        interrupted_runs=sum(c.interrupted_runs for c in found),
-        causes=dict(sum((Counter(journal.causes()) for journal in journals.values()), Counter()).most_common()),
+        **asdict(total(counts.values())),
         stopped=stopped,
         rule=next(iter(states.values())).get("rule", {}),
         enough=enough,

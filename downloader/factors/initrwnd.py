@@ -2,13 +2,18 @@
 
 The kernel (net/ipv4/tcp_output.c, tcp_select_initial_window) announces at most N segments, and no more than the
 receive buffer has room for: about half of tcp_rmem[1]. Above `MOST_BY_DEFAULT` segments the default buffer is too
-small; `downloader.campaign` then gives a larger one to all configurations of the campaign (`buffer_bytes`).
+small; then all configurations of the campaign get a larger one, as the buffer is not what this factor changes.
 """
 
 from __future__ import annotations
 
-from core.domain import Refutation, RouteAttribute, Setting, TreatmentReason, Wire
-from downloader.factor import Factor
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.domain import Configuration, Refutation, RouteAttribute, Setting, Sysctl, TreatmentReason, Wire
+from downloader import factors
+from downloader.factor import Factor, Preparation
+from downloader.factors.rmem import RMEM, TCP_RMEM
 
 LEAST, MOST = 10, 310
 MOST_BY_DEFAULT = 44
@@ -19,11 +24,25 @@ SEGMENT_BYTES = 1460
 _DEFAULT = "default"
 
 
-def buffer_bytes(level: str) -> int | None:
-    """The initial buffer, tcp_rmem[1], that a level needs [bytes]; None if the default one is enough."""
-    if level == _DEFAULT or int(level) <= MOST_BY_DEFAULT:
+def _prepare(configurations: Sequence[Configuration]) -> Preparation | None:
+    """All configurations with the initial buffer that the largest window among them needs."""
+    levels = [level for c in configurations if (level := c.levels.get("initrwnd", _DEFAULT)) != _DEFAULT]
+    most = max(map(int, levels), default=0)
+    if most <= MOST_BY_DEFAULT:
         return None
-    return 2 * int(level) * SEGMENT_BYTES
+    initial = 2 * most * SEGMENT_BYTES
+    larger = [
+        replace(c, levels={"rmem": f"{initial}/{max(initial, _largest_buffer(c))}", **c.levels}) for c in configurations
+    ]
+    note = f"a level of initrwnd needs a larger buffer: all configurations start with tcp_rmem[1] = {initial} bytes"
+    return Preparation(configurations=larger, note=note)
+
+
+def _largest_buffer(configuration: Configuration) -> int:
+    """The maximum of tcp_rmem that a configuration has without our help [bytes]; its levels may raise the default."""
+    levels = {"rmem": RMEM.default, **configuration.levels}
+    settings = (setting for name, level in levels.items() for setting in factors.ALL[name].settings(level))
+    return max(int(s.value) for s in settings if isinstance(s, Sysctl) and (s.name, s.field) == (TCP_RMEM, 2))
 
 
 def _canonical(text: str) -> str | None:
@@ -37,11 +56,15 @@ def _settings(level: str) -> tuple[Setting, ...]:
     return (RouteAttribute(name="initrwnd", value=None if level == _DEFAULT else level),)
 
 
+def _most_syn_window(level: str, mss: int) -> int | None:
+    return None if level == _DEFAULT else int(level) * (mss - 12)
+
+
 def _proof(level: str, wire: Wire) -> Refutation | None:
-    window, mss = wire.request_window, wire.client.syn_mss or SEGMENT_BYTES
     if level == _DEFAULT:
         return None
-    if window is None:
+    window, mss = wire.kpi("request_window"), wire.client.syn_mss or SEGMENT_BYTES
+    if not isinstance(window, int):
         return Refutation(reason=TreatmentReason.NO_EVIDENCE, detail="no request of the client was captured")
     # The kernel counts segments without their options (12 bytes of timestamps), and a scaled window is a multiple of
     # 2^scale.
@@ -49,8 +72,8 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
     low, high = int(level) * (mss - 12) - step - mss, int(level) * mss + step + mss
     if low <= window <= high:
         return None
-    said = f"the window at the request was {window:,} bytes, not {level} segments of {mss}"
-    return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
+    detail = f"the window at the request was {window:,} bytes, not {level} segments of {mss}"
+    return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=detail)
 
 
 INITRWND = Factor(
@@ -61,6 +84,8 @@ INITRWND = Factor(
     default=_DEFAULT,
     settings=_settings,
     proof=_proof,
+    prepare=_prepare,
+    most_syn_window=_most_syn_window,
     canonical=_canonical,
     accepts=f"{_DEFAULT}, {LEAST} to {MOST}",
 )

@@ -7,6 +7,7 @@ The same in all of the paper's configurations: the initial window must not chang
 from __future__ import annotations
 
 from core.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
+from downloader import factors
 from downloader.factor import Factor
 
 TCP_RMEM = "net.ipv4.tcp_rmem"
@@ -33,17 +34,21 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
     # The maximum never shows in a handshake. The initial buffer does, as the SYN's window: half of the buffer, as the
     # other half is the kernel's bookkeeping (tcp_adv_win_scale, later the scaling ratio), at most 65,535 bytes
     # (RFC 7323: the window of a SYN is not scaled), rounded down to whole segments.
-    # The route's initrwnd limits it further.
+    # Levels of other factors may limit it further.
     initial, mss = int(level.partition("/")[0]), wire.client.syn_mss or 1460
-    routed = 65_535 if wire.initrwnd is None else wire.initrwnd * (mss - 12)
+    limits = [
+        limit
+        for name, other in wire.levels.items()
+        if (most_of := factors.ALL[name].most_syn_window) is not None and (limit := most_of(other, mss)) is not None
+    ]
     most = min(initial, 65_535)
-    least = min(initial // 2, 65_535, routed) - mss
+    least = min(initial // 2, 65_535, *limits) - mss
     window = wire.client.syn_window
     if least <= window <= most:
         return None
     wrong = "larger than the initial buffer allows" if window > most else "smaller than the initial buffer gives"
-    said = f"the first SYN's window of {window} bytes is {wrong}"
-    return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
+    detail = f"the first SYN's window of {window} bytes is {wrong}"
+    return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=detail)
 
 
 RMEM = Factor(

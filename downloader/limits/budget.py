@@ -12,8 +12,8 @@ from core.domain import Target
 from core.errors import UsageError
 from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign
+from downloader.campaign.expected import run_bytes
 from downloader.campaign.plan import PlannedRun
-from downloader.limits.expected import run_bytes
 from downloader.limits.spent import DAY_S, Spent, Totals, day_start, network_of
 from downloader.schedule.gate import Cut, Gate, State, Wait
 

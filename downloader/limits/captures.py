@@ -1,7 +1,11 @@
-"""What becomes of a capture: its KPIs and proof go into the journal, then it is packed or dropped."""
+"""What becomes of a capture: its KPIs and proof go into the journal, then it is packed or dropped.
+
+Readers of captures (ours, Wireshark, `zstdcat FILE | tcpdump -r -`) understand zstd.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +18,27 @@ from core.domain import Download
 from core.files.journal import CaptureFindings
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.limits import Captures
-from downloader.limits.packing import LEVEL, pack, packed_name
+
+LEVEL = 3
+SUFFIX = ".zst"
+
+
+def packed_name(path: Path) -> Path:
+    """The name of a capture when it is packed."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def pack(path: Path) -> Path:
+    """Writes the packed capture beside the plain one, which stays; returns its path. A kill leaves no half file."""
+    packed = packed_name(path)
+    part = path.with_name(f".{path.name}.part{SUFFIX}")
+    with path.open("rb") as plain, part.open("wb") as out:
+        zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).copy_stream(plain, out, size=path.stat().st_size)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(packed)
+    return packed
+
 
 _BATCH = 100
 """Captures to drop that are read at once."""

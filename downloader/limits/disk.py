@@ -13,10 +13,10 @@ from core.domain import Download, Target
 from core.errors import UsageError
 from core.files.sizes import check_room, free_bytes, size_text
 from downloader.campaign.campaign import Campaign
+from downloader.campaign.expected import capture_bytes, downloads_per_run
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
 from downloader.limits.captures import CaptureStore, CaptureTable
-from downloader.limits.expected import capture_bytes, downloads_per_run
 from downloader.schedule.gate import Gate, State, Wait
 
 WALK_S = 60.0

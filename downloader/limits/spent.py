@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from core.domain import Download, Target
 from downloader.campaign.campaign import Campaign
-from downloader.limits.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead, worst_run_bytes
+from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead, worst_run_bytes
 
 DAY_S = 86_400
 """A UTC day in Unix time, which has no leap seconds."""

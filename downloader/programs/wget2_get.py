@@ -15,7 +15,7 @@ import os
 import re
 import resource
 import selectors
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -23,9 +23,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.domain import Failure
+from core.system import process
 from downloader.programs.common import Document, Options, WrongUseError, argument_parser, options_from
 
 CHUNK = 1 << 18
+
+EXIT_S = 5.0
+"""How long wget2 may take to end after it has closed its log and its output."""
 
 _STAMP = re.compile(rb"^\d\d\.\d{6}\.\d{3} ")
 _TRYING = re.compile(rb"trying (\S+):(\d+)\.\.\.$")
@@ -173,18 +177,11 @@ def download(options: Options, nameservers: Sequence[str]) -> Document:
             resolv.write_text("".join(f"nameserver {server}\n" for server in nameservers), encoding="ascii")
             argv = ["unshare", "--mount", "sh", "-c", _ISOLATED, str(resolv), *argv]
         with (
-            os.fdopen(written, "rb", buffering=0) as told,
-            subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[end],
-                env={**os.environ, "HOME": name, "LC_ALL": "C"},
-            ) as running,
+            os.fdopen(written, "rb", buffering=0) as messages,
+            process.start(argv, stdout=True, binary=True, pass_fds=[end], env={"HOME": name, "LC_ALL": "C"}) as running,
         ):
             os.close(end)
-            _follow(running, told.fileno(), log, document)
+            _follow(running, messages.fileno(), log, document)
     document.ran_elsewhere(cpu_s=_children_cpu_s() - before_s)
     return document
 
@@ -194,13 +191,13 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _follow(running: subprocess.Popen[bytes], told: int, log: _Log, document: Document) -> None:
+def _follow(running: process.Child, messages: int, log: _Log, document: Document) -> None:
     assert running.stdout is not None  # noqa: S101 - it was started with a pipe
     body = running.stdout.fileno()
     called = time.monotonic()
     with selectors.DefaultSelector() as ready, contextlib.ExitStack() as stack:
-        stack.callback(running.kill)
-        for number in (told, body):
+        stack.callback(running.stop, signal.SIGKILL)
+        for number in (messages, body):
             ready.register(number, selectors.EVENT_READ)
         while ready.get_map() and not document.is_over:
             deadline = document.deadline if log.started else called + document.options.budget_s
@@ -219,7 +216,7 @@ def _follow(running: subprocess.Popen[bytes], told: int, log: _Log, document: Do
                     document.take_body(data)
         if document.is_over:
             return
-        _ended(document, log, running.wait())
+        _ended(document, log, running.wait(EXIT_S))
 
 
 def _spent(document: Document, log: _Log) -> None:
@@ -241,9 +238,8 @@ def _ended(document: Document, log: _Log, status: int) -> None:
 
 
 def _version() -> str | None:
-    said = subprocess.run(["wget2", "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.match(r"GNU Wget2 (\S+)", said)
-    return found[1] if found else None
+    version = re.match(r"GNU Wget2 (\S+)", process.run(["wget2", "--version"]).stdout)
+    return version[1] if version else None
 
 
 def main(argv: Sequence[str]) -> int:

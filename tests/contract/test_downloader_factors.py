@@ -11,8 +11,9 @@ from analysis.captures.kpis import ALL as KPIS
 from core.domain import Handshake, Wire
 from core.errors import UsageError
 from downloader import factors
-from downloader.campaign.apply import complete_levels, settings_for
+from downloader.campaign.apply import recorded, settings_for
 from downloader.factor import Factor
+from tests.configurations import over_tcp
 
 
 @pytest.fixture(params=list(factors.ALL.values()), ids=lambda factor: factor.name)
@@ -65,7 +66,9 @@ def test_unknown_levels_are_told(factor: Factor) -> None:
 def test_settings_repeat_and_cover_the_same_things(factor: Factor) -> None:
     for level in factor.levels:
         assert factor.settings(level) == factor.settings(level)
-    names = {frozenset((type(s).__name__, s.name) for s in settings_for({factor.name: lv})) for lv in factor.levels}
+    names = {
+        frozenset((type(s).__name__, s.name) for s in settings_for(over_tcp({factor.name: lv}))) for lv in factor.levels
+    }
     assert len(names) == 1, "a level that leaves a setting out inherits it from the download before"
 
 
@@ -94,4 +97,4 @@ def test_levels_exclude_each_other(factor: Factor) -> None:
 
 
 def test_completing_names_every_factor() -> None:
-    assert set(complete_levels({})) == set(factors.ALL)
+    assert set(recorded(over_tcp({})).levels) == set(factors.ALL)

@@ -48,16 +48,18 @@ SMALL = replace(_AIOQUIC, name="aioquic-small", help="HTTP/3 with a window of 64
 SHOW = """
 import json, sys
 from pathlib import Path
+from core.domain import Configuration
 from downloader import clients, factors
-from downloader.campaign.apply import complete_levels, settings_for
+from downloader.campaign.apply import recorded, settings_for
 from downloader.campaign.campaign import load
 campaign = load(Path(sys.argv[1]))
+off = Configuration(name="x", client="requests", levels={"rack": "off"})
 print(json.dumps({
     "factors": list(factors.ALL),
     "clients": list(clients.ALL),
     "configurations": [c.name for c in campaign.configurations],
-    "levels": complete_levels(campaign.configurations[0].levels),
-    "settings": sorted(s.name for s in settings_for({"rack": "off"})),
+    "levels": dict(recorded(campaign.configurations[0]).levels),
+    "settings": sorted(s.name for s in settings_for(off)),
 }))
 """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from core.files.config import read_toml
 from downloader.campaign.campaign import from_document
-from downloader.execution.run import run_campaign
+from tests.campaigns import run_in
 from tests.lab._loopback import LoopbackPlace, targets_of
 
 VANTAGE_POINTS = ("A", "B", "C")
@@ -51,7 +51,7 @@ def main() -> None:
         return time.time() + float(ahead_s)
 
     document = from_document(read_toml(path), path)
-    run_campaign(document, targets, places, Path(out), progress=Resting(), clock=clock)
+    run_in(document, targets, places, Path(out), progress=Resting(), clock=clock)
     print("done", flush=True)
 
 

@@ -11,8 +11,8 @@ from analysis.evidence.stored import inspect_capture
 from core.files.config import read_toml
 from core.progress import show
 from downloader.campaign.campaign import from_document
-from downloader.execution.run import run_campaign
 from downloader.factors import ALL as FACTORS
+from tests.campaigns import run_in
 from tests.lab._loopback import LoopbackPlace, targets_of
 
 
@@ -34,14 +34,8 @@ def main() -> None:
     path, out = Path(campaign), Path(folder)
     place = LoopbackPlace("A", namespace, Path(ca))
     document = from_document(read_toml(path), path)
-    run_campaign(
-        document,
-        targets_of(4430, domains),
-        {"A": place},
-        out,
-        progress=Pauses(),
-        inspect=partial(inspect_capture, factors=FACTORS),
-    )
+    inspect = partial(inspect_capture, factors=FACTORS)
+    run_in(document, targets_of(4430, domains), {"A": place}, out, progress=Pauses(), inspect=inspect)
     with show() as progress:
         inspect_campaign(out, factors=FACTORS, progress=progress)
     print("done", flush=True)

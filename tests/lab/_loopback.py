@@ -21,7 +21,7 @@ from core.system import process
 from core.system.place import Prober, Verdict
 from core.system.process import Child, Completed
 from downloader.campaign.campaign import from_document
-from downloader.execution.run import run_campaign
+from tests.campaigns import run_in
 
 
 class LoopbackWatch:
@@ -117,7 +117,7 @@ def main() -> None:
     path = Path(campaign)
     places = {name: LoopbackPlace(name, namespace, Path(ca)) for name in ("A", "B")}
     with show() as progress:
-        summary = run_campaign(
+        summary = run_in(
             from_document(read_toml(path), path),
             targets_of(int(port), domains),
             places,

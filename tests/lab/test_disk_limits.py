@@ -25,9 +25,9 @@ from analysis.evidence.stored import inspect_capture
 from core.domain import Download, Outcome, TreatmentReason
 from core.files import store
 from core.files.journal import CaptureFindings
-from downloader.execution.run import run_campaign
 from downloader.factors import ALL as FACTORS
-from downloader.limits.packing import pack
+from downloader.limits.captures import pack
+from tests.campaigns import run_in
 from tests.cells import Repeats
 from tests.journaled import recorded
 from tests.lab.noise import TOO_NOISY
@@ -49,7 +49,7 @@ INSPECT = partial(inspect_capture, factors=FACTORS)
 def run(world: World, out: Path, inspect: Any = INSPECT, **changes: Any) -> Any:
     plan = campaign(configurations=CLIENTS, **changes)
     targets = world.targets(*DOMAINS[:2])
-    summary = run_campaign(plan, targets, {"A": world.place()}, out, progress=Silent(), inspect=inspect)
+    summary = run_in(plan, targets, {"A": world.place()}, out, progress=Silent(), inspect=inspect)
     assert summary.complete
     return inspect_campaign(out, factors=FACTORS, progress=Silent())
 
@@ -117,7 +117,7 @@ def test_policies(world: World, tmp_path: Path, policy: str, left: int) -> None:
 def test_failures_keeps_what_is_not_clean(world: World, tmp_path: Path) -> None:
     clients = [{"name": "BL", "client": "requests"}, {"name": "cut", "client": "quiche"}]
     plan = campaign(configurations=clients, max_bytes=100_000, disk={"captures": "failures"})
-    run_campaign(plan, world.targets("a.example"), {"A": world.place()}, tmp_path, progress=Silent(), inspect=INSPECT)
+    run_in(plan, world.targets("a.example"), {"A": world.place()}, tmp_path, progress=Silent(), inspect=INSPECT)
     assert len(kept(tmp_path)) == 1, "its downloads are censored"
 
 

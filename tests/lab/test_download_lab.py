@@ -13,8 +13,10 @@ from core.files.config import read_toml
 from core.system import process
 from downloader import factors
 from downloader.campaign.campaign import from_document
-from downloader.execution.run import RunSummary, run_campaign
+from downloader.execution.run import RunSummary
+from tests.campaigns import run_in
 from tests.cells import Repeats
+from tests.configurations import over_tcp
 from tests.journaled import recorded
 from tests.plain_captures import plain
 from vantage.lab.lab import Lab
@@ -33,7 +35,7 @@ def run(lab: Lab, document: dict[str, object], targets: list[Target], out: Path)
     place = lab.place("MUC")
     try:
         campaign = from_document({"name": "t", "lab": "small", "targets": "lab", **document}, Path("t.toml"))
-        summary = run_campaign(campaign, targets, {"MUC": place}, out, progress=Silent())
+        summary = run_in(campaign, targets, {"MUC": place}, out, progress=Silent())
     finally:
         place.close()
     return summary, recorded(out)
@@ -112,8 +114,8 @@ def test_all_factors_are_accepted_by_this_kernel(small_lab: Lab) -> None:
     try:
         for factor in factors.ALL.values():
             for level in factor.levels:
-                place.apply(settings_for({factor.name: level}))
+                place.apply(settings_for(over_tcp({factor.name: level})))
         for scale in range(15):
-            place.apply(settings_for({"window_scaling": str(scale)}))
+            place.apply(settings_for(over_tcp({"window_scaling": str(scale)})))
     finally:
         place.close()

@@ -29,7 +29,8 @@ from core.system import process
 from downloader import clients
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.execution import calls
-from downloader.execution.run import RunSummary, run_campaign
+from downloader.execution.run import RunSummary
+from tests.campaigns import run_in
 from tests.cells import Repeats
 from tests.journaled import recorded, superseded
 from tests.lab import _loopback as loopback
@@ -141,7 +142,7 @@ def campaign(**changes: Any) -> Campaign:
 
 def run(world: World, plan: Campaign, targets: list[Any], out: Path, *places: Any) -> RunSummary:
     chosen = places or (world.place(),)
-    return run_campaign(plan, targets, {p.name: p for p in chosen}, out, progress=Silent())
+    return run_in(plan, targets, {p.name: p for p in chosen}, out, progress=Silent())
 
 
 def syns(out: Path, download: Download) -> str:
@@ -348,7 +349,7 @@ def test_stopped_in_the_middle(world: World, tmp_path: Path) -> None:
                 stop.set()
 
     targets = world.targets("a.example", "b.example", "c.example")
-    first = run_campaign(campaign(), targets, {"A": world.place()}, tmp_path, progress=Stopping(), stop=stop)
+    first = run_in(campaign(), targets, {"A": world.place()}, tmp_path, progress=Stopping(), stop=stop)
     assert first.stopped and first.recorded == 6
     second = run(world, campaign(), targets, tmp_path)
     assert second.complete and second.interrupted_runs == 1

@@ -26,7 +26,7 @@ from core.progress import show
 from core.reach import ANYWHERE
 from core.system import process
 from downloader.campaign.campaign import from_document
-from downloader.execution.run import run_campaign
+from tests.campaigns import run_in
 from tests.cells import cells
 from tests.journaled import recorded
 from tests.lab._loopback import LoopbackPlace, targets_of
@@ -109,7 +109,7 @@ def campaign(folder: Path, **changes: Any) -> Any:
 def start(world: World, plan: Any, targets: list[Target], out: Path) -> threading.Thread:
     def run() -> None:
         with show() as progress:
-            run_campaign(plan, targets, {"A": world.place()}, out, progress=progress)
+            run_in(plan, targets, {"A": world.place()}, out, progress=progress)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -185,7 +185,7 @@ def test_a_list_that_cannot_be_read_is_one_sentence(world: World, tmp_path: Path
     (tmp_path / "bad.txt").write_text("a b\n")
     with pytest.raises(UsageError, match=said), show() as progress:
         plan = campaign(tmp_path, **fields)
-        run_campaign(plan, world.targets("a.example"), {"A": world.place()}, tmp_path / "out", progress=progress)
+        run_in(plan, world.targets("a.example"), {"A": world.place()}, tmp_path / "out", progress=progress)
     assert not (tmp_path / "out").exists(), "nothing was changed"
 
 
@@ -202,7 +202,7 @@ def test_everything_does_not_name_a_special_address(
     place.allowed_prefixes = ANYWHERE if prefixes[0] == "0.0.0.0/0" else (ipaddress.ip_network(prefixes[0]),)
     began = time.time()
     with show() as progress:
-        run_campaign(plan, world.targets("a.example"), {"A": place}, tmp_path / "out", progress=progress)
+        run_in(plan, world.targets("a.example"), {"A": place}, tmp_path / "out", progress=progress)
     rows = recorded(tmp_path / "out")
     assert bool(world.requests(began)) == contacted
     assert {row.failure for row in rows} == ({None} if contacted else {Failure.ADDRESS_REFUSED})

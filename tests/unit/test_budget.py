@@ -14,10 +14,10 @@ import pytest
 from core.domain import Target
 from core.errors import UsageError
 from downloader.campaign.campaign import Campaign, from_document
+from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.budget import BudgetGate, check_budgets
-from downloader.limits.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
 from downloader.limits.spent import DAY_S, Spent, day_start, interrupted_bytes, network_of, reserved
 from downloader.schedule.gate import State, Wait
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis.captures.scan import scan_capture
-from downloader.limits.packing import pack
-from downloader.limits.traffic import ip_bytes
+from downloader.execution.capture import ip_bytes
+from downloader.limits.captures import pack
 from tests.unit.pcap_writer import download, ipv4, pcap
 
 

@@ -13,7 +13,7 @@ from core.domain import Comparison, Role, Target, Transport
 from core.errors import UsageError
 from core.files import description
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
-from downloader.campaign.comparisons import default_comparisons
+from downloader.campaign.configurations import default_comparisons
 
 GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
 PLAIN = {"name": "plain", "client": "requests"}

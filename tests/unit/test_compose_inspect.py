@@ -16,8 +16,8 @@ from analysis.captures.kpis import ALL as KPIS
 from analysis.evidence import clocks, handshakes, matching, proof, rows
 from core.domain import Download, HostDisturbance, TreatmentReason
 from core.files import schemas
-from downloader.campaign.apply import complete_levels
 from downloader.factors import ALL as FACTORS
+from tests.configurations import levels_text
 
 START = 1_700_000_000.0
 
@@ -45,7 +45,7 @@ def download(**changes: Any) -> Download:
     known = {
         "transport": "tcp", "server_ip": "198.18.0.9", "server_port": 443, "local_port": 40000, "started_at": START,
         "outcome": "ok", "last_byte_s": 1.0, "connect_s": 0.0101, "body_bytes": 1000, "configuration": "BL",
-        "levels": json.dumps(complete_levels({})), "capture": "x.pcap", "treatment_ok": None,
+        "levels": levels_text({}), "capture": "x.pcap", "treatment_ok": None,
     }  # fmt: skip
     return Download(**blank(Download, **(known | changes)))
 
@@ -130,7 +130,7 @@ def test_a_treatment_as_asked_is_proven() -> None:
 
 
 def test_a_treatment_that_the_wire_contradicts_is_told() -> None:
-    asked = download(levels=json.dumps(complete_levels({"ecn": "on"})))
+    asked = download(levels=levels_text({"ecn": "on"}))
     ok, reason, detail = judge_treatment(asked, connection())
     assert ok is False and reason is TreatmentReason.WRONG_OFFER
     assert detail is not None and detail.startswith("ecn=on: ")
@@ -152,7 +152,7 @@ def test_a_void_download_is_judged_and_not_accepted() -> None:
     assert (row.download.treatment_ok, row.download.accepted) == (True, False)
 
 
-ECN_ON = json.dumps(complete_levels({"ecn": "on"}))
+ECN_ON = levels_text({"ecn": "on"})
 
 
 def marking(**changes: Any) -> Connection:

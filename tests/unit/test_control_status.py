@@ -19,12 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from core.domain import Failure, Outcome
+from core.domain.counts import Counts
 from core.errors import PlaceError, UsageError
 from core.files.lock import folder_lock, is_running
 from core.system.sd_notify import Notifier
 from downloader.control import display, document, metrics
-from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Progress, Status, VantagePoint
-from downloader.control.endpoint import Endpoint, parse_endpoint
+from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
+from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.page_server import serve
 from downloader.control.reporter import PATIENCE_S, Reporter
 from downloader.schedule.gate import State
@@ -36,7 +37,7 @@ HOSTILE = 'www.a"\\\n.example'
 
 def status(**changes: object) -> Status:
     activity = Activity(state=State.RUNNING, reason="www.a.example", since=990.0)
-    progress = Progress(planned=100, ok=40, failed=8, censored=2, causes={"dns_error": 8, "time": 2}, void_runs=3)
+    progress = Counts(planned=100, ok=40, failed=8, censored=2, causes={"dns_error": 8, "time": 2}, void_runs=3)
     found = Status(
         written_at=1_000.0,
         activity=activity,
@@ -293,7 +294,7 @@ def test_a_hung_worker_does_not_feed_the_watchdog(tmp_path: Path, manager: socke
     clock = Clock()
     notifier = Notifier(environment(tmp_path, WATCHDOG_USEC="60000"))  # a round every 20 ms
     with Reporter(tmp_path, campaign="c", notifier=notifier, monotonic=clock) as reporter:
-        reporter.begin(plan_sha256="x", versions={}, progress={"A": Progress(planned=8), "B": Progress(planned=8)})
+        reporter.begin(plan_sha256="x", versions={}, counts={"A": Counts(planned=8), "B": Counts(planned=8)})
         a, b = reporter.vantage_point("A"), reporter.vantage_point("B")
         b.finished()
         assert fed(manager)
@@ -315,8 +316,8 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
     clock, moment = Clock(), Clock()
     failed = download(outcome=Outcome.FAILED, failure=Failure.DNS_ERROR, failure_detail="\x1b[31mno address")
     with Reporter(tmp_path, campaign="c", monotonic=clock, clock=moment, notifier=Notifier({})) as reporter:
-        before = Progress(planned=100, ok=10, failed=1, causes={"reset": 1}, void_runs=2)
-        reporter.begin(plan_sha256="x", versions={"aioquic": "1"}, progress={"A": before}, limit_bytes=9)
+        before = Counts(planned=100, ok=10, failed=1, causes={"reset": 1}, void_runs=2)
+        reporter.begin(plan_sha256="x", versions={"aioquic": "1"}, counts={"A": before}, limit_bytes=9)
         report = reporter.vantage_point("A")
         clock.now += 10
         report.does(State.RUNNING, "www.a.example")
@@ -327,7 +328,7 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
         reporter.takes(7)
         report.recorded_run([download(), download(), failed], void=True)
         found = reporter.status()
-        assert found.progress == Progress(
+        assert found.progress == Counts(
             planned=100,
             ok=12,
             failed=2,
@@ -355,7 +356,7 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
 
 def test_of_several_vantage_points_the_one_that_works_tells(tmp_path: Path) -> None:
     with Reporter(tmp_path, campaign="c", notifier=Notifier({})) as reporter:
-        reporter.begin(plan_sha256="x", versions={}, progress={"A": Progress(), "B": Progress()})
+        reporter.begin(plan_sha256="x", versions={}, counts={"A": Counts(), "B": Counts()})
         a, b = reporter.vantage_point("A"), reporter.vantage_point("B")
         a.does(State.WAITING_FOR_BUDGET, "campaign: 5 GB", until=9e9)
         assert reporter.status().activity.state is State.RUNNING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +21,11 @@ from core.files.lock import folder_lock
 from core.paper import CONFIGURATIONS as PAPER
 from core.progress import show
 from core.system import trust
+from downloader import factors
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import load_targets
 from downloader.campaign.trust import check_trust, describe_trust, trusted
+from downloader.execution.run import _agree
 from tests.cells import examples
 from upshift.campaign import run_file
 
@@ -273,6 +276,24 @@ def test_everything_is_part_of_the_plan() -> None:
     assert plan_hash(campaign(**entry()), targets, ["A"]) != base
     assert plan_hash(campaign(), targets, ["B"]) != base
     assert plan_hash(campaign(), [*targets, *targets], ["A"]) != base
+
+
+def test_what_upshift_learns_later_leaves_the_hash_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new factor with its default, and defaults that are written out; another level or another default do not."""
+    targets = [Target(domain="a.example", url="https://a.example/")]
+    one = {"name": "X", "client": "requests"}
+
+    def of(**levels: str) -> str:
+        return plan_hash(campaign(configurations=[{**one, "levels": levels}]), targets, ["A"])
+
+    base, recorded = of(), json.loads(json.dumps(campaign().description()))
+    assert of(ecn="off", timestamps="on") == base != of(ecn="on")
+    rack = dataclasses.replace(factors.ALL["sack"], name="rack", label="RACK")
+    monkeypatch.setitem(factors.ALL._variants, "rack", rack)
+    assert of() == of(rack="off") == base != of(rack="on")
+    assert _agree(recorded, json.loads(json.dumps(campaign().description())))
+    monkeypatch.setitem(factors.ALL._variants, "ecn", dataclasses.replace(factors.ALL["ecn"], default="on"))
+    assert not _agree(recorded, json.loads(json.dumps(campaign().description()))), "a default has changed"
 
 
 def csv_targets(tmp_path: Path, text: str) -> list[Target]:

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from downloader.campaign.order import assign
-from downloader.campaign.plan import PlannedRun
+from downloader.campaign.plan import PlannedRun, assign
 from downloader.execution.journal import Journal
 from downloader.limits.captures import Settled
 from downloader.limits.spent import DAY_S, Reserved
-from downloader.schedule.schedule import Schedule
-from downloader.schedule.turns import Turns
+from downloader.schedule.schedule import Schedule, Turns
 from tests.inspected import plan
 from tests.unit import test_downloader_journal as journals
 

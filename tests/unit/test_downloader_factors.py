@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from core.domain import Handshake, RouteAttribute, Sysctl, TreatmentReason, Wire
 from core.errors import UsageError
 from downloader import factors
-from downloader.campaign.apply import complete_levels, settings_for
+from downloader.campaign.apply import settings_for
+from downloader.campaign.configurations import canonical_levels
+from tests.configurations import over_tcp
 
 PLAIN = Handshake(
     syn_ecn=False,
@@ -36,16 +38,20 @@ def like(**changes: object) -> Handshake:
 
 
 def rmem(levels: dict[str, str]) -> dict[int | None, str]:
-    return {s.field: s.value for s in settings_for(levels) if isinstance(s, Sysctl) and s.name == "net.ipv4.tcp_rmem"}
+    return {
+        s.field: s.value
+        for s in settings_for(over_tcp(levels))
+        if isinstance(s, Sysctl) and s.name == "net.ipv4.tcp_rmem"
+    }
 
 
 def window(levels: dict[str, str]) -> str | None:
-    [found] = [s for s in settings_for(levels) if isinstance(s, RouteAttribute) and s.name == "window"]
+    [found] = [s for s in settings_for(over_tcp(levels)) if isinstance(s, RouteAttribute) and s.name == "window"]
     return found.value
 
 
 def test_baseline_is_complete_and_sorted() -> None:
-    settings = settings_for({"ecn": "off", "sack": "off", "window_scaling": "off"})
+    settings = settings_for(over_tcp({"ecn": "off", "sack": "off", "window_scaling": "off"}))
     assert settings == (
         RouteAttribute(name="initrwnd", value=None),
         RouteAttribute(name="window", value=None),
@@ -79,14 +85,14 @@ def test_scaling_wins_over_the_default_buffer_only() -> None:
     assert rmem({"window_scaling": "off", "rmem": "65536/1000000"}) == {1: "65536", 2: "1000000"}
     assert rmem({"window_scaling": "14", "rmem": f"65536/{1 << 29}"}) == {1: "65536", 2: str(1 << 29)}
     with pytest.raises(UsageError, match=r"rmem and window_scaling want different values of net.ipv4.tcp_rmem\[2\]"):
-        settings_for({"window_scaling": "14", "rmem": "131072/6291456"}, where="a.toml")
+        settings_for(over_tcp({"window_scaling": "14", "rmem": "131072/6291456"}), where="a.toml")
 
 
 def test_unknown_factor_and_level() -> None:
     with pytest.raises(UsageError, match=r"a\.toml: unknown factor 'sak'; did you mean sack\? use one of: ecn, "):
-        complete_levels({"sak": "on"}, where="a.toml")
+        canonical_levels({"sak": "on"}, where="a.toml")
     with pytest.raises(UsageError, match=r"window_scaling has no level '15'; accepted are: off, 0 to 14"):
-        complete_levels({"window_scaling": "15"})
+        canonical_levels({"window_scaling": "15"}, where="a.toml")
 
 
 @pytest.mark.parametrize(
@@ -136,14 +142,14 @@ def test_proofs(factor: str, level: str, handshake: Handshake, reason: str | Non
     ],
 )
 def test_the_window_at_the_request_proves_initrwnd(level: str, window: int, is_right: bool) -> None:
-    wire = Wire(client=like(syn_mss=1460), request_window=window, initrwnd=int(level))
+    wire = Wire(client=like(syn_mss=1460), kpi={"request_window": window}.get)
     assert (factors.ALL["initrwnd"].proof(level, wire) is None) == is_right
 
 
 def test_a_small_initrwnd_does_not_refute_the_buffer() -> None:
     small = like(syn_mss=1460, syn_window=10 * 1460)
     assert factors.ALL["rmem"].proof("131072/6291456", Wire(client=small)) is not None
-    assert factors.ALL["rmem"].proof("131072/6291456", Wire(client=small, initrwnd=10)) is None
+    assert factors.ALL["rmem"].proof("131072/6291456", Wire(client=small, levels={"initrwnd": "10"})) is None
 
 
 def test_a_large_initrwnd_gives_its_buffer_to_all_configurations() -> None:
@@ -161,7 +167,7 @@ def test_a_large_initrwnd_gives_its_buffer_to_all_configurations() -> None:
     assert {level.partition("/")[0] for level in buffers.values()} == {str(2 * 310 * 1460)}
     assert buffers["C"].endswith(f"/{1 << 29}")  # as window scaling sets it
     for c in found:
-        settings_for(c.levels)
+        settings_for(c)
 
 
 OPTIONS = {

@@ -9,7 +9,7 @@ from itertools import pairwise, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downloader.campaign.order import assign, square
+from downloader.campaign.plan import assign, square
 
 names = st.integers(1, 17).map(lambda size: [f"c{number}" for number in range(size)])
 seeds = st.integers(0, 2**32)
@@ -35,7 +35,7 @@ def test_any_number_of_runs_is_balanced_within_one(labels: list[str], seed: int,
     size = len(labels)
     orders = assign(labels, [("group", number) for number in range(runs)], random.Random(seed))
     after = dict.fromkeys(permutations(labels, 2), 0) | Counter(pair for order in orders for pair in pairwise(order))
-    # Half of a square of odd size cannot be within one (`downloader/campaign/order.py`).
+    # Half of a square of odd size cannot be within one (`downloader/campaign/plan.py`).
     allowed = 2 if size % 2 and runs % (2 * size) == size else 1
     assert max(after.values(), default=0) - min(after.values(), default=0) <= allowed
     places = {(name, place): 0 for name in labels for place in range(size)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from core.domain import Download
 from core.errors import UsageError
 from core.sequential import Quantity, SpeedUps
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
-from downloader.campaign.stop_rule import parse_rule
-from downloader.execution.stopping import Stopping
+from downloader.campaign.stopping import Stopping, parse_rule
 from tests.unit.analysis_factory import make_download
 
 PLAIN: dict[str, Any] = {
@@ -22,6 +22,10 @@ PLAIN: dict[str, Any] = {
     "configurations": [{"name": n, "client": "requests"} for n in ("BL", "BL2")]
     + [{"name": "WS", "client": "requests", "levels": {"window_scaling": 14}}],
 }
+
+
+def stopping_of(plan: Campaign, recorded: Iterable[Download]) -> Stopping:
+    return Stopping(plan.stop_when, plan.comparisons, recorded)
 
 
 def campaign(**changes: Any) -> Campaign:
@@ -71,7 +75,7 @@ def test_the_rule_is_not_in_the_plan_s_hash() -> None:
 
 
 def test_it_stops_as_soon_as_every_effect_is_narrow_enough() -> None:
-    stopping = Stopping(campaign(until_ci=0.05), [])
+    stopping = stopping_of(campaign(until_ci=0.05), [])
     steps = 0
     while not stopping.reached:
         stopping.record(run(steps))
@@ -81,7 +85,7 @@ def test_it_stops_as_soon_as_every_effect_is_narrow_enough() -> None:
     low, high = told.pop("share")
     assert 0.5 < low < 1 == high
     assert told == {"name": "WS vs BL", "domains": steps, "reached": True, "median": (2.0, 2.0)}
-    noise = Stopping(campaign(until_ci=0.05), [])
+    noise = stopping_of(campaign(until_ci=0.05), [])
     for number in range(200):
         noise.record(run(number, ws=0.5 + (number % 10) / 10))
     assert not noise.reached
@@ -90,15 +94,15 @@ def test_it_stops_as_soon_as_every_effect_is_narrow_enough() -> None:
 
 def test_what_is_resumed_is_what_was_left() -> None:
     rows = [download for number in range(40) for download in run(number, ws=0.5 + number / 100)]
-    left = Stopping(campaign(until_ci=0.05), [])
+    left = stopping_of(campaign(until_ci=0.05), [])
     for start in range(0, len(rows), 3):
         left.record(rows[start : start + 3])
-    resumed = Stopping(campaign(until_ci=0.05), rows)
+    resumed = stopping_of(campaign(until_ci=0.05), rows)
     assert resumed.state() == left.state() and resumed.state()["comparisons"][0]["domains"] == 40
 
 
 def steps(rows: list[Download]) -> int:
-    found: int = Stopping(campaign(until_ci=0.05), rows).state()["comparisons"][0]["domains"]
+    found: int = stopping_of(campaign(until_ci=0.05), rows).state()["comparisons"][0]["domains"]
     return found
 
 
@@ -116,7 +120,7 @@ def test_without_a_rule_nothing_is_read() -> None:
         raise AssertionError
         yield
 
-    stopping = Stopping(campaign(), never())
+    stopping = stopping_of(campaign(), never())
     stopping.record(run(1))
     assert not stopping.reached and stopping.state()["rule"] == {}
 

@@ -14,13 +14,11 @@ from typer.testing import CliRunner
 
 from core.domain import Target
 from downloader.campaign.campaign import from_document
-from downloader.campaign.times import USUAL, PathGuess, expected_s, worst_s
-from downloader.limits.expected import run_bytes
+from downloader.campaign.expected import USUAL, PathGuess, expected_s, run_bytes, worst_s
 from downloader.schedule.gate import State
-from downloader.schedule.schedule import Schedule
+from downloader.schedule.schedule import Schedule, Turns
 from downloader.schedule.shared import share
-from downloader.schedule.slot_gate import SlotGate
-from downloader.schedule.turns import Turns
+from downloader.schedule.slots import SlotGate
 from upshift.cli import app
 from upshift.estimate import Estimate, estimate
 

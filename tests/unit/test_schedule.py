@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from core.domain import Target
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.gate import Cut, Gate, State, Wait
-from downloader.schedule.schedule import Schedule
-from downloader.schedule.turns import Turns
+from downloader.schedule.schedule import Schedule, Turns
 
 Told = list[tuple[State, str, float | None]]
 

@@ -18,14 +18,12 @@ from core.domain import Failure, Target, VoidReason
 from core.errors import UsageError
 from core.system.clock import Clock, read_clock
 from downloader.campaign.campaign import Campaign, from_document
+from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.times import expected_s, worst_s
 from downloader.schedule.gate import Cut, State, Wait
-from downloader.schedule.schedule import Schedule
+from downloader.schedule.schedule import Schedule, Turns
 from downloader.schedule.shared import SharedPlan, share
-from downloader.schedule.slot_gate import SlotGate
-from downloader.schedule.slots import MARGIN_S, START_S, Slots, deal, groups, key_of, slots_for
-from downloader.schedule.turns import Turns
+from downloader.schedule.slots import MARGIN_S, START_S, SlotGate, Slots, deal, groups, key_of, slots_for
 from tests.cells import Repeats
 
 FILE: dict[str, Any] = {

@@ -16,7 +16,7 @@ import typer
 from core import terminal
 from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign, load
-from downloader.campaign.times import USUAL, PathGuess
+from downloader.campaign.expected import USUAL, PathGuess
 from downloader.execution.run import check_limits
 from upshift.estimate import Estimate, Paths, Share, estimate
 from upshift.shared_plan import shared_plan, topology_of

@@ -1,0 +1,24 @@
+"""Campaigns that run in places that a test made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.domain import Target
+from core.system.place import Place
+from downloader.campaign.campaign import Campaign
+from downloader.campaign.targets import check_targets
+from downloader.execution.run import RunSummary, check_plan, run_campaign
+from downloader.schedule.shared import share
+
+
+def run_in(
+    campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path, **options: Any
+) -> RunSummary:
+    """As `upshift run`: the campaign is planned, checked and run; `options` are those of `run_campaign`."""
+    check_targets(targets, where=campaign.targets)
+    plan = share(campaign, targets, list(places), list(places))
+    check_plan(plan, out)
+    return run_campaign(plan, places, out, **options)
