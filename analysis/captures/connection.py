@@ -8,7 +8,7 @@ See `docs/design/kpi-engine.md` for the definitions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from typing import Any
 class Side:
     """What one side of a connection sent."""
 
+    # The engine's fields, from rust/pcapscan/src/record/side.rs
     packets: int
     ip_bytes: int
     """IPv4 total length, IPv6 payload length + 40."""
@@ -123,12 +124,14 @@ class Side:
     flight_upper_mean: float | None
     window_limited_share: float | None
     """Those of them whose upper bound was within two of the largest segments of the window."""
+    # End of the engine's fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """One TCP or QUIC connection of a capture."""
 
+    # The engine's fields, from rust/pcapscan/src/record/connection.rs
     number: int
     """Index in the capture, from 0, in order of first packets."""
     protocol: str
@@ -151,7 +154,6 @@ class Connection:
     """The capture file is truncated or damaged: the connection may have had more packets."""
     gro: bool
     """Some packets are larger than on the wire: the host merged them (GRO, LRO) or had not yet split them (TSO)."""
-
     syn_ns: int | None
     """First SYN."""
     last_syn_ns: int | None
@@ -179,7 +181,6 @@ class Connection:
     """Both SYNs have the window scale option."""
     timestamps_accepted: bool | None
     """Both SYNs have the timestamps option."""
-
     quic_version: int | None
     """Version of the last long header."""
     quic_original_dcid: str | None
@@ -204,7 +205,6 @@ class Connection:
     quic_spin_rtt_min_ns: int | None
     quic_spin_rtt_mean_ns: float | None
     quic_spin_rtt_p50_ns: float | None
-
     client_hello_bytes: int | None
     """Payload that the client sent before the server's first answer (TCP's handshake apart), without retransmissions of
     TCP; None without an answer."""
@@ -227,22 +227,24 @@ class Connection:
     there are at most 64 rounds. None without an answer."""
     dispersion_ps_per_byte: float | None
     """Time per byte of payload within four full packets in a row; a quarter took less [ps/B]."""
-    round_bytes: tuple[int, ...]
+    round_bytes: Sequence[int]
     """New payload by round; the last round ends with the answer. So do the others below."""
-    round_packets: tuple[int, ...]
-    round_window_limited: tuple[int, ...]
+    round_packets: Sequence[int]
+    round_window_limited: Sequence[int]
     """Data packets as in `Side.window_limited_share`; 0 for QUIC."""
-    round_losses: tuple[int, ...]
+    round_losses: Sequence[int]
     """Retransmissions, and packets with Congestion Experienced."""
-    round_silent_ns: tuple[int, ...]
+    round_silent_ns: Sequence[int]
     """Time in which nothing came for more than 1.5 initial round trips; it counts in the round in which it ends."""
-    round_rtt_ns: tuple[int, ...]
+    round_rtt_ns: Sequence[int]
     """Mean round-trip time by timestamps; 0: no sample."""
-
     client: Side
     """What the client sent."""
     server: Side
     """What the server sent."""
+    series: Mapping[str, Any] | None
+    """Time series, if requested (see `docs/design/kpi-engine.md`)."""
+    # End of the engine's fields
 
     body_bytes: int | None = None
     """Bytes of the body as reported by the client: not from the engine, but added when a download is joined."""
@@ -262,8 +264,6 @@ class Connection:
     """Share of that time in which it waited for a CPU; likewise."""
     client_late_share: float | None = None
     """Share of that time between the capture's last data packet and the client's reading it; likewise."""
-    series: Mapping[str, Any] | None = None
-    """Time series, if requested (see `docs/design/kpi-engine.md`)."""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Connection:
@@ -288,9 +288,8 @@ _JOINED = {
     "client_cpu_share": None,
     "client_run_delay_share": None,
     "client_late_share": None,
-    "series": None,
 }
-"""Fields that the engine does not set, or only on request."""
+"""Fields that the engine does not set."""
 
 
 def _filled(kind: Any, record: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:

@@ -40,7 +40,7 @@ def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
     record = struct.pack("<IIII", 1, 2, len(syn), len(syn)) + syn
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101) + record)
     (fields,) = upshift_native.ConnectionReader(path).next_batch() or ()
-    joined = {"body_bytes", "socket_drops", "client_cpu_share", "client_run_delay_share", "client_late_share", "series"}
+    joined = {"body_bytes", "socket_drops", "client_cpu_share", "client_run_delay_share", "client_late_share"}
     joined |= {"quic_client_lost", "quic_data_blocked", "quic_loss_episodes", "quic_window"}
     assert set(fields) == set(Connection.__slots__) - joined
     assert set(fields["client"]) == set(fields["server"]) == set(Side.__slots__)
@@ -140,6 +140,13 @@ def test_the_documentation_lists_every_kpi() -> None:
 
     text = kpi_table.PAGE.read_text(encoding="utf-8")
     assert kpi_table.page(text) == text, "run: python -m analysis.captures.kpi_table"
+
+
+def test_the_class_has_the_fields_of_the_engine() -> None:
+    from analysis.captures import record_fields
+
+    text = record_fields.MODULE.read_text(encoding="utf-8")
+    assert record_fields.module(text) == text, "run: python -m analysis.captures.record_fields"
 
 
 @pytest.mark.parametrize(("length", "counts"), [(24, False), (31, False), (25, True), (1400, True)])

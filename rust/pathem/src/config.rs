@@ -1,24 +1,18 @@
 //! The configuration file, schema 1: reading it, and refusing what cannot be right.
 
-use crate::config_error::{ConfigError, Fault};
+use crate::config_error::{
+    ConfigError, Fault, MAX_DELAY_US, MAX_DEVICE_NAME, MAX_NODES, MAX_POLICED, MAX_RATE_BPS,
+    MIN_QUEUE_BYTES, SCHEMA,
+};
 use crate::loss::{Count, Loss};
 use crate::path::Params;
 use crate::policer::Policer;
-use crate::prefix::Prefix;
+use crate::prefix::{Prefix, is_lab_address};
 use crate::rewrite::Rule;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-
-pub(crate) const SCHEMA: u64 = 1;
-pub(crate) const MAX_NODES: usize = 512;
-pub(crate) const MAX_DELAY_US: u64 = 60_000_000;
-pub(crate) const MAX_RATE_BPS: u64 = 1_000_000_000_000;
-pub(crate) const MIN_QUEUE_BYTES: u64 = 1500;
-/// Most packets of a policer: each flow remembers as many.
-pub(crate) const MAX_POLICED: usize = 1000;
-pub(crate) const MAX_DEVICE_NAME: usize = 15;
 
 /// A node: a network namespace that gets one TUN device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -339,18 +333,6 @@ fn check_loss(field: &str, loss: RawLoss) -> Result<Loss, ConfigError> {
             })
         }
         _ => Err(Fault::LossForm.of(field)),
-    }
-}
-
-/// Whether the lab may carry packets of this address: 198.18.0.0/15 (RFC 2544) or `fd00:198:18::/48`.
-#[must_use]
-pub fn is_lab_address(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            let [first, second, ..] = v4.octets();
-            first == 198 && second & 0xfe == 18
-        }
-        IpAddr::V6(v6) => matches!(v6.segments(), [0xfd00, 0x0198, 0x0018, ..]),
     }
 }
 

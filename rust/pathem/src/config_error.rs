@@ -1,13 +1,19 @@
-//! What can be wrong with a configuration, one sentence each: where, what, and what to do.
+//! The limits of a configuration, and what can be wrong with one: a sentence each with where, what, and what to do.
 
-use crate::config::{
-    MAX_DELAY_US, MAX_DEVICE_NAME, MAX_NODES, MAX_POLICED, MAX_RATE_BPS, MIN_QUEUE_BYTES, SCHEMA,
-};
 use crate::prefix::Prefix;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use thiserror::Error;
+
+pub(crate) const SCHEMA: u64 = 1;
+pub(crate) const MAX_NODES: usize = 512;
+pub(crate) const MAX_DELAY_US: u64 = 60_000_000;
+pub(crate) const MAX_RATE_BPS: u64 = 1_000_000_000_000;
+pub(crate) const MIN_QUEUE_BYTES: u64 = 1500;
+/// Most packets of a policer: each flow remembers as many.
+pub(crate) const MAX_POLICED: usize = 1000;
+pub(crate) const MAX_DEVICE_NAME: usize = 15;
 
 /// Why a configuration, or a pair of a `set_pair` request, is refused.
 #[derive(Debug, Error)]

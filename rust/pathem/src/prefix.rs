@@ -1,6 +1,5 @@
 //! Prefixes: blocks of addresses that a node owns beside its single addresses.
 
-use crate::config::is_lab_address;
 use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -44,6 +43,18 @@ impl Prefix {
     pub fn is_in_lab(&self) -> bool {
         let shortest = if self.network.is_ipv4() { 15 } else { 48 };
         self.length >= shortest && is_lab_address(self.network)
+    }
+}
+
+/// Whether the lab may carry packets of this address: 198.18.0.0/15 (RFC 2544) or `fd00:198:18::/48`.
+#[must_use]
+pub fn is_lab_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let [first, second, ..] = v4.octets();
+            first == 198 && second & 0xfe == 18
+        }
+        IpAddr::V6(v6) => matches!(v6.segments(), [0xfd00, 0x0198, 0x0018, ..]),
     }
 }
 

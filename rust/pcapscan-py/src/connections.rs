@@ -1,8 +1,7 @@
 //! One record per connection, in batches.
 
-use crate::record::record;
-use crate::{CaptureError, parse_rules};
-use pcapscan::{Capture, Connection, Engine, PacketRow, Settings, Sink, Skipped};
+use crate::open;
+use pcapscan::{Capture, Connection, Engine, PacketRow, Record, Sink, Skipped};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::collections::VecDeque;
@@ -54,16 +53,9 @@ impl ConnectionReader {
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 passes values")]
     #[pyo3(signature = (path, *, series = false, rules = "4.0"))]
     fn new(path: PathBuf, series: bool, rules: &str) -> PyResult<Self> {
-        let settings = Settings {
-            rules: parse_rules(rules)?,
-            series,
-            ..Settings::default()
-        };
-        let capture =
-            Capture::open(&path).map_err(|error| CaptureError::new_err(error.to_string()))?;
         Ok(Self {
-            capture,
-            engine: Engine::new(settings),
+            engine: Engine::new(open::settings(rules, series)?),
+            capture: open::capture(&path)?,
             left: Left::default(),
             done: false,
         })
@@ -82,7 +74,7 @@ impl ConnectionReader {
         while batch.len() < BATCH
             && let Some(connection) = self.left.0.pop_front()
         {
-            batch.append(record(py, &connection, cut)?)?;
+            batch.append(Record::new(&connection, cut))?;
         }
         Ok(Some(batch))
     }

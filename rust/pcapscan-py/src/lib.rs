@@ -1,41 +1,33 @@
 //! Python module `upshift_native._native`: the capture engine for Python.
 
-use pcapscan::Rules;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 mod connections;
+mod open;
 mod packets;
-mod record;
-
-pyo3::create_exception!(
-    _native,
-    CaptureError,
-    pyo3::exceptions::PyException,
-    "A file that the engine cannot read as a capture: the message is one clause with the reason."
-);
-
-pub(crate) fn parse_rules(rules: &str) -> PyResult<Rules> {
-    match rules {
-        "4.0" => Ok(Rules::V4_0),
-        "4.4" => Ok(Rules::V4_4),
-        other => Err(PyValueError::new_err(format!(
-            "rules are '4.0' or '4.4', not {other:?}"
-        ))),
-    }
-}
 
 /// The capture engine for Python.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use super::{
-        CaptureError, connections::ConnectionReader, packets::PacketReader, packets::write_packets,
+        connections::ConnectionReader, open::CaptureError, packets::PacketReader,
+        packets::write_packets,
     };
+    use pcapscan::{Record, SideRecord};
     use pyo3::prelude::*;
+    use pyo3::types::PyDict;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let fields = PyDict::new(module.py());
+        for (name, list) in [("connection", Record::FIELDS), ("side", SideRecord::FIELDS)] {
+            let texts = list
+                .iter()
+                .map(|field| (field.name, field.kind, field.meaning));
+            fields.set_item(name, texts.collect::<Vec<_>>())?;
+        }
+        module.add("FIELDS", fields)?;
         module.add("MOST_CONNECTIONS", pcapscan::MOST_CONNECTIONS)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

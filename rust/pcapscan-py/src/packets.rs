@@ -1,7 +1,7 @@
 //! One row per packet: as CSV straight to a file descriptor or path, or as columns for Arrow.
 
-use crate::{CaptureError, parse_rules};
-use pcapscan::{Capture, Columns, CsvWriter, Engine, ScanError, Settings};
+use crate::open;
+use pcapscan::{Capture, Columns, CsvWriter, Engine};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -9,10 +9,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
-
-fn capture_error(error: &ScanError) -> PyErr {
-    CaptureError::new_err(error.to_string())
-}
 
 /// Writes one CSV row per packet to a file descriptor, which stays open. Returns (rows, warnings).
 #[pyfunction]
@@ -24,18 +20,13 @@ pub fn write_packets(
     descriptor: i32,
     rules: &str,
 ) -> PyResult<(u64, Vec<String>)> {
-    let settings = Settings {
-        rules: parse_rules(rules)?,
-        series: false,
-        ..Settings::default()
-    };
+    let mut engine = Engine::new(open::settings(rules, false)?);
+    let mut capture = open::capture(&path)?;
     py.detach(|| {
-        let mut capture = Capture::open(&path).map_err(|error| capture_error(&error))?;
         // SAFETY: the caller owns this descriptor and keeps it open during the call; `ManuallyDrop` keeps us from
         // closing it.
         let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
         let mut writer = CsvWriter::new(&*file);
-        let mut engine = Engine::new(settings);
         while engine.run(&mut capture, &mut writer, engine.frames + 65_536) {
             writer
                 .check()
@@ -63,15 +54,9 @@ impl PacketReader {
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 passes values")]
     #[pyo3(signature = (path, *, rules = "4.0"))]
     fn new(path: PathBuf, rules: &str) -> PyResult<Self> {
-        let settings = Settings {
-            rules: parse_rules(rules)?,
-            series: false,
-            ..Settings::default()
-        };
-        let capture = Capture::open(&path).map_err(|error| capture_error(&error))?;
         Ok(Self {
-            capture,
-            engine: Engine::new(settings),
+            engine: Engine::new(open::settings(rules, false)?),
+            capture: open::capture(&path)?,
             done: false,
         })
     }

@@ -1,6 +1,7 @@
 //! The engine: one pass over a capture.
 
-use crate::capture::{Capture, Next, Raw};
+use crate::capture::Capture;
+use crate::capture::frame::{Next, Raw};
 use crate::connection::{Connection, Key, PacketVerdict};
 use crate::ip::{self, Skip, saturated};
 use crate::lookup::Lookup;

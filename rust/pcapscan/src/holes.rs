@@ -3,11 +3,40 @@
 use std::collections::VecDeque;
 
 use crate::seq::{after, at_most, before};
-use crate::truth::Stamp;
 
 /// Gaps remembered per direction, open ones and filled ones; beyond that the oldest is forgotten (what fills it then
 /// counts as seen before).
 pub(crate) const MOST_HOLES: usize = 256;
+
+/// When a packet was sent, relative to others of its direction. Packed by hand: it is stored for every data packet,
+/// and the processor stalls where narrow stores are loaded as one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stamp {
+    /// TSval, identification, whether there is a TSval, whether there is an identification.
+    bits: u64,
+    /// Number of the packet in its direction.
+    pub packet: u64,
+}
+
+impl Stamp {
+    #[inline]
+    pub fn new(id: Option<u16>, tsval: Option<u32>, packet: u64) -> Self {
+        let bits = u64::from(tsval.unwrap_or(0)) << 32
+            | u64::from(id.unwrap_or(0)) << 16
+            | u64::from(tsval.is_some()) << 1
+            | u64::from(id.is_some());
+        Self { bits, packet }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 31")]
+    pub fn id(self) -> Option<u16> {
+        (self.bits & 1 != 0).then_some((self.bits >> 16) as u16)
+    }
+
+    pub fn tsval(self) -> Option<u32> {
+        (self.bits & 2 != 0).then_some((self.bits >> 32) as u32)
+    }
+}
 
 /// Missing bytes below the highest that was seen.
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,7 @@
     reason = "TSval, TSecr, AccECN and the like are the words of RFCs, not code"
 )]
 
+mod answer;
 mod capture;
 mod connection;
 mod engine;
@@ -38,9 +39,8 @@ pub use capture::Capture;
 pub use connection::Connection;
 pub use engine::{Engine, MOST_CONNECTIONS, Settings, Skipped};
 pub use error::ScanError;
-pub use record::{Fields, Value, visit};
+pub use record::{Field, Record, SideRecord};
 pub use rows::{Columns, CsvWriter};
-pub use series::BIN_NS;
 pub use sink::{PacketRow, Sink};
 pub use truth::TrueClass;
 pub use wireshark::Rules;

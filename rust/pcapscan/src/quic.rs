@@ -1,6 +1,6 @@
 //! QUIC as an observer sees it: long headers, then only the spin bit (RFC 8999, RFC 9000 sections 17.2 to 17.4).
 
-use crate::connection::Response;
+use crate::answer::Response;
 use crate::rtt::Summary;
 
 /// Kinds of packets that an observer can tell apart.

@@ -1,6 +1,6 @@
 //! The table of connections in memory.
 
-use crate::connection::{Connection, Key};
+use crate::connection::{Connection, Key, Phase};
 use std::ops::{Index, IndexMut};
 
 /// Connections by slot. A connection's number counts all that there were; its slot is used again once it has left.
@@ -14,19 +14,6 @@ pub struct Slots {
 
 /// The rank of a connection: whether it is active, its latest packet, its number; and its slot.
 pub type Rank = (Phase, i64, u32, u32);
-
-/// How likely a connection is to have more packets, least first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Another connection has its endpoints: it can get no more packets.
-    Replaced,
-    /// Closed or reset some time ago.
-    Over,
-    /// Only one side ever sent.
-    Unanswered,
-    /// It is active.
-    Live,
-}
 
 impl Slots {
     /// How many connections are held.

@@ -6,7 +6,7 @@
 //! of a connection on Linux and many other systems; where it does not (random or zero), TSval is used, to a tick. A tie
 //! goes by time: a retransmission cannot come sooner than a round trip after its gap opened.
 
-use crate::holes::{Hole, Holes};
+use crate::holes::{Hole, Holes, Stamp};
 use crate::plain::Plain;
 use crate::seq::{after, distance};
 use crate::tcp::{Segment, flag};
@@ -69,35 +69,6 @@ impl TrueClass {
             Self::KeepAlive => "keep_alive",
             Self::OutOfWindow => "out_of_window",
         }
-    }
-}
-
-/// When a packet was sent, relative to others of its direction. Packed by hand: it is stored for every data packet,
-/// and the processor stalls where narrow stores are loaded as one.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stamp {
-    /// TSval, identification, whether there is a TSval, whether there is an identification.
-    bits: u64,
-    packet: u64,
-}
-
-impl Stamp {
-    #[inline]
-    fn new(id: Option<u16>, tsval: Option<u32>, packet: u64) -> Self {
-        let bits = u64::from(tsval.unwrap_or(0)) << 32
-            | u64::from(id.unwrap_or(0)) << 16
-            | u64::from(tsval.is_some()) << 1
-            | u64::from(id.is_some());
-        Self { bits, packet }
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 31")]
-    fn id(self) -> Option<u16> {
-        (self.bits & 1 != 0).then_some((self.bits >> 16) as u16)
-    }
-
-    fn tsval(self) -> Option<u32> {
-        (self.bits & 2 != 0).then_some((self.bits >> 32) as u32)
     }
 }
 

@@ -1,14 +1,12 @@
 //! A bounded number of connections is held: who leaves, in what order, and that nothing else changes.
 
 use pcapscan::testing::{Packet, Writer};
-use pcapscan::{Capture, Connection, Engine, PacketRow, Settings, Sink, Value, visit};
+use pcapscan::{Capture, Connection, Engine, PacketRow, Record, Settings, Sink};
 use std::io::Cursor;
 
 const SYN: u16 = 0x02;
 const ACK: u16 = 0x10;
 const FIN: u16 = 0x11;
-
-type Record = Vec<(&'static str, Value)>;
 
 #[derive(Default)]
 struct Taken {
@@ -23,9 +21,7 @@ impl Sink for Taken {
     }
 
     fn leaves(&mut self, connection: Box<Connection>) {
-        let mut fields = Vec::new();
-        visit(&connection, false, &mut fields);
-        self.records.push(fields);
+        self.records.push(Record::new(&connection, false));
     }
 }
 
@@ -43,17 +39,8 @@ fn scan(writer: &Writer, most_connections: usize) -> (Taken, Vec<String>) {
     (taken, engine.warnings())
 }
 
-fn field(record: &Record, wanted: &str) -> Value {
-    let found = record.iter().find(|(name, _)| *name == wanted);
-    found.unwrap().1.clone()
-}
-
-fn numbers(taken: &Taken) -> Vec<Value> {
-    taken
-        .records
-        .iter()
-        .map(|record| field(record, "number"))
-        .collect()
+fn numbers(taken: &Taken) -> Vec<u32> {
+    taken.records.iter().map(|record| record.number).collect()
 }
 
 /// Handshake, request, answer and both FINs, 1 ms apart.
@@ -150,7 +137,7 @@ fn a_connection_that_goes_on_outlives_a_flood_of_syns() {
     let whole: Vec<_> = taken
         .records
         .iter()
-        .filter(|record| field(record, "client_port") == Value::Int(9))
+        .filter(|record| record.client_port == 9)
         .collect();
     assert!(whole == quiet.records.iter().collect::<Vec<_>>());
     assert_eq!(taken.records.len(), 1 + usize::from(flood));
@@ -163,10 +150,7 @@ fn rows_come_in_order_where_connections_end_in_order() {
         syn(&mut writer, 10_000 + number, SECOND + u64::from(number));
     }
     let (taken, _) = scan(&writer, 64);
-    assert_eq!(
-        numbers(&taken),
-        (0..1000).map(Value::Int).collect::<Vec<_>>()
-    );
+    assert_eq!(numbers(&taken), (0..1000).collect::<Vec<_>>());
 }
 
 #[test]
@@ -179,6 +163,5 @@ fn what_was_replaced_leaves_first_and_its_successor_stays() {
     download(&mut writer, 10_001, 2 * SECOND, 900_000);
     syn(&mut writer, 20_000, 2 * SECOND + 100_000_000);
     let (taken, _) = scan(&writer, 4);
-    let order = [1, 0, 2, 3, 4].map(Value::Int);
-    assert_eq!(numbers(&taken), order);
+    assert_eq!(numbers(&taken), [1, 0, 2, 3, 4]);
 }

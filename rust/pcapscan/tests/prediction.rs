@@ -1,11 +1,9 @@
 //! The fast path through the engine (`src/plain.rs`) and the full one leave the same records and rows behind.
 
-use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
+use pcapscan::{Capture, CsvWriter, Engine, Record, Rules, Settings};
 use std::path::{Path, PathBuf};
 
-type Records = Vec<Vec<(&'static str, Value)>>;
-
-fn scan(path: &Path, rules: Rules, without_prediction: bool) -> (Records, Vec<u8>) {
+fn scan(path: &Path, rules: Rules, without_prediction: bool) -> (Vec<Record>, Vec<u8>) {
     let settings = Settings {
         rules,
         without_prediction,
@@ -17,11 +15,9 @@ fn scan(path: &Path, rules: Rules, without_prediction: bool) -> (Records, Vec<u8
     let mut writer = CsvWriter::new(&mut rows);
     engine.run(&mut capture, &mut writer, u64::MAX);
     writer.finish().unwrap();
-    let records = engine.connections().map(|connection| {
-        let mut fields = Vec::new();
-        visit(connection, false, &mut fields);
-        fields
-    });
+    let records = engine
+        .connections()
+        .map(|connection| Record::new(connection, false));
     (records.collect(), rows)
 }
 

@@ -2,7 +2,7 @@
 //! and shifting all sequence numbers across the wrap changes nothing.
 
 use pcapscan::testing::{Packet, Writer};
-use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
+use pcapscan::{Capture, CsvWriter, Engine, Record, Rules, Settings};
 use std::io::Cursor;
 
 /// `SplitMix64`: the tests need no more, and stay the same for ever.
@@ -82,11 +82,7 @@ fn packets(seed: u64, shift: u32) -> Vec<Packet> {
     packets
 }
 
-fn scan(
-    packets: &[Packet],
-    rules: Rules,
-    without_prediction: bool,
-) -> (Vec<Vec<(&'static str, Value)>>, String) {
+fn scan(packets: &[Packet], rules: Rules, without_prediction: bool) -> (Vec<Record>, String) {
     let mut writer = Writer::default();
     for packet in packets {
         writer.packet(packet);
@@ -101,13 +97,10 @@ fn scan(
     let mut csv = CsvWriter::new(&mut rows);
     engine.run(&mut capture, &mut csv, u64::MAX);
     csv.finish().unwrap();
-    let mut records = Vec::new();
-    for connection in engine.connections() {
-        let mut fields = Vec::new();
-        visit(connection, false, &mut fields);
-        records.push(fields);
-    }
-    (records, String::from_utf8(rows).unwrap())
+    let records = engine
+        .connections()
+        .map(|connection| Record::new(connection, false));
+    (records.collect(), String::from_utf8(rows).unwrap())
 }
 
 #[test]

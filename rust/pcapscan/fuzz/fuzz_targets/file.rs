@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
+use pcapscan::{Capture, CsvWriter, Engine, Record, Rules, Settings};
 use std::io::{Cursor, Read};
 
-fn scan(data: &[u8], settings: Settings) -> Option<(Vec<u8>, Vec<(&'static str, Value)>)> {
+fn scan(data: &[u8], settings: Settings) -> Option<(Vec<u8>, Vec<Record>)> {
     // A compressed file may be a bomb; the engine streams it, the fuzzer has to end.
     let source = Cursor::new(data.to_vec()).take(1 << 20);
     let mut capture = Capture::from_reader(Box::new(source)).ok()?;
@@ -14,11 +14,9 @@ fn scan(data: &[u8], settings: Settings) -> Option<(Vec<u8>, Vec<(&'static str, 
     let mut writer = CsvWriter::new(&mut rows);
     engine.run(&mut capture, &mut writer, 20_000);
     writer.finish().ok()?;
-    let mut fields = Vec::new();
-    for connection in engine.connections() {
-        visit(connection, engine.cut.is_some(), &mut fields);
-    }
-    Some((rows, fields))
+    let is_cut = engine.cut.is_some();
+    let records = engine.connections().map(|connection| Record::new(connection, is_cut));
+    Some((rows, records.collect()))
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -3,21 +3,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use pcapscan::testing::{Packet, Writer};
-use pcapscan::{Capture, CsvWriter, Engine, Rules, Settings, Value, visit};
+use pcapscan::{Capture, CsvWriter, Engine, Record, Rules, Settings};
 use std::io::Cursor;
 
-fn scan(bytes: &[u8], settings: Settings) -> (Vec<u8>, Vec<(&'static str, Value)>) {
+fn scan(bytes: &[u8], settings: Settings) -> (Vec<u8>, Vec<Record>) {
     let mut capture = Capture::from_reader(Box::new(Cursor::new(bytes.to_vec()))).unwrap();
     let mut engine = Engine::new(settings);
     let mut rows = Vec::new();
     let mut writer = CsvWriter::new(&mut rows);
     engine.run(&mut capture, &mut writer, u64::MAX);
     writer.finish().unwrap();
-    let mut fields = Vec::new();
-    for connection in engine.connections() {
-        visit(connection, false, &mut fields);
-    }
-    (rows, fields)
+    let records = engine.connections().map(|connection| Record::new(connection, false));
+    (rows, records.collect())
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -1,43 +1,18 @@
 //! Capture files as streams of raw packets.
 
+pub mod frame;
 pub mod pcap;
 pub mod pcapng;
 pub mod window;
 
 use crate::error::ScanError;
-use crate::link::LinkType;
+use frame::Next;
 use pcap::Pcap;
 use pcapng::Pcapng;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use window::Window;
-
-/// One packet as the file has it.
-#[derive(Debug, Clone, Copy)]
-pub struct Raw<'a> {
-    /// Capture time, ns since the Unix epoch.
-    pub time_ns: i64,
-    /// Length on the wire, B.
-    pub original: u32,
-    /// How `data` begins.
-    pub link: LinkType,
-    /// The captured bytes.
-    pub data: &'a [u8],
-}
-
-/// What comes next in a capture file.
-#[derive(Debug)]
-pub enum Next<'a> {
-    /// A packet.
-    Packet(Raw<'a>),
-    /// A record without a packet that Wireshark numbers as a frame.
-    Other,
-    /// The regular end.
-    End,
-    /// The file is truncated or damaged here; what came before is good.
-    Cut(String),
-}
 
 enum Format {
     Pcap(Pcap),

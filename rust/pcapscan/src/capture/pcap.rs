@@ -2,15 +2,12 @@
 //!
 //! Source: draft-ietf-opsawg-pcap; `wiretap/libpcap.c` of Wireshark 4.0 for the limit on record lengths.
 
-use super::{Next, Raw};
-use crate::capture::window::Window;
+use super::frame::{LARGEST_RECORD, Next, Raw};
+use super::window::Window;
 use crate::link::LinkType;
 
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
-/// Wireshark's `WTAP_MAX_PACKET_SIZE_STANDARD`: a longer record means that the file is broken.
-pub const LARGEST_RECORD: u32 = 262_144;
-
 /// What a pcap file's header says.
 #[derive(Debug, Clone, Copy)]
 pub struct Pcap {

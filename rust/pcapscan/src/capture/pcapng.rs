@@ -3,9 +3,8 @@
 //! Source: draft-ietf-opsawg-pcapng, sections 4.1 to 4.4; `wiretap/pcapng.c` of Wireshark 4.0 for the block types
 //! that count as frames.
 
-use super::pcap::LARGEST_RECORD;
-use super::{Next, Raw};
-use crate::capture::window::Window;
+use super::frame::{LARGEST_RECORD, Next, Raw};
+use super::window::Window;
 use crate::link::LinkType;
 use std::io;
 

@@ -3,29 +3,6 @@
 use super::{Connection, RoleSource};
 use crate::tcp::{Segment, flag};
 
-/// Handshake of a TCP connection.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Handshake {
-    /// First SYN, ns.
-    pub syn_ns: Option<i64>,
-    /// Last SYN before the first SYN-ACK, ns.
-    pub last_syn_ns: Option<i64>,
-    /// First SYN-ACK, ns.
-    pub syn_ack_ns: Option<i64>,
-    /// First segment of the client with ACK, ns.
-    pub ack_ns: Option<i64>,
-    /// Flags of the first SYN.
-    pub syn_flags: u16,
-    /// Flags of the first SYN-ACK.
-    pub syn_ack_flags: u16,
-    /// Flags of the last SYN before the first SYN-ACK.
-    pub last_syn_flags: u16,
-    /// TSval of SYNs, to tell which one a SYN-ACK answers.
-    first_syn_tsval: Option<u32>,
-    /// Whether the SYN-ACK answers the first SYN, by its TSecr.
-    pub answers_first: Option<bool>,
-}
-
 impl Connection {
     /// Windows are scaled where both SYNs offer it (RFC 7323, section 2.2).
     #[cold]

@@ -5,10 +5,9 @@ mod key;
 mod response;
 mod times;
 
-pub use handshake::Handshake;
 pub use key::Key;
-pub use response::{Hello, Response};
 
+use crate::answer::{Hello, Response};
 use crate::ip::Datagram;
 use crate::plain::Plain;
 use crate::quic;
@@ -16,11 +15,9 @@ use crate::rounds::Rounds;
 use crate::seq::raise;
 use crate::series::Series;
 use crate::side::Side;
-use crate::slots::Phase;
 use crate::tcp::{Segment, flag};
 use crate::truth::TrueClass;
 use crate::wireshark::{Conversation, Rules, WsClass};
-use times::Times;
 
 /// How the client was identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +26,42 @@ pub enum RoleSource {
     Handshake,
     /// The port numbers.
     Ports,
+}
+
+/// How likely a connection is to have more packets, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Another connection has its endpoints: it can get no more packets.
+    Replaced,
+    /// Closed or reset some time ago.
+    Over,
+    /// Only one side ever sent.
+    Unanswered,
+    /// It is active.
+    Live,
+}
+
+/// Handshake of a TCP connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Handshake {
+    /// First SYN, ns.
+    pub syn_ns: Option<i64>,
+    /// Last SYN before the first SYN-ACK, ns.
+    pub last_syn_ns: Option<i64>,
+    /// First SYN-ACK, ns.
+    pub syn_ack_ns: Option<i64>,
+    /// First segment of the client with ACK, ns.
+    pub ack_ns: Option<i64>,
+    /// Flags of the first SYN.
+    pub syn_flags: u16,
+    /// Flags of the first SYN-ACK.
+    pub syn_ack_flags: u16,
+    /// Flags of the last SYN before the first SYN-ACK.
+    pub last_syn_flags: u16,
+    /// TSval of SYNs, to tell which one a SYN-ACK answers.
+    first_syn_tsval: Option<u32>,
+    /// Whether the SYN-ACK answers the first SYN, by its TSecr.
+    pub answers_first: Option<bool>,
 }
 
 /// What happened to one packet.
@@ -183,7 +216,7 @@ impl Connection {
         raise(&mut side.largest_window, segment.window());
         side.truth.predicted_data(segment, side.packets);
         side.truth_counts[TrueClass::New as usize] += 1;
-        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        self.match_plain::<DIRECTION>(segment, now_ns);
         Some(relative_seq)
     }
 
@@ -204,7 +237,7 @@ impl Connection {
         if let Some(rtt_ns) = ack_rtt_ns {
             self.note_ack_rtt(DIRECTION, rtt_ns, now_ns);
         }
-        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        self.match_plain::<DIRECTION>(segment, now_ns);
         Some(relative_seq)
     }
 
@@ -270,10 +303,7 @@ impl Connection {
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
             self.note_ack_rtt(direction, rtt_ns, now_ns);
         }
-        let rtt = Times::of(segment).and_then(|times| match direction {
-            0 => self.match_timestamps::<0>(&times, now_ns),
-            _ => self.match_timestamps::<1>(&times, now_ns),
-        });
+        let rtt = self.match_segment(direction, segment, now_ns);
         if let Some(series) = &mut self.series {
             let end = verdict.relative_seq.wrapping_add(segment.len);
             note_series(series, direction, datagram.ip_bytes, now_ns, rtt);

@@ -1,43 +1,13 @@
 //! The server's answers to requests.
 
 use super::Connection;
+use crate::answer::Response;
 use crate::quic;
 use crate::rounds::Rounds;
-
-/// A stretch of server data that answers a request: it begins after client data and a silence of the server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Response {
-    /// First data packet, ns.
-    pub first_ns: i64,
-    /// Last data packet, ns; a TLS `close_notify` does not count.
-    pub last_ns: i64,
-    /// New payload, B.
-    pub bytes: u64,
-    /// Payload of the first packet, B: it was on its way before the clock of a delivery rate starts.
-    pub first_bytes: u64,
-    /// The request's last packet, ns.
-    pub request_ns: i64,
-}
-
-/// What a client sent before the server's first answer, TCP's handshake apart: its `ClientHello`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Hello {
-    /// New payload, B.
-    pub bytes: u64,
-    /// Packets with new payload.
-    pub packets: u64,
-}
 
 /// Sizes of a `close_notify` alert that has a segment of its own: TLS 1.3, and TLS 1.2 with an AEAD of 8 explicit nonce
 /// bytes (RFC 8446, sections 5.2 and 6.1; RFC 5288, section 3). A server sends it when it gets to it: it ends no answer.
 const CLOSE_NOTIFY_BYTES: [u32; 2] = [24, 31];
-
-impl Hello {
-    pub(super) fn add(&mut self, new_bytes: u32) {
-        self.bytes += u64::from(new_bytes);
-        self.packets += u64::from(new_bytes > 0);
-    }
-}
 
 impl Connection {
     /// The server's answer with the most bytes; of QUIC the one that [`crate::quic::State`] found.

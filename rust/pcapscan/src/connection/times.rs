@@ -6,7 +6,7 @@ use crate::seq::{after, distance, raise};
 use crate::tcp::{Segment, flag};
 
 /// What the matching of timestamps needs of a segment.
-pub(super) struct Times {
+struct Times {
     tsval: u32,
     tsecr: u32,
     seq: u32,
@@ -16,8 +16,8 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Of a segment with timestamps and ACK that is neither SYN nor RST.
-    pub(super) fn of(segment: &Segment<'_>) -> Option<Self> {
+    /// From a segment with timestamps and ACK that is neither SYN nor RST.
+    fn of(segment: &Segment<'_>) -> Option<Self> {
         let (tsval, tsecr) = segment.options.timestamps?;
         let Segment {
             seq,
@@ -53,10 +53,32 @@ impl From<Plain<'_>> for Times {
 }
 
 impl Connection {
+    /// As [`Connection::match_segment`], for a plain segment of a direction that is known where the code is made.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is part of the fast path")]
+    pub(super) fn match_plain<const DIRECTION: usize>(&mut self, segment: Plain<'_>, now_ns: i64) {
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+    }
+
+    /// Matches the timestamps of a segment; the round-trip time that ends with it, ns, if one does.
+    #[inline]
+    pub(super) fn match_segment(
+        &mut self,
+        direction: usize,
+        segment: &Segment<'_>,
+        now_ns: i64,
+    ) -> Option<i64> {
+        let times = Times::of(segment)?;
+        match direction {
+            0 => self.match_timestamps::<0>(&times, now_ns),
+            _ => self.match_timestamps::<1>(&times, now_ns),
+        }
+    }
+
     /// Round-trip times and bounds of the data in flight from TSval and TSecr.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is part of the fast path")]
-    pub(super) fn match_timestamps<const DIRECTION: usize>(
+    fn match_timestamps<const DIRECTION: usize>(
         &mut self,
         segment: &Times,
         now_ns: i64,

@@ -1,4 +1,14 @@
-//! Names for Wireshark's marks.
+//! Wireshark's versions, and names for its marks.
+
+/// The Wireshark version to follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rules {
+    /// 4.0 (checked against 4.0.17).
+    #[default]
+    V4_0,
+    /// 4.4 (checked against 4.4.19).
+    V4_4,
+}
 
 /// Marks of `tcp.analysis.*`. Several may be set on one segment.
 pub mod flags {

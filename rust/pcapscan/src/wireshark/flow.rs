@@ -1,7 +1,7 @@
 //! One direction of a conversation as Wireshark sees it, and the tests of its segments.
 
+use super::class::{Rules, flags};
 use super::unacked::UnackedList;
-use super::{Rules, flags};
 use crate::seq::{after, at_most, before};
 use crate::tcp::{MOST_SACK_BLOCKS, Segment, flag};
 

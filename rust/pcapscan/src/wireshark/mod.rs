@@ -9,20 +9,10 @@ mod flow;
 mod predict;
 mod unacked;
 
-pub use class::{CLASSES, WsClass, flags};
+pub use class::{CLASSES, Rules, WsClass, flags};
 
 use crate::tcp::{Segment, flag};
 use flow::{Flow, Scale};
-
-/// The Wireshark version to follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rules {
-    /// 4.0 (checked against 4.0.17).
-    #[default]
-    V4_0,
-    /// 4.4 (checked against 4.4.19).
-    V4_4,
-}
 
 /// The analysis of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
