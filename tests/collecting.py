@@ -12,9 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from core.files import atomic
+from tests.unit.test_snapshot import PLAN
+from vantage.fleet.offer import Needs
 
 ANSIBLE = Path(__file__).parents[1] / "ansible"
 UPSHIFT = Path(sys.executable).with_name("upshift")
@@ -36,6 +40,8 @@ class Fleet:
 
     folder: Path
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    plan_sha256: str = PLAN
+    """Of the control machine's own copy of the plan."""
 
     @property
     def collected(self) -> Path:
@@ -49,6 +55,16 @@ class Fleet:
 
     def command(self, **variables: Any) -> list[str]:
         """The command line of a collect."""
+        needs = Needs(
+            plan_sha256=self.plan_sha256,
+            iterations=100,
+            runs=1000,
+            captures=3000,
+            capture_bytes=10**9,
+            journal_bytes=10**9,
+            disk_bytes=20 * 10**9,
+        )
+        atomic.write_json(self.collected / ".collect" / "plan.json", asdict(needs))
         inventory = self.folder / "hosts.json"
         inventory.write_text(json.dumps({"vantage": {"hosts": self.hosts}}))
         extra = {"campaign_name": NAME, "collect_into": str(self.folder / "collected"), **variables}

@@ -133,7 +133,7 @@ def _run(
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         atomic.write_json(out / "lab.json", truth)
-    if windows := _initial_windows(plan.targets):
+    if windows := initial_windows(plan.targets):
         atomic.write_json(out / "targets" / "windows.json", windows)
     if summary.asked is not None:
         reporter.end(State.STOPPED, summary.asked)
@@ -227,7 +227,7 @@ def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep:
     return {place.name: place}
 
 
-def _initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
+def initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
     """Domain -> what `upshift survey iw` found of its server's initial window; for the report."""
     names = ("iw_kind", "iw_segments", "iw_bytes", "paced")
     return {

@@ -23,7 +23,7 @@ from typing import Any
 
 from core.errors import PlaceError, UsageError
 from core.files import atomic, description
-from core.files.config import read_json
+from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
 from core.files.journal import FILE_NAME, JournalReader, open_journals
 from core.files.lock import take_lock
 from downloader.control.document import FILE_NAME as STATUS
@@ -99,17 +99,22 @@ def take(folder: Path) -> Snapshot:
         return snapshot
 
 
-def free(folder: Path, verified: Path) -> Freed:
+def free(folder: Path, verified: Path, *, sha256: str | None = None) -> Freed:
     """Removes captures that were verified elsewhere; what was found in them stays in the journal.
+
+    The copies of the journals are removed first: on a full disk the journals need room to say what is dropped.
 
     Args:
         verified: a `snapshot.json` whose files have arrived. A capture that has changed since, or that nobody inspected
             here, stays.
+        sha256: the file's hash; None: whatever it has.
 
     Raises:
-        UsageError: the folder holds no campaign, or `verified` is not a snapshot.
+        UsageError: the folder holds no campaign, or `verified` is not a snapshot, or another than was meant.
     """
-    arrived = {file.path: file for file in _read(verified)}
+    arrived = {file.path: file for file in _read(verified, sha256)}
+    for copy in (folder / FOLDER).glob(f"vantage/*/{FILE_NAME}"):
+        copy.unlink()
     with open_journals(folder) as journals:
         paths = [journal.path for journal in journals.values()]
     count = size = 0
@@ -196,8 +201,11 @@ def _earlier(folder: Path) -> list[Copied]:
         return []
 
 
-def _read(path: Path) -> list[Copied]:
-    document = read_json(path)
+def _read(path: Path, sha256: str | None = None) -> list[Copied]:
+    content = read_bytes(path, most_bytes=MOST_JSON_BYTES)
+    if sha256 not in (None, hashlib.sha256(content).hexdigest()):
+        raise UsageError("this snapshot is another than was verified", where=str(path), remedy="copy it again")
+    document = parse_json(content.decode(errors="replace"), where=str(path), remedy="take another snapshot")
     try:
         if document["schema"] == SCHEMA:
             return [Copied(**file) for file in document["files"]]

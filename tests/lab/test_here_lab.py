@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -71,11 +72,14 @@ def test_three_processes_make_one_campaign(world: Any) -> None:
 def assert_collected(world: Any) -> None:
     """Collect makes one campaign folder of the three, which tables and reports read as any other."""
     (world.folder / "fleet").mkdir()
-    fleet = Fleet(world.folder / "fleet")
+    plan_sha256, _ = journal(world, VANTAGES[0])
+    fleet = Fleet(world.folder / "fleet", plan_sha256=str(plan_sha256))
     for name in VANTAGES:
         fleet.add(name, world.folder / name)
     done = fleet.collect(collect_free=True)
     assert done.returncode == 0, done.stdout
+    for own in ("campaign.json", "lab.json"):  # as the control machine has them
+        shutil.copy(world.folder / VANTAGES[0] / own, fleet.collected / own)
     inspected = world.upshift("inspect", str(fleet.collected))
     assert inspected.returncode == 0 and "30 downloads: treatment of 30 proven" in inspected.stdout, inspected
     tables = world.upshift("tables", str(fleet.collected))

@@ -18,7 +18,7 @@ from core.outreach.blocks import BlockLists, block_list_paths
 from downloader.campaign.campaign import Campaign, load
 from downloader.limits.budget import check_budgets
 from downloader.schedule.shared import SharedPlan
-from upshift import fleet_status
+from upshift import fleet_collect, fleet_status
 from upshift.commands.fleet_hosts import INVENTORY, AsJson, Inventory, Limit, Name, app, examine, play
 from upshift.shared_plan import shared_plan
 from vantage.fleet import report
@@ -102,6 +102,36 @@ def status(
             time.sleep(_REFRESH_S)
             found = look()
             _show(found, as_json=json)
+    report.require_all(found, campaign=name)
+
+
+@app.command()
+def collect(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    campaign: Name = None,
+    free: Annotated[
+        bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Copy the results of all hosts into one campaign folder on this machine, every file verified by its hash.
+
+    Any number of times, while the campaign runs, too: only what is new is copied. A host is trusted with its own
+    results only: what the plan of this machine cannot need is refused, and the other hosts are collected.
+    """
+    fleet = open_fleet(inventory, limit)
+    into = fleet.required("collect_into", "a folder on this machine")
+    name = fleet.campaign(campaign)
+    folder = Path(into) / name
+    if name == fleet.campaign():
+        plan = planned(fleet)
+        fleet_collect.write_own(folder, plan)
+    else:
+        fleet_collect.require_own(folder, name)
+    freed = fleet.shared("collect_free").lower() == "true" if free is None else free
+    found = play("collect", fleet, {"campaign_name": name, "collect_into": into, "collect_free": freed}, as_json=json)
+    report.show(found, as_json=json, said=f"collected into {folder}")
     report.require_all(found, campaign=name)
 
 

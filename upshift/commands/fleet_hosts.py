@@ -175,31 +175,6 @@ def optout(
 
 
 @app.command()
-def collect(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    campaign: Name = None,
-    free: Annotated[
-        bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
-    ] = None,
-    json: AsJson = False,
-) -> None:
-    """Copy the results of all hosts into one campaign folder on this machine, every file verified by its hash.
-
-    Any number of times, while the campaign runs, too: only what is new is copied.
-    """
-    from vantage.fleet.inventory import open_fleet
-
-    fleet = open_fleet(inventory, limit)
-    into = fleet.required("collect_into", "a folder on this machine")
-    name = fleet.campaign(campaign)
-    freed = fleet.shared("collect_free").lower() == "true" if free is None else free
-    variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
-    said = f"collected into {Path(into) / name}"
-    _end(play("collect", fleet, variables, as_json=json), as_json=json, said=said, campaign=name)
-
-
-@app.command()
 def teardown(inventory: Inventory = INVENTORY, limit: Limit = None, json: AsJson = False) -> None:
     """Take away what provisioning added to the hosts; their results stay."""
     from vantage.fleet.inventory import open_fleet

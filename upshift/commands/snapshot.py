@@ -22,6 +22,9 @@ def snapshot(
             "in them stays in the journal.",
         ),
     ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(metavar="HASH", help="With --free: only if FILE has this SHA-256.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write DIR/snapshot: what to copy of a campaign's folder, with SHA-256, also while the campaign runs.
@@ -32,7 +35,7 @@ def snapshot(
     from downloader.execution import snapshot as snapshots
 
     if free is not None:
-        freed = snapshots.free(folder, free)
+        freed = snapshots.free(folder, free, sha256=sha256)
         said = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
         typer.echo(json_format.dumps(asdict(freed)) if json else said)
         return

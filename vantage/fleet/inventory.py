@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ PATHS = ("vantage_bundles", "campaign_file", "campaign_targets", "campaign_opt_o
 
 SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_free")
 """Variables with one value for the whole fleet."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 _SELECTED = "fleet_selected"
 
@@ -73,10 +76,17 @@ class Fleet:
         return value
 
     def campaign(self, given: str | None = None) -> str:
-        """Name of the campaign's folder on hosts: the one given, else campaign_name, else the file's stem."""
-        if name := given or self.shared("campaign_name"):
-            return name
-        return Path(self.required("campaign_file", "the campaign's file")).stem
+        """Name of the campaign's folder on hosts: the one given, else campaign_name, else the file's stem.
+
+        Raises UsageError for a name that is not that of a folder, as it becomes a part of paths on all machines.
+        """
+        name = given or self.shared("campaign_name")
+        where = "--campaign" if given else f"{self.path}: campaign_name"
+        name = name or Path(self.required("campaign_file", "the campaign's file")).stem
+        if not _NAME.fullmatch(name):
+            remedy = "use letters, digits, dots, hyphens and underscores"
+            raise UsageError(f"{name!r} is not a valid name of a campaign", where=where, remedy=remedy)
+        return name
 
 
 def open_fleet(inventory: Path, limit: str | None) -> Fleet:

@@ -1,0 +1,300 @@
+"""One host's results, copied to the control machine: the role `collect` runs this there, by the Python of Ansible.
+
+    python -m vantage.fleet.collecting '{"host": "MUC", "folder": "/INTO/NAME", "source": "...", "over": [...]}'
+
+    INTO/NAME/.collect/plan.json        what the results of a vantage point can need (`Needs`), written by this machine
+    INTO/NAME/.collect/HOST/            what its snapshot had; the journal is the base for the next difference
+    INTO/NAME/vantage/HOST/             what is verified: captures first, then the status, then the journal
+
+rsync is given a list of names that this machine made, each checked (`offer`), and no folder: since 3.2.5 it refuses
+other names that a sender sends. It makes no links, devices or FIFOs, and may not write more than was announced. What a
+killed one left stays under its name, so the next one sends the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from core.errors import IncompleteError, PlaceError, UpshiftError
+from core.files import atomic
+from core.files.config import build, parse_json, read_json
+from core.files.room import check_room, free_bytes
+from core.files.sizes import parse_size, size_text
+from core.scrub import scrub
+from core.system import process
+from vantage.fleet.offer import CAPTURES, File, Needs, Offer, judged, refused
+
+PLAN, LIST = ".collect/plan.json", "snapshot.json"
+
+RSYNC = (
+    *("rsync", "--times", "--inplace", "--no-whole-file", "--ignore-missing-args", "--timeout=60"),
+    *("--no-recursive", "--no-dirs", "--no-relative", "--no-links", "--no-devices", "--no-specials"),
+)
+
+LEAST_RSYNC = (3, 2, 5)
+"""The first that refuses names that were not asked for (CVE-2022-29154)."""
+
+WAIT_S = 120.0
+"""For an rsync that a killed collect left running: it ends 60 s after its connection does."""
+
+CONNECT_S, LEAST_BYTES_PER_S = 900.0, 20_000
+"""Longest time of a copy: so much, and what its bytes take at the lowest rate."""
+
+SAID_BYTES = 1_000_000
+"""Most that a host may say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be copied."""
+
+    host: str
+    folder: str
+    """The campaign's folder on this machine."""
+    source: str
+    """Its results as rsync names them, `user@address:/var/lib/upshift/NAME/results`."""
+    over: tuple[str, ...] = ()
+    """Options of rsync that say how the host is reached."""
+    disk_limit: str = ""
+    """The host's own; empty: the campaign's."""
+    last: bool = False
+    """Another snapshot has been taken, so what is not as it was on the host is a fault."""
+
+    @property
+    def home(self) -> Path:
+        return Path(self.folder) / "vantage" / self.host
+
+    @property
+    def staging(self) -> Path:
+        return Path(self.folder) / ".collect" / self.host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What became of it."""
+
+    changed: int = 0
+    """Files that are new, or other than before."""
+    again: bool = False
+    """Something is not as the snapshot says (a capture was dropped, a disk is bad): take another, and copy again."""
+    sha256: str = ""
+    """Of the snapshot.json that was used."""
+
+
+def collect(asked: Asked, needs: Needs) -> Collected:
+    """Copies what is new of a host's results, and gives it its place once all of it is verified.
+
+    Raises:
+        IncompleteError: the host sends what it may not, or does not answer; its files here are as before.
+        PlaceError: this machine's disk is full, or its rsync is too old.
+    """
+    _check_rsync()
+    (asked.staging / CAPTURES).mkdir(parents=True, exist_ok=True)
+    with _only_one(asked) as lock:
+        content = _list(asked, needs, lock)
+        offer = judged(parse_json(content.decode(errors="replace"), where=asked.host, remedy=_LOOK), asked.host, needs)
+        wanted = [file for file in offer.captures if not is_same(asked.home / file.path, file)]
+        _check_count(asked, offer, needs)
+        _sweep(asked.staging / CAPTURES, {Path(file.path).name for file in wanted})
+        bytes_ = sum(file.bytes for file in (*offer.small, *offer.small, *wanted))
+        check_room(Path(asked.folder), bytes_, what=f"the results of {asked.host}")
+        _rsync(asked, f"snapshot/vantage/{asked.host}", offer.small, asked.staging, lock)
+        _rsync(asked, f"vantage/{asked.host}/{CAPTURES}", wanted, asked.staging / CAPTURES, lock)
+        wrong = [file for file in (*offer.small, *wanted) if not is_same(asked.staging / file.path, file)]
+        for file in wrong:
+            _remove(asked.staging / file.path)
+        if wrong and asked.last:
+            raise refused(
+                asked.host,
+                f"{len(wrong)} files came twice with another hash than it says, such as {wrong[0].path}",
+                "look at the disks of both, then collect again",
+            )
+        if wrong:
+            return Collected(again=True)
+        return Collected(changed=_place(asked, offer, wanted), sha256=hashlib.sha256(content).hexdigest())
+
+
+_LOOK = "look at that host"
+
+
+def is_same(path: Path, file: File) -> bool:
+    """Whether a path is a regular file with this size and hash. No link is followed, and no FIFO waited for."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as opened:
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_size != file.bytes:
+            return False
+        return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+
+
+def _check_rsync() -> None:
+    said = process.run(["rsync", "--version"]).stdout
+    found = re.search(r"version v?(\d+)\.(\d+)\.(\d+)", said)
+    if found is None or tuple(map(int, found.groups())) < LEAST_RSYNC:
+        least = ".".join(map(str, LEAST_RSYNC))
+        raise PlaceError(f"the rsync of this machine is older than {least}", remedy=f"install rsync {least} or newer")
+
+
+@contextlib.contextmanager
+def _only_one(asked: Asked) -> Iterator[int]:
+    """A lock of the host's files here; rsync has it, too, so it outlives a killed collect until rsync ends."""
+    deadline = time.monotonic() + WAIT_S
+    with (asked.staging / ".lock").open("a") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    what = "another collect of this host is still running"
+                    raise IncompleteError(what, where=asked.host, remedy="wait for it") from None
+                time.sleep(0.2)
+        yield handle.fileno()
+
+
+def _list(asked: Asked, needs: Needs, lock: int) -> bytes:
+    """The content of the host's `snapshot.json`, which is read once: the host may change it at any time."""
+    path = asked.staging / LIST
+    _remove(path)
+    _rsync(asked, "snapshot", [File(path=LIST, bytes=needs.list_bytes, sha256="")], asked.staging, lock)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        most = size_text(needs.list_bytes)
+        raise refused(asked.host, f"it has no snapshot.json that is a file of at most {most}") from None
+    with os.fdopen(handle, "rb") as opened:
+        return opened.read(needs.list_bytes)
+
+
+def _check_count(asked: Asked, offer: Offer, needs: Needs) -> None:
+    """A host that lists other captures each time must not fill the disk."""
+    folder = asked.home / CAPTURES
+    here = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if len(here | {Path(file.path).name for file in offer.captures}) > needs.captures:
+        raise refused(asked.host, f"its captures, with those that are here, are more than the plan's {needs.captures}")
+
+
+def _rsync(asked: Asked, below: str, files: Sequence[File], into: Path, lock: int) -> None:
+    """Copies files of one folder of the host into one of this machine; those that it does not have are left out."""
+    if not files:
+        return
+    names, said = asked.staging / ".names", asked.staging / ".said"
+    names.write_text("".join(f"{Path(file.path).name}\n" for file in files), encoding="ascii")
+    said.write_bytes(b"")
+    largest, total = max(file.bytes for file in files), sum(file.bytes for file in files)
+    limits = [f"--max-size={largest}", f"--files-from={names}"]
+    argv = [*RSYNC, *asked.over, *limits, f"{asked.source}/{below}/", f"{into}/"]
+    most_there = _used(into) + total + SAID_BYTES
+    most_s = CONNECT_S + total / LEAST_BYTES_PER_S
+    began, looked_s = time.monotonic(), 0.0
+    with process.start(
+        ["prlimit", f"--fsize={max(largest, SAID_BYTES)}", "--", *argv], stderr=said, pass_fds=[lock]
+    ) as child:
+        while child.returncode is None:
+            time.sleep(max(0.05, 10 * looked_s))
+            looked = time.monotonic()
+            if _used(into) > most_there:
+                raise refused(asked.host, "it sends more than it announced")
+            if said.stat().st_size >= SAID_BYTES:
+                raise refused(asked.host, f"it says more than {size_text(SAID_BYTES)}")
+            if looked - began > most_s:
+                raise refused(asked.host, f"it took longer than {most_s:.0f} s", "collect again")
+            looked_s = time.monotonic() - looked
+        code = child.returncode
+    # 24: a file vanished while it was read, as the campaign had no room left for it; the verification tells.
+    if code not in (0, 24):
+        raise _failed(asked, code, said)
+
+
+def _failed(asked: Asked, code: int, said: Path) -> UpshiftError:
+    if free_bytes(asked.staging) < SAID_BYTES:
+        where = size_text(free_bytes(asked.staging))
+        return PlaceError(
+            f"the disk of {asked.folder} is full: {where} are free",
+            where=asked.host,
+            remedy="free some space there, then collect again: what has arrived stays",
+        )
+    if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ):
+        return refused(asked.host, "it sends more than it announced")
+    with said.open(encoding="utf-8", errors="replace") as handle:
+        lines = (scrub(handle.readline(1000)) for _ in range(100))
+        first = next((line for line in lines if line), f"rsync ended with exit code {code}")
+    return IncompleteError(f"not collected ({first})", where=asked.host, remedy="collect again")
+
+
+def _used(folder: Path) -> int:
+    used = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                used += entry.stat(follow_symlinks=False).st_size
+    return used
+
+
+def _sweep(folder: Path, names: set[str]) -> None:
+    """Removes what is not wanted any more."""
+    for path in folder.iterdir():
+        if path.name not in names or not stat.S_ISREG(path.lstat().st_mode):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _place(asked: Asked, offer: Offer, wanted: Sequence[File]) -> int:
+    """Gives verified files their place, returns how many are new. No journal refers to a capture that is missing."""
+    (asked.home / CAPTURES).mkdir(parents=True, exist_ok=True)
+    for file in wanted:
+        (asked.staging / file.path).replace(asked.home / file.path)
+    changed = len(wanted)
+    for file in reversed(offer.small):  # the journal last
+        if not is_same(asked.home / file.path, file):
+            with atomic.whole_file(asked.home / file.path) as part:
+                shutil.copyfile(asked.staging / file.path, part)
+            changed += 1
+    return changed
+
+
+def read_needs(asked: Asked) -> Needs:
+    """What the plan of this machine says of any host. Raises UsageError without one."""
+    path = Path(asked.folder) / PLAN
+    needs = build(read_json(path, remedy="give upshift fleet collect, which writes it"), Needs, where=str(path))
+    return replace(needs, disk_bytes=parse_size(asked.disk_limit)) if asked.disk_limit else needs
+
+
+def main(text: str) -> int:
+    """Prints what became of it as JSON, or one sentence on standard error, and returns the exit code."""
+    asked = build(json.loads(text), Asked, where="what is asked for")
+    try:
+        found = collect(asked, read_needs(asked))
+    except (UpshiftError, OSError) as error:
+        if isinstance(error, OSError):
+            error = PlaceError(f"{error.strerror}: {error.filename}", where=asked.host, remedy="collect again")
+        sys.stderr.write(f"upshift: {error.sentence()}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps({"changed": found.changed, "again": found.again, "sha256": found.sha256}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
