@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.evidence import Inspection, inspect_campaign
 from analysis.evidence.stored import inspect_capture
-from core.domain import Target
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import atomic
 from core.files.lock import check_free
@@ -33,7 +32,7 @@ from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.gate import State
 from downloader.schedule.shared import SharedPlan
-from upshift.shared_plan import shared_plan
+from upshift.shared_plan import initial_windows, shared_plan
 
 if TYPE_CHECKING:
     from vantage.lab.lab import Lab
@@ -225,13 +224,3 @@ def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep:
     for note in place.notes:
         print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     return {place.name: place}
-
-
-def initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
-    """Domain -> what `upshift survey iw` found of its server's initial window; for the report."""
-    names = ("iw_kind", "iw_segments", "iw_bytes", "paced")
-    return {
-        target.domain: {name: getattr(target, name) for name in names}
-        for target in targets
-        if target.iw_segments is not None or target.iw_bytes is not None
-    }

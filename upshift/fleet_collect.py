@@ -10,7 +10,7 @@ from core.files import atomic, description
 from core.files.config import build, read_json
 from downloader.limits.expected import downloads_per_run, worst_run_bytes
 from downloader.schedule.shared import SharedPlan
-from upshift.campaign import initial_windows
+from upshift.shared_plan import initial_windows
 from vantage.fleet.collecting import PLAN
 from vantage.fleet.offer import Needs
 

@@ -80,3 +80,13 @@ def _targets(campaign: Campaign, topology: Topology) -> Sequence[Target]:
     targets = targets_of(topology)
     check_targets(targets, where=campaign.targets)
     return targets
+
+
+def initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
+    """Domain -> what `upshift survey iw` found of its server's initial window; for the report."""
+    names = ("iw_kind", "iw_segments", "iw_bytes", "paced")
+    return {
+        target.domain: {name: getattr(target, name) for name in names}
+        for target in targets
+        if target.iw_segments is not None or target.iw_bytes is not None
+    }
