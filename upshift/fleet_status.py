@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from core import terminal
+from core.errors import UsageError
+from core.files.config import build
 from core.files.sizes import size_text
+from core.scrub import scrub
 from downloader.control.display import headline, span
-from downloader.control.document import SILENT_S, Status, parse
+from downloader.control.document import SCHEMA, SILENT_S, Status
 from vantage.fleet.report import named
 from vantage.fleet.verdicts import Verdict
 
 HEADINGS = ("host", "state", "done", "planned", "per hour", "time left", "disk free", "last error")
 WORDS = {"host", "state", "last error"}
 
-_TOLD = ("silent", "process_runs")
-"""What `upshift status --json` adds to the document."""
+_UNREADABLE = "its answer cannot be read: provision it again, with the Upshift of this machine"
 
 
 def cells(verdicts: Mapping[str, Verdict], now: float) -> terminal.Cells:
@@ -36,13 +38,19 @@ def _row(host: str, verdict: Verdict, now: float) -> list[str]:
         return [host, named(host, verdict.fault), *blank]
     status = _status(verdict.result)
     if status is None or verdict.result is None:
-        return [host, "its answer cannot be read: provision it again, with the Upshift of this machine", *blank]
-    silent = bool(verdict.result.get("silent"))
+        return [host, _UNREADABLE, *blank]
+    try:
+        return [host, *(scrub(cell) for cell in _told(status, verdict.result, now))]
+    except (ValueError, OverflowError):  # numbers without sense
+        return [host, _UNREADABLE, *blank]
+
+
+def _told(status: Status, result: Mapping[str, Any], now: float) -> list[str]:
+    silent = bool(result.get("silent"))
     at = _host_time(status, now, silent=silent)
     error = status.last_error
     return [
-        host,
-        headline(status, at, running=bool(verdict.result.get("process_runs"))),
+        headline(status, at, running=bool(result.get("process_runs"))),
         f"{status.progress.recorded:,}",
         f"{status.progress.planned:,}",
         f"{3600 * status.rate_per_s:,.0f}",
@@ -53,12 +61,12 @@ def _row(host: str, verdict: Verdict, now: float) -> list[str]:
 
 
 def _status(result: Mapping[str, Any] | None) -> Status | None:
-    """The host's status; None if this version cannot read it."""
-    if result is None:
+    """The host's status; None if this version cannot read it: it is the host's, so it may be anything."""
+    if result is None or result.get("schema") != SCHEMA:
         return None
     try:
-        return parse({name: value for name, value in result.items() if name not in _TOLD})
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return build(result, Status, where="status")
+    except UsageError:
         return None
 
 

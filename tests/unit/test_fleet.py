@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.errors import IncompleteError, UsageError
+from tests.cells import examples
 from upshift import fleet_status
 from upshift.commands import fleet as commands
 from vantage.fleet import optout, report, runs
@@ -274,9 +277,11 @@ def test_another_plan_on_a_host_is_refused(tmp_path: Path) -> None:
     plan = commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml"))
     same, other = Verdict(fault=None, result={"plan_sha256": plan.digest}), Verdict(fault=None, result=state())
     none = Verdict(fault="b has no campaign f")
-    commands._check_plans({"a": same, "b": none}, plan, "f")
+    assert commands._of_other_plans({"a": same, "b": none}, plan, "f") == {}
+    [(name, why)] = commands._of_other_plans({"a": same, "b": other}, plan, "f").items()
+    assert name == "b" and why.startswith("it has results of another plan (abababababab, not ")
     with pytest.raises(UsageError, match=r"b has results of another plan \(abababababab, not "):
-        commands._check_plans({"a": same, "b": other}, plan, "f")
+        commands._of_other_plans({"a": none, "b": other}, plan, "f")
 
 
 def test_a_variable_of_the_fleet_is_the_same_everywhere(tmp_path: Path) -> None:
@@ -286,11 +291,64 @@ def test_a_variable_of_the_fleet_is_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_paths_start_at_the_inventory(tmp_path: Path) -> None:
-    found = fleet(tmp_path / "inventory" / "hosts.yml", "a", collect_into="../there", campaign_file="c/week 1.toml")
+    found = fleet(tmp_path / "inventory" / "hosts.yml", "a", collect_into="../there", campaign_file="c/week-1.toml")
     assert found.shared("collect_into") == str(tmp_path / "there")
-    assert found.campaign() == "week 1" and found.campaign("other") == "other"
+    assert found.campaign() == "week-1" and found.campaign("other") == "other"
     with pytest.raises(UsageError, match="vantage_bundles is not set"):
         found.required("vantage_bundles", "a folder")
+
+
+@pytest.mark.parametrize("name", ["../../etc", "/etc", "..", ".hidden", "a b", "a\n", "-rf", "$(id)", "ä", "a" * 101])
+def test_a_name_that_is_no_folders_is_refused_by_every_command(tmp_path: Path, name: str) -> None:
+    found = fleet(tmp_path / "hosts.yml", "a", campaign_file="c/week-1.toml")
+    with pytest.raises(UsageError, match="is not a valid name of a campaign") as caught:
+        found.campaign(name)
+    assert caught.value.sentence().isprintable() and caught.value.exit_code == 2
+    with pytest.raises(UsageError, match="is not a valid name of a campaign"):
+        fleet(tmp_path / "hosts.yml", "a", campaign_name=name).campaign()
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(10**4000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data(), value=ANY)
+def test_a_table_is_made_of_whatever_a_host_answers(data: st.DataObject, value: Any) -> None:
+    document = state()
+    for _ in range(data.draw(st.integers(0, 2))):
+        name = data.draw(st.sampled_from(sorted(document)))
+        within = document[name]
+        if isinstance(within, dict) and within and data.draw(st.booleans()):
+            document[name] = {**within, data.draw(st.sampled_from(sorted(within))): value}
+        else:
+            document[name] = value
+    found = {"a": Verdict(fault=None, result=document), "b": Verdict(fault=None, result=state())}
+    _, row, other = fleet_status.cells(found, now=1030.0)
+    assert all(cell.isprintable() and len(cell) <= 300 for cell in row) and len(row) == len(other) == 8
+    assert other[1] == "running (www.a.example)"
+    fleet_status.ended(found)
+
+
+@settings(max_examples=examples(100))
+@given(value=ANY, name=st.sampled_from(["findings", "uplink"]))
+def test_a_doctor_that_answers_anything_speaks_against_its_own_host_only(value: Any, name: str) -> None:
+    hosts = {name: host(name) for name in "ab"}
+    good = answer(("NAT", "ok"), addresses=("198.18.0.2",))
+    found = lacks({"a": {**good, name: value}, "b": answer(addresses=("198.18.0.9",))}, hosts, "netns")
+    assert found["b"] == [] and all(clause.isprintable() for clause in found["a"])
+
+
+def test_what_a_host_says_does_nothing_to_a_terminal() -> None:
+    said = {"msg": "x", "cmd": ["upshift"], "stderr": "upshift: \x1b]0;owned\x07\x1b[2Jno\u202e" + "x" * 10_000}
+    found = verdicts(["a"], [event("runner_on_failed", "a", said), stats(processed={"a": 1}, failures={"a": 1})])
+    fault = str(found["a"].fault)
+    assert fault.isprintable() and len(fault) <= 600
+    escape = {"name": "NAT", "says": "\x1b[2Jx", "status": "warn", "campaign": True}
+    assert lacks({"a": {"findings": [escape]}}, {"a": host("a")}, "netns")["a"][0].isprintable()
 
 
 def test_an_inventory_is_not_overwritten(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import typer
 from core import terminal
 from core.errors import UsageError, not_found
 from core.outreach.blocks import BlockLists, block_list_paths
+from core.scrub import scrub
 from downloader.campaign.campaign import Campaign, load
 from downloader.limits.budget import check_budgets
 from downloader.schedule.shared import SharedPlan
@@ -54,10 +55,11 @@ def run(
     plan = planned(fleet)
     opt_out = fleet.shared("campaign_opt_out")
     BlockLists(block_list_paths(None, Path(opt_out) if opt_out else None))  # made if missing; refused if not valid
-    _check_plans(play("status", fleet, {"campaign_name": name}, as_json=json), plan, name)
+    others = _of_other_plans(play("status", fleet, {"campaign_name": name}, as_json=json), plan, name)
     ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json)
     if force:
         ready = {host: _overridden(host, verdict) for host, verdict in ready.items()}
+    ready |= {host: replace(ready[host], fault=fault) for host, fault in others.items()}
     able = tuple(host for host, verdict in ready.items() if verdict.fault is None)
     variables = {
         "campaign_name": name,
@@ -178,16 +180,23 @@ def _check_names(campaign: Campaign, fleet: Fleet) -> None:
         )
 
 
-def _check_plans(found: Mapping[str, Verdict], plan: SharedPlan, name: str) -> None:
-    """Raises UsageError if a host has results of another plan in the campaign's folder."""
-    for host, verdict in found.items():
-        other = (verdict.result or {}).get("plan_sha256")
-        if other and other != plan.digest:
-            raise UsageError(
-                f"{host} has results of another plan ({str(other)[:12]}, not {plan.digest[:12]})",
-                where=f"campaign {name}",
-                remedy="set another campaign_name, or use the campaign and the targets as they were",
-            )
+def _of_other_plans(found: Mapping[str, Verdict], plan: SharedPlan, name: str) -> dict[str, str]:
+    """Host -> its fault, for those that have results of another plan in the campaign's folder.
+
+    Raises UsageError if all have that tell of one: then the campaign is wrong here, and not a host.
+    """
+    digests = {host: str((verdict.result or {}).get("plan_sha256") or "") for host, verdict in found.items()}
+    told = {host: digest for host, digest in digests.items() if digest}
+    others = {
+        host: f"it has results of another plan ({scrub(digest)[:12]}, not {plan.digest[:12]})"
+        for host, digest in told.items()
+        if digest != plan.digest
+    }
+    remedy = "set another campaign_name, or use the campaign and the targets as they were"
+    if others and len(others) == len(told):
+        host, fault = next(iter(others.items()))
+        raise UsageError(fault.replace("it", host, 1), where=f"campaign {name}", remedy=remedy)
+    return {host: f"{fault}; {remedy}" for host, fault in others.items()}
 
 
 def _overridden(host: str, verdict: Verdict) -> Verdict:

@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.scrub import scrub
+
+MOST_CHARACTERS = 600
+"""Of a host's fault, which is its own words or those of a program there."""
+
 UNTOUCHED = "it was not reached: Ansible ended before its turn"
 
 
@@ -92,4 +97,4 @@ def sentence(answer: Mapping[str, Any]) -> str:
             break
     for label in ("Task failed: ", "Failed to connect to the host via ssh: "):
         message = message.removeprefix(label)
-    return " ".join(message.split()).rstrip(".") or "it failed without a message"
+    return scrub(message, most=MOST_CHARACTERS).rstrip(".") or "it failed without a message"
