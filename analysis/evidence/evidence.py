@@ -10,6 +10,7 @@ from analysis.captures.scan import CaptureReader
 from analysis.evidence.rows import Inspected, inspect_run
 from core.domain import Download, Proven
 from core.errors import UsageError
+from core.files.journal import is_own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ def from_capture(folder: Path, downloads: Sequence[Download], factors: Mapping[s
     name = downloads[0].capture
     if name is None:
         return Evidence(rows=inspect_run(downloads, (), factors))
+    if not is_own(name, downloads[0].vantage):
+        return _lost(downloads, factors, "the capture is not in the vantage point's folder")
     return from_file(folder / name, downloads, factors)
 
 

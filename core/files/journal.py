@@ -39,6 +39,12 @@ class CaptureFindings:
     """The capture could not be read to its end, so it is kept."""
 
 
+def is_own(capture: str, vantage: str) -> bool:
+    """Whether a capture's path is below the folder of its vantage point: a journal from a host may name anything."""
+    first, second, *rest = [*capture.split("/"), "", ""]
+    return (first, second) == ("vantage", vantage) and ".." not in rest and "\0" not in capture
+
+
 class JournalReader:
     """A journal, for reading: nothing is changed. Use from one thread at a time."""
 
@@ -116,10 +122,14 @@ class JournalReader:
         return {row[0] for row in rows}
 
     def capture_paths(self) -> list[str]:
-        """Paths of the captures of recorded runs and void attempts, dropped ones too, in order of name."""
+        """Paths of the captures of recorded runs and void attempts, dropped ones too, in order of name.
+
+        Only those below the journal's own folder: files that others name by a journal are not touched.
+        """
         named = "SELECT json_extract(record, '$.capture') AS capture FROM"
         query = f"{named} downloads UNION {named} superseded ORDER BY capture"
-        return [row[0] for row in self._select(query) if row[0] is not None]
+        home = self.path.parent.name
+        return [row[0] for row in self._select(query) if isinstance(row[0], str) and is_own(row[0], home)]
 
     def copy(self, to: Path) -> None:
         """Copies the journal as of now, whoever writes in it, as one file without a log (SQLite's backup)."""
