@@ -18,6 +18,7 @@ import zstandard
 
 from core.domain import Download, Outcome, Superseded, VoidReason
 from core.domain.counts import Counts
+from core.files.sizes import check_room
 from core.errors import UsageError, not_found
 from core.files.rows import build
 
@@ -209,12 +210,17 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30.0)
 
 
+_BESIDE_BYTES = 100_000
+"""What SQLite needs beside a journal, whose shared memory has 32 kB."""
+
+
 @contextlib.contextmanager
 def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
     """Vantage point -> its journal, open for reading, in order of name.
 
     Raises:
         UsageError: the folder holds no journal, or one that cannot be read.
+        PlaceError: the disk is full: even a journal that is only read needs some bytes beside it.
     """
     paths = sorted(folder.glob(f"vantage/*/{FILE_NAME}"))
     if not paths:
@@ -230,6 +236,7 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
                 stack.callback(journals[path.parent.name].close)
             yield journals
         except sqlite3.Error as error:
+            check_room(folder, _BESIDE_BYTES, what="its journals' locks and copies")
             raise UsageError(
                 f"a journal cannot be read ({error})", where=str(folder), remedy="copy the whole folder again"
             ) from None

@@ -26,6 +26,7 @@ from core.files import atomic, description
 from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
 from core.files.journal import FILE_NAME, JournalReader, open_journals
 from core.files.lock import take_lock
+from core.files.sizes import free_bytes
 from downloader.control.document import FILE_NAME as STATUS
 from downloader.execution.journal import Journal
 
@@ -85,6 +86,8 @@ def take(folder: Path) -> Snapshot:
         captures: list[Copied] = []
         for name, journal in journals.items():
             copy = home / "vantage" / name / FILE_NAME
+            if free_bytes(folder) < journal.path.stat().st_size:  # no room for two copies
+                copy.unlink(missing_ok=True)
             with _unless_same(copy) as part:
                 journal.copy(part)
             with contextlib.closing(JournalReader(copy)) as copied:

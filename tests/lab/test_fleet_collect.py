@@ -10,8 +10,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from typing import Any
 import pytest
 
 from core.files.journal import JournalReader
+from downloader.execution import snapshot
 from downloader.execution.journal import Journal
 from tests.cells import cells
-from tests.collecting import Fleet, ssh_server
+from tests.collecting import ANSIBLE, Fleet, ssh_server
 from tests.unit.test_downloader_journal import runs
 from tests.unit.test_snapshot import PLAN, capture_of, rows, work
 
@@ -173,6 +175,67 @@ def test_another_plan_and_no_campaign_are_one_sentence_each(tmp_path: Path) -> N
     assert f"{tmp_path / 'on-sgp'}: this folder holds no campaign" in said
     assert not (fleet.collected / "vantage" / "SFO" / "journal.sqlite").exists()
     assert recorded(fleet.collected, "MUC") == 2
+
+
+SMALL_DISK = """
+mkdir -p "$2" "$2.on-disk"; cp -a "$2/." "$2.on-disk"
+mount -t tmpfs -o size="$1" small "$2"; cp -a "$2.on-disk/." "$2"
+at=$2; shift 2
+"""
+"""A folder's own disk, which ends with the program: its size, the folder, the program and its arguments."""
+
+
+def on_small_disk(size: str, folder: Path, argv: Sequence[str], *, fill: bool = False) -> tuple[int, str]:
+    """Exit code and output of a program that sees the folder, as it is, on a disk of its own, which may be full."""
+    script = SMALL_DISK + ('cat /dev/zero > "$at/filler" 2>/dev/null || true\n' if fill else "") + 'exec "$@"'
+    alone = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", size, str(folder)]
+    done = subprocess.run([*alone, *argv], capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_full_disk_of_the_control_machine_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.add("MUC", campaign(tmp_path / "on-muc", "MUC"))
+    (results(fleet, "MUC") / there("MUC", 1)).write_bytes(os.urandom(3_000_000))
+    argv = ["env", f"ANSIBLE_CONFIG={ANSIBLE / 'ansible.cfg'}", *fleet.command()]
+    code, said = on_small_disk("2m", fleet.collected, argv)
+    assert code != 0 and "the disk is full: " in said, said
+    assert f" are free on {fleet.collected}, and the results of MUC need " in said, said
+    assert "free some space there, then run the same command again" in said
+
+
+def test_a_disk_that_is_filled_meanwhile_is_told(tmp_path: Path) -> None:
+    home = campaign(tmp_path / "on-muc", "MUC")
+    (home / there("MUC", 1)).write_bytes(os.urandom(3_000_000))
+    snapshot.take(home)
+    fleet = Fleet(tmp_path)
+    fleet.command()
+    asked = {"host": "MUC", "folder": str(fleet.collected), "source": str(home)}
+    program = (
+        "import sys; from vantage.fleet import collecting;"
+        " collecting.check_room = lambda *a, **k: None; sys.exit(collecting.main(sys.argv[1]))"
+    )
+    code, said = on_small_disk("2m", fleet.collected, [sys.executable, "-c", program, json.dumps(asked)])
+    assert code == 75 and f"MUC: the disk of {fleet.collected} is full" in said
+    assert "free some space there, then collect again" in said
+
+
+def test_captures_are_removed_on_a_host_whose_disk_is_full(tmp_path: Path) -> None:
+    """The journal that is to say so needs room; a new snapshot is refused with advice that helps."""
+    home = campaign(tmp_path / "on-muc", "MUC")
+    snapshot.take(home)
+    listed = home / "snapshot" / "snapshot.json"
+    digest = hashlib.sha256(listed.read_bytes()).hexdigest()
+    upshift = [sys.executable, "-m", "upshift", "snapshot", str(home)]
+    free = [*upshift, "--free", str(listed)]
+    assert on_small_disk("4m", home, [*free, "--sha256", digest], fill=True) == (
+        0,
+        f"{home}: 2 captures removed, 1.5 kB",
+    )
+    code, said = on_small_disk("4m", home, [*free, "--sha256", "0" * 64])
+    assert code == 2 and "this snapshot is another than was verified; copy it again" in said
+    code, said = on_small_disk("4m", home, upshift, fill=True)
+    assert code == 75 and "the disk is full: " in said and "free some space there" in said
 
 
 SIZE = 200_000_000
