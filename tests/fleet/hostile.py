@@ -215,15 +215,5 @@ HARMLESS: dict[str, Lie] = {
 }
 """These are collected, as what they say is not read, or is their own."""
 
-QUICK = (
-    "parent",
-    "other-journal",
-    "newline",
-    "terabyte",
-    "list-fifo",
-    "capture-link",
-    "rsync-names",
-    "lists",
-    "changing",
-)
+QUICK = ("parent", "other-journal", "terabyte", "list-fifo", "capture-link", "lists", "changing")
 """Each kind of lie."""
