@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +50,12 @@ class Results:
         """Lists one more file."""
         entry = {"path": path, "bytes": size, "sha256": "0" * 64, "modified_ns": 1}
         self.change(lambda document: document["files"].append(entry))
+
+    def journal_of(self, content: bytes) -> None:
+        """Offers another journal, with its hash."""
+        self.journal.write_bytes(content)
+        entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        self.change(lambda document: document["files"][0].update(entry))
 
     def rsync(self, script: str) -> None:
         """What runs there in place of rsync; `$@` are its arguments."""
@@ -142,6 +151,15 @@ def _wrong(at: Results) -> None:
     at.capture.write_bytes(b"x" * at.capture.stat().st_size)
 
 
+def _view(at: Results) -> None:
+    """A table whose reading never ends."""
+    with contextlib.closing(sqlite3.connect(at.journal, isolation_level=None)) as db:
+        db.execute("ALTER TABLE downloads RENAME TO was")
+        endless = "WITH RECURSIVE n(record) AS (SELECT '{}' UNION ALL SELECT record FROM n) SELECT record FROM n"
+        db.execute(f"CREATE VIEW downloads AS {endless}")
+    at.journal_of(at.journal.read_bytes())
+
+
 LIES: dict[str, Lie] = {
     "parent": _name(f"../../../{VICTIM}"),
     "parent-behind": _name(f"vantage/HOST/captures/../../../../../{VICTIM}/kept"),
@@ -196,6 +214,9 @@ LIES: dict[str, Lie] = {
     "journal-link": _instead("journal", lambda path: path.symlink_to("/etc/passwd")),
     "journal-fifo": _instead("journal", os.mkfifo),
     "journal-terabyte": _instead("journal", _sparse),
+    "journal-none": lambda at: at.journal_of(b"no database" * 1000),
+    "journal-cut": lambda at: at.journal_of(at.journal.read_bytes()[:-5000]),
+    "journal-view": _view,
     "rsync-names": lambda at: at.rsync(
         # More than was asked for: the whole folder, with names and links of its choice.
         f'mkdir -p /srv/more/{VICTIM}; echo forged > /srv/more/campaign.json; ln -sfn /etc /srv/more/snapshot.json\n'

@@ -14,6 +14,7 @@ killed one left stays under its name, so the next one sends the rest.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -21,21 +22,23 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
-from core.errors import IncompleteError, PlaceError, UpshiftError
+from core.errors import IncompleteError, PlaceError, UpshiftError, not_found
 from core.files import atomic
 from core.files.config import build, parse_json, read_json
 from core.files.sizes import check_room, free_bytes
 from core.files.sizes import parse_size, size_text
 from core.scrub import scrub
 from core.system import process
-from vantage.fleet.offer import CAPTURES, File, Needs, Offer, judged, refused
+from vantage.fleet.offer import CAPTURES, JOURNAL, File, Needs, Offer, judged, refused
 
 PLAN, LIST = ".collect/plan.json", "snapshot.json"
 
@@ -52,6 +55,9 @@ WAIT_S = 120.0
 
 CONNECT_S, LEAST_BYTES_PER_S = 900.0, 20_000
 """Longest time of a copy: so much, and what its bytes take at the lowest rate."""
+
+CHECK_S = 600.0
+"""For a journal's check: SQLite reads 500 MB in 2 s."""
 
 SAID_BYTES = 1_000_000
 """Most that a host may say."""
@@ -124,23 +130,53 @@ def collect(asked: Asked, needs: Needs) -> Collected:
             )
         if wrong:
             return Collected(again=True)
+        if not is_database(asked.staging / JOURNAL):
+            raise refused(asked.host, "its journal is damaged, or is none")
         return Collected(changed=_place(asked, offer, wanted), sha256=hashlib.sha256(content).hexdigest())
 
 
 _LOOK = "look at that host"
 
 
-def is_same(path: Path, file: File) -> bool:
-    """Whether a path is a regular file with this size and hash. No link is followed, and no FIFO waited for."""
+@contextlib.contextmanager
+def _regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, to read. No link is followed, and no FIFO waited for. Raises OSError for anything else."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as opened:
+            yield opened
+    finally:
+        os.close(handle)
+
+
+def is_same(path: Path, file: File) -> bool:
+    """Whether a path is a regular file with this size and hash."""
+    try:
+        with _regular(path) as opened:
+            if os.fstat(opened.fileno()).st_size != file.bytes:
+                return False
+            return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
     except OSError:
         return False
-    with os.fdopen(handle, "rb") as opened:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode) or state.st_size != file.bytes:
-            return False
-        return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is a sound SQLite database of tables alone: a damaged one would stop what reads all journals of a
+    campaign, and views and virtual tables are programs of the one who wrote them.
+    """
+    deadline = time.monotonic() + CHECK_S
+    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+            db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+            strange = db.execute(
+                "SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
+            ).fetchone()
+            return strange is None and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.Error:
+        return False
 
 
 def _check_rsync() -> None:
@@ -174,12 +210,11 @@ def _list(asked: Asked, needs: Needs, lock: int) -> bytes:
     _remove(path)
     _rsync(asked, "snapshot", [File(path=LIST, bytes=needs.list_bytes, sha256="")], asked.staging, lock)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with _regular(path) as opened:
+            return opened.read(needs.list_bytes)
     except OSError:
         most = size_text(needs.list_bytes)
         raise refused(asked.host, f"it has no snapshot.json that is a file of at most {most}") from None
-    with os.fdopen(handle, "rb") as opened:
-        return opened.read(needs.list_bytes)
 
 
 def _check_count(asked: Asked, offer: Offer, needs: Needs) -> None:
@@ -278,7 +313,9 @@ def _place(asked: Asked, offer: Offer, wanted: Sequence[File]) -> int:
 def read_needs(asked: Asked) -> Needs:
     """What the plan of this machine says of any host. Raises UsageError without one."""
     path = Path(asked.folder) / PLAN
-    needs = build(read_json(path, remedy="give upshift fleet collect, which writes it"), Needs, where=str(path))
+    if not path.exists():
+        raise not_found(path, remedy="give upshift fleet collect, which writes it")
+    needs = build(read_json(path), Needs, where=str(path))
     return replace(needs, disk_bytes=parse_size(asked.disk_limit)) if asked.disk_limit else needs
 
 

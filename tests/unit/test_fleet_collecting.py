@@ -1,0 +1,121 @@
+"""Collecting a host's results: what counts as verified, and what its disk's other files have to do with it: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from core.errors import IncompleteError, PlaceError
+from core.files import atomic
+from core.system import process
+from downloader.execution import snapshot
+from downloader.execution.journal import Journal
+from tests.unit.test_downloader_journal import runs
+from tests.unit.test_fleet_offer import NEEDS
+from tests.unit.test_snapshot import PLAN, work
+from vantage.fleet import collecting
+from vantage.fleet.collecting import Asked, collect, is_database, is_same
+from vantage.fleet.offer import File, Needs
+
+CONTENT = b"packets"
+FILE = File(path="captures/x.pcap", bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest())
+ENDLESS = "CREATE VIEW v AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x FROM n"
+
+
+def test_only_a_regular_file_with_its_size_and_hash_is_verified(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.write_bytes(CONTENT)
+    assert is_same(good, FILE)
+    makers: list[Callable[[Path], object]] = [
+        lambda path: None,
+        lambda path: path.symlink_to(good),
+        os.mkfifo,
+        lambda path: path.mkdir(),
+        lambda path: path.write_bytes(CONTENT + b"x"),
+        lambda path: path.write_bytes(b"Packets"),
+    ]
+    for number, make in enumerate(makers):
+        make(tmp_path / str(number))
+        assert not is_same(tmp_path / str(number), FILE)
+
+
+@pytest.mark.parametrize(
+    ("statement", "sound"),
+    [("CREATE TABLE t (x)", True), (ENDLESS, False), ("CREATE VIRTUAL TABLE t USING fts5(x)", False)],
+)
+def test_a_journal_is_a_database_of_tables(tmp_path: Path, statement: str, sound: bool) -> None:
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(statement)
+    assert is_database(path) == sound
+    path.write_bytes(b"x" * 5000)
+    assert not is_database(path)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Results of a host A."""
+    plan, folder = runs(3), tmp_path / "results"
+    with contextlib.closing(Journal.open(folder / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
+        for run in plan[:2]:
+            work(folder, journal, run)
+    snapshot.take(folder)
+    return folder
+
+
+def asked(home: Path, **changes: object) -> tuple[Asked, Needs]:
+    needs = Needs(**{**asdict(NEEDS), "plan_sha256": PLAN, "iterations": 9, "captures": 9, **changes})
+    return Asked(host="A", folder=str(home.parent / "collected"), source=str(home)), needs
+
+
+def test_what_is_there_is_not_copied_again_and_what_is_damaged_is(home: Path) -> None:
+    first = collect(*asked(home))
+    assert first.changed == 3 and not first.again
+    assert first.sha256 == hashlib.sha256((home / "snapshot" / "snapshot.json").read_bytes()).hexdigest()
+    assert collect(*asked(home)).changed == 0
+    capture = max((home.parent / "collected/vantage/A/captures").iterdir())
+    whole = capture.read_bytes()
+    capture.write_bytes(b"x" + whole[1:])
+    assert collect(*asked(home)).changed == 1 and capture.read_bytes() == whole
+
+
+def test_a_host_that_lists_other_captures_each_time_does_not_fill_the_disk(home: Path) -> None:
+    collect(*asked(home, captures=2))
+    captures = home / "vantage" / "A" / "captures"
+    listed = home / "snapshot" / "snapshot.json"
+    text = listed.read_text()
+    for path in list(captures.iterdir()):
+        path.rename(path.with_name(path.name.replace("-a1", "-a7")))
+    listed.write_text(text.replace("-a1", "-a7"))
+    with pytest.raises(IncompleteError, match="with those that are here, are more than the plan's 2"):
+        collect(*asked(home, captures=2))
+
+
+def test_an_old_rsync_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = process.Completed(argv=(), returncode=0, stdout="rsync  version 3.2.3  protocol version 31", stderr="")
+    monkeypatch.setattr(process, "run", lambda *_, **__: old)
+    with pytest.raises(PlaceError, match=r"older than 3\.2\.5; install rsync"):
+        collect(*asked(home))
+
+
+def test_the_program_says_one_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    question, needs = asked(home)
+    assert collecting.main(json.dumps(asdict(question))) == 2, "no plan of this machine"
+    assert "upshift fleet collect" in capsys.readouterr().err
+    atomic.write_json(Path(question.folder) / collecting.PLAN, asdict(needs))
+    assert collecting.main(json.dumps({**asdict(question), "disk_limit": "20 GB"})) == 0
+    assert json.loads(capsys.readouterr().out)["changed"] == 3
+    (home / "snapshot" / "snapshot.json").unlink()
+    assert collecting.main(json.dumps(asdict(question))) == 1
+    assert capsys.readouterr().err.startswith("upshift: A: it has no snapshot.json that is a file of at most ")
+    done = process.run([sys.executable, "-P", "-m", "vantage.fleet.collecting", json.dumps(asdict(question))])
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
