@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -29,9 +30,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
-from core.errors import IncompleteError, PlaceError, UpshiftError, not_found
+from core.errors import IncompleteError, PlaceError, UpshiftError, UsageError, not_found
 from core.files import atomic
 from core.files.config import build, parse_json, read_json
 from core.files.sizes import check_room, free_bytes
@@ -139,7 +139,7 @@ _LOOK = "look at that host"
 
 
 @contextlib.contextmanager
-def _regular(path: Path) -> Iterator[BinaryIO]:
+def _regular(path: Path) -> Iterator[io.BufferedReader]:
     """A regular file, to read. No link is followed, and no FIFO waited for. Raises OSError for anything else."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -316,7 +316,10 @@ def read_needs(asked: Asked) -> Needs:
     if not path.exists():
         raise not_found(path, remedy="give upshift fleet collect, which writes it")
     needs = build(read_json(path), Needs, where=str(path))
-    return replace(needs, disk_bytes=parse_size(asked.disk_limit)) if asked.disk_limit else needs
+    try:
+        return replace(needs, disk_bytes=parse_size(asked.disk_limit)) if asked.disk_limit else needs
+    except ValueError as error:
+        raise UsageError(str(error), where=f"campaign_disk_limit of {asked.host}", remedy="write 20 GB") from None
 
 
 def main(text: str) -> int:
