@@ -26,6 +26,8 @@ from vantage.fleet import collecting
 from vantage.fleet.collecting import Asked, collect, is_database, is_same
 from vantage.fleet.offer import File, Needs
 
+pytestmark = pytest.mark.thorough  # they start rsync
+
 CONTENT = b"packets"
 FILE = File(path="captures/x.pcap", bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest())
 ENDLESS = "CREATE VIEW v AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x FROM n"
