@@ -18,9 +18,9 @@ import zstandard
 
 from core.domain import Download, Outcome, Superseded, VoidReason
 from core.domain.counts import Counts
-from core.files.sizes import check_room
 from core.errors import UsageError, not_found
 from core.files.rows import build
+from core.files.sizes import check_room
 
 SCHEMA = 2
 """Version of the tables and of the records in them."""

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from analysis.evidence.evidence import from_capture
+from core.files.journal import JournalReader, is_own
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
-from core.files.journal import JournalReader, is_own
 from downloader.limits.captures import Settled
 from tests.unit.test_downloader_journal import download, runs
 from tests.unit.test_snapshot import PLAN

@@ -34,8 +34,7 @@ from pathlib import Path
 from core.errors import IncompleteError, PlaceError, UpshiftError, UsageError, not_found
 from core.files import atomic
 from core.files.config import build, parse_json, read_json
-from core.files.sizes import check_room, free_bytes
-from core.files.sizes import parse_size, size_text
+from core.files.sizes import check_room, free_bytes, parse_size, size_text
 from core.scrub import scrub
 from core.system import process
 from vantage.fleet.offer import CAPTURES, JOURNAL, File, Needs, Offer, judged, refused
