@@ -59,7 +59,7 @@ def mini(lab_host: Path, tmp_path: Path) -> Path:
 def hidden_lab(path: Path) -> Iterator[Lab]:
     """A lab that was brought up where something else stands in the device's place."""
     hide = f"mount --bind /dev/null {cpu.LATENCY_DEVICE} && " if cpu.LATENCY_DEVICE.exists() else ""
-    unshare = [word for word in private_namespace() if word != "--net"]
+    unshare = [*(word for word in private_namespace() if word not in ("--net", "--")), "--mount", "--"]
     process.run([*unshare, "sh", "-c", f'{hide}exec "$@"', "sh", UPSHIFT, "lab", "up", str(path)]).check(doing="up")
     with open_lab(path) as lab:
         try:

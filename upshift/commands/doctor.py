@@ -40,6 +40,10 @@ class Purpose(StrEnum):
 
 _STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.CANNOT: "bold red"}
 
+_OUTSIDE = "block_suspend"
+"""A capability that campaigns lack and nobody needs: the kernel then refuses a campaign of the same user to look into this
+process, which runs outside of its walls."""
+
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -122,7 +126,7 @@ def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:
 
     What it undoes was written by that user, so root does not act on it; files of root would be in the service's way.
     """
-    rights = ",".join(f"+{right}" for right in SERVICE_RIGHTS)
+    rights = ",".join(f"+{right}" for right in (*SERVICE_RIGHTS, _OUTSIDE))
     become = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", f"--inh-caps={rights}"]
     become += [f"--ambient-caps={rights}", f"--bounding-set=-all,{rights}", "--no-new-privs"]
     folders = [f"HOME={user.pw_dir}", f"XDG_STATE_HOME={user.pw_dir}/.state", f"XDG_RUNTIME_DIR={ROOTS.parent}"]

@@ -21,6 +21,7 @@ from core.system.place import Program
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
 from vantage.host import rules, undo
 from vantage.host.network import choose_link, find_uplink
+from vantage.host.place import SYS_ADMIN, may
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
 from vantage.linux.state_folder import state_directory
@@ -176,13 +177,13 @@ def run_all(pool: ThreadPoolExecutor) -> ProbeFaults:
 
 
 def private_namespace() -> tuple[str, ...]:
-    """Command prefix for a private network namespace; without root, in a user namespace with our own user ID.
+    """Command prefix for a private network namespace; without CAP_SYS_ADMIN, in a user namespace with our own user ID.
 
     With a mapping to root, tcpdump would drop its privileges.
     """
-    if os.geteuid() == 0:
-        return ("unshare", "--net", "--mount", "--")
-    return ("unshare", "--user", "--net", "--mount", "--map-current-user", "--keep-caps", "--")
+    if may(SYS_ADMIN):
+        return ("unshare", "--net", "--")
+    return ("unshare", "--user", "--net", "--map-current-user", "--keep-caps", "--")
 
 
 def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | None:

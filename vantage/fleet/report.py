@@ -32,7 +32,8 @@ def show(verdicts: Mapping[str, Verdict], *, as_json: bool, said: str = "done") 
 def _row(host: str, verdict: Verdict, said: str) -> list[str]:
     if verdict.fault is not None:
         return [host, "failed", named(host, verdict.fault)]
-    return [host, "ok", f"{said} ({verdict.changed} changed)" if verdict.changed else said]
+    told = f"{said} ({verdict.changed} changed)" if verdict.changed else said
+    return [host, "ok", f"{told}; {verdict.note}" if verdict.note else told]
 
 
 def named(host: str, fault: str) -> str:

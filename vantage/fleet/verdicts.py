@@ -25,6 +25,8 @@ class Verdict:
     """Number of tasks that changed something."""
     result: Mapping[str, Any] | None = None
     """What the playbook set as `fleet_result`."""
+    note: str = ""
+    """What the playbook set as `fleet_note`: a sentence for the user."""
 
     @property
     def untouched(self) -> bool:
@@ -37,6 +39,7 @@ class _Seen:
     fault: str | None = None
     unreachable: bool = False
     result: Mapping[str, Any] | None = None
+    note: str = ""
     loop: list[str] = field(default_factory=list)
     """Faults of the items of a loop, whose task says only that some failed."""
 
@@ -69,6 +72,8 @@ def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
         facts = answer.get("ansible_facts") or {}
         if isinstance(facts, Mapping) and isinstance(found := facts.get("fleet_result"), Mapping):
             seen.result = found
+        if isinstance(facts, Mapping):
+            seen.note = str(facts.get("fleet_note") or seen.note).strip()
     if event in ("runner_on_failed", "runner_on_ok"):
         seen.loop.clear()
 
@@ -79,7 +84,7 @@ def _verdict(host: str, seen: _Seen, stats: Mapping[str, Mapping[str, int]] | No
     elif stats.get("dark", {}).get(host) or stats.get("failures", {}).get(host):
         fault = seen.fault or "it failed, and Ansible does not say why"
     elif host in stats.get("processed", {}):
-        return Verdict(fault=None, changed=stats.get("changed", {}).get(host, 0), result=seen.result)
+        return Verdict(fault=None, changed=stats.get("changed", {}).get(host, 0), result=seen.result, note=seen.note)
     else:
         fault = UNTOUCHED
     changed = (stats or {}).get("changed", {}).get(host, 0)

@@ -44,7 +44,7 @@ from vantage.linux.state_folder import state_directory
 
 Isolation = Literal["netns", "host"]
 
-_NET_ADMIN, _SYS_ADMIN = 12, 21
+NET_ADMIN, SYS_ADMIN = 12, 21
 """Capabilities by number (linux/capability.h)."""
 
 
@@ -297,13 +297,18 @@ def system_nameservers() -> list[str]:
     return [server for server in listed if limits is None or is_allowed(server, limits)]
 
 
-def require_capabilities() -> None:
-    """Raises PlaceError unless this process may change the network (capabilities(7))."""
+def may(*capabilities: int) -> bool:
+    """Whether this process has these capabilities."""
     effective = 0
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
         effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
-    if not all(effective >> bit & 1 for bit in (_NET_ADMIN, _SYS_ADMIN)):
+    return all(effective >> bit & 1 for bit in capabilities)
+
+
+def require_capabilities() -> None:
+    """Raises PlaceError unless this process may change the network (capabilities(7))."""
+    if not may(NET_ADMIN, SYS_ADMIN):
         raise PlaceError(
             f"a campaign on this host needs root (user ID {os.geteuid()} may not change the network)",
             remedy="use sudo, or a lab, which needs no root",

@@ -16,7 +16,7 @@ from core.errors import LabError
 ROOTS = Path("/run/upshift")
 """Root's folder. On a vantage point of a fleet it belongs to the service's user."""
 
-SERVICE_RIGHTS = ("net_admin", "sys_admin", "net_raw", "sys_ptrace", "kill")
+SERVICE_RIGHTS = ("net_admin", "sys_admin", "net_raw")
 """Capabilities of the service on a vantage point. The role vantage repeats them as `vantage_capabilities`, and a test
 compares the two lists."""
 

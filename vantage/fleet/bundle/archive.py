@@ -1,10 +1,13 @@
-"""Files -> manifest -> archive. The same files give the same bytes."""
+"""Files -> manifest -> archive, and back: `python -m vantage.fleet.bundle.archive BUNDLE` checks one. The same files give
+the same bytes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +33,12 @@ def manifest(files: Mapping[str, Path], *, python: str, glibc: tuple[int, int]) 
     """
     hashes = {name: _sha256(path) for name, path in sorted(files.items())}
     content = {"python": python, "cpu": CPU, "glibc": list(glibc), "files": hashes}
+    return {"release": _release(content), **content}
+
+
+def _release(content: Mapping[str, Any]) -> str:
     told = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return {"release": hashlib.sha256(told.encode()).hexdigest()[:12], **content}
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
 def archive_name(document: Mapping[str, Any]) -> str:
@@ -59,6 +66,23 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
+def is_whole(bundle: Path) -> bool:
+    """Whether a bundle has every file that its manifest names, by hash, and is the release that its name says."""
+    try:
+        with tarfile.open(bundle) as archive:
+            found = {entry.name: archive.extractfile(entry) for entry in archive if entry.isfile()}
+            told = json.loads((found.pop(MANIFEST) or io.BytesIO()).read())
+            hashes = {name: hashlib.file_digest(file, "sha256").hexdigest() for name, file in found.items() if file}
+        content = {key: told[key] for key in ("python", "cpu", "glibc", "files")}
+    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError):
+        return False
+    return hashes == told["files"] and _release(content) == told["release"] and archive_name(told) == bundle.name
+
+
 def _sha256(path: Path) -> str:
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    raise SystemExit(0 if is_whole(Path(sys.argv[1])) else 1)
