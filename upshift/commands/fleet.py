@@ -20,7 +20,7 @@ from downloader.campaign.campaign import Campaign, load
 from downloader.limits.budget import check_budgets
 from downloader.schedule.shared import SharedPlan
 from upshift import fleet_collect, fleet_status
-from upshift.commands.fleet_hosts import INVENTORY, AsJson, Inventory, Limit, Name, app, examine, play
+from upshift.commands.fleet_hosts import INVENTORY, AsJson, AskBecomePass, Inventory, Limit, Name, app, examine, play
 from upshift.shared_plan import shared_plan
 from vantage.fleet import report
 from vantage.fleet.inventory import Fleet, open_fleet
@@ -39,6 +39,7 @@ _REFRESH_S = 5.0
 def run(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     force: Annotated[
         bool, typer.Option("--force", help="Run on hosts of which upshift fleet doctor says that they should not.")
     ] = False,
@@ -50,7 +51,7 @@ def run(
     measurement run fits a slot, no host has results of another plan, and `upshift fleet doctor` has nothing against a
     host. A host that it speaks against is left out; the others start. Exit code 1 if a host was left out or failed.
     """
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign()
     plan = planned(fleet)
     opt_out = fleet.shared("campaign_opt_out")
@@ -78,6 +79,7 @@ def run(
 def status(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     campaign: Name = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Again and again until the campaign has ended on all hosts.")
@@ -89,7 +91,7 @@ def status(
     A host is silent if its campaign has not ended, but its status is older than 60 s. Exit code 1 if a host does not
     answer.
     """
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
 
     def look() -> dict[str, Verdict]:
@@ -111,6 +113,7 @@ def status(
 def collect(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     campaign: Name = None,
     free: Annotated[
         bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
@@ -122,7 +125,7 @@ def collect(
     Any number of times, while the campaign runs, too: only what is new is copied. A host is trusted with its own
     results only: what the plan of this machine cannot need is refused, and the other hosts are collected.
     """
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     into = fleet.required("collect_into", "a folder on this machine")
     name = fleet.campaign(campaign)
     folder = Path(into) / name

@@ -21,6 +21,12 @@ Inventory = Annotated[
 Limit = Annotated[
     str | None, typer.Option("--limit", metavar="HOSTS", help="Only these hosts: names with commas, or a pattern.")
 ]
+AskBecomePass = Annotated[
+    bool,
+    typer.Option(
+        "--ask-become-pass", "-K", help="Ask for the password of sudo on the hosts. Not a terminal: a line of input."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 Name = Annotated[
     str | None,
@@ -78,7 +84,12 @@ def bundle(
 
 
 @app.command()
-def provision(inventory: Inventory = INVENTORY, limit: Limit = None, json: AsJson = False) -> None:
+def provision(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
+    json: AsJson = False,
+) -> None:
     """Make hosts vantage points: packages, a user, the bundle, the unit, a page that explains the measurements.
 
     Nothing is done twice: on a host that is ready, nothing changes. A host that lacks something (sudo, space, a Python
@@ -86,20 +97,26 @@ def provision(inventory: Inventory = INVENTORY, limit: Limit = None, json: AsJso
     """
     from core.errors import UsageError
     from vantage.fleet.inventory import open_fleet
+    from vantage.fleet.runs import control
 
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     bundles = Path(fleet.required("vantage_bundles", "the folder that upshift fleet bundle -o DIR made"))
     if not any(bundles.glob("upshift-bundle-*.tar")):
         raise UsageError(
             "there is no bundle here", where=str(bundles), remedy=f"run: upshift fleet bundle -o {bundles}"
         )
-    _end(play("provision", fleet, {"vantage_bundles": str(bundles)}, as_json=json), as_json=json, said="provisioned")
+    _end(
+        play("provision", fleet, {"vantage_bundles": str(bundles), "fleet_control": control()}, as_json=json),
+        as_json=json,
+        said="provisioned",
+    )
 
 
 @app.command()
 def doctor(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="First measure the highest rate of each client on each host.")
     ] = False,
@@ -111,7 +128,7 @@ def doctor(
     from vantage.fleet import report
     from vantage.fleet.inventory import open_fleet
 
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
     report.show(verdicts, as_json=json, said="a campaign can run here")
     report.require_all(verdicts)
@@ -121,6 +138,7 @@ def doctor(
 def pause(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     campaign: Name = None,
     until: Annotated[
         str | None,
@@ -129,25 +147,40 @@ def pause(
     json: AsJson = False,
 ) -> None:
     """Let no host start a measurement run until `upshift fleet resume`; the present ones end first."""
-    _ask("pause", inventory, limit, campaign, {"campaign_paused": True, "campaign_pause_until": until or ""}, json)
+    _ask(
+        "pause",
+        inventory,
+        limit,
+        ask_become_pass,
+        campaign,
+        {"campaign_paused": True, "campaign_pause_until": until or ""},
+        json,
+    )
 
 
 @app.command()
-def resume(inventory: Inventory = INVENTORY, limit: Limit = None, campaign: Name = None, json: AsJson = False) -> None:
+def resume(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
+    campaign: Name = None,
+    json: AsJson = False,
+) -> None:
     """End a pause on all hosts."""
-    _ask("pause", inventory, limit, campaign, {"campaign_paused": False}, json, said="goes on")
+    _ask("pause", inventory, limit, ask_become_pass, campaign, {"campaign_paused": False}, json, said="goes on")
 
 
 @app.command()
 def stop(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     campaign: Name = None,
     wait: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest time to wait for its end.")] = 330,
     json: AsJson = False,
 ) -> None:
     """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it."""
-    _ask("stop", inventory, limit, campaign, {"campaign_stop_wait": round(wait)}, json, said="stopped")
+    _ask("stop", inventory, limit, ask_become_pass, campaign, {"campaign_stop_wait": round(wait)}, json, said="stopped")
 
 
 @app.command()
@@ -155,6 +188,7 @@ def optout(
     entries: Annotated[list[str], typer.Argument(metavar="ADD...", help="Domains or prefixes to leave alone.")],
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
     campaign: Name = None,
     json: AsJson = False,
 ) -> None:
@@ -166,7 +200,7 @@ def optout(
     from vantage.fleet.inventory import open_fleet
 
     wanted = lists.checked(entries)
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     kept = Path(fleet.required("campaign_opt_out", "the file of opt-outs on this machine"))
     lists.append(kept, wanted)
     name = fleet.campaign(campaign)
@@ -175,18 +209,25 @@ def optout(
 
 
 @app.command()
-def teardown(inventory: Inventory = INVENTORY, limit: Limit = None, json: AsJson = False) -> None:
+def teardown(
+    inventory: Inventory = INVENTORY,
+    limit: Limit = None,
+    ask_become_pass: AskBecomePass = False,
+    json: AsJson = False,
+) -> None:
     """Take away what provisioning added to the hosts; their results stay."""
     from vantage.fleet.inventory import open_fleet
+    from vantage.fleet.runs import control
 
-    _end(play("teardown", open_fleet(inventory, limit), {}, as_json=json), as_json=json, said="taken away")
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
+    _end(play("teardown", fleet, {"fleet_control": control()}, as_json=json), as_json=json, said="taken away")
 
 
 def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, Verdict]:
     """Runs a playbook on the selected hosts, with progress on standard error (None: without)."""
     from vantage.fleet import runs
 
-    task = runs.Task(playbook=playbook, variables=variables, quick=playbook == "status")
+    task = runs.Task(playbook=playbook, variables=variables, quick=playbook == "status", password=fleet.password)
     if as_json is None:
         return runs.on_hosts(task, fleet.path, fleet.selected, progress=None)
     with progress_display(as_json=as_json) as progress:
@@ -210,6 +251,7 @@ def _ask(
     playbook: str,
     inventory: Path,
     limit: str | None,
+    ask_become_pass: bool,
     campaign: str | None,
     variables: dict[str, Any],
     as_json: bool,
@@ -217,7 +259,7 @@ def _ask(
 ) -> None:
     from vantage.fleet.inventory import open_fleet
 
-    fleet = open_fleet(inventory, limit)
+    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
     found = play(playbook, fleet, {"campaign_name": name, **variables}, as_json=as_json)
     _end(found, as_json=as_json, said=said, campaign=name)

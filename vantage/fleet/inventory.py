@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ class Fleet:
     """All, in the inventory's order."""
     selected: tuple[str, ...]
     """Those that `--limit` leaves."""
+    password: str = field(default="", repr=False)
+    """For sudo on hosts (`--ask-become-pass`)."""
 
     def shared(self, name: str) -> str:
         """The value of a variable that is one for the whole fleet, paths absolute; empty if it is not set.
@@ -89,11 +93,12 @@ class Fleet:
         return name
 
 
-def open_fleet(inventory: Path, limit: str | None) -> Fleet:
+def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Fleet:
     """Reads an inventory, by Ansible: its variables may be templates.
 
     Args:
         limit: Ansible's pattern of hosts; None: all.
+        ask: ask for the password of sudo: at the terminal, else a line of standard input.
 
     Raises:
         UsageError: no inventory, one that cannot be read, one without hosts in the group `vantage`, two hosts with one
@@ -130,7 +135,13 @@ def open_fleet(inventory: Path, limit: str | None) -> Fleet:
         raise UsageError(
             f"{limit!r} leaves no host of the group vantage", where="--limit", remedy=f"hosts: {', '.join(hosts)}"
         )
-    return Fleet(path=inventory, hosts=hosts, selected=selected)
+    return Fleet(path=inventory, hosts=hosts, selected=selected, password=_password() if ask else "")
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return getpass.getpass("Password for sudo on the hosts: ")
+    return sys.stdin.readline().rstrip("\n")
 
 
 def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:

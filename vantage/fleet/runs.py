@@ -7,15 +7,17 @@ installs none. A handler that is slow while hosts are unreachable makes it time 
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
+import platform
 import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -62,6 +64,29 @@ def files() -> Path:
     raise PlaceError("the playbooks are missing", where=str(here / "ansible"), remedy="install Upshift again")
 
 
+def control() -> str:
+    """Who gives this command, for the lock on hosts: user, machine and process; the mark tells machines of one name
+    apart."""
+    ident = Path("/etc/machine-id")
+    mark = hashlib.sha256(f"{platform.node()} {ident.read_text() if ident.exists() else ''}".encode()).hexdigest()[:8]
+    return f"{getpass.getuser()}@{platform.node()} (process {os.getpid()}, machine {mark})"
+
+
+@contextmanager
+def become_password(password: str) -> Iterator[dict[str, str]]:
+    """Variables by which Ansible finds a password for sudo: in memory only, in no file and in no command line.
+
+    Ansible runs what it may execute, so nobody may.
+    """
+    if not password:
+        yield {}
+        return
+    with os.fdopen(os.memfd_create("become"), "wb", buffering=0) as handle:
+        os.fchmod(handle.fileno(), 0o600)
+        handle.write(password.encode())
+        yield {"ANSIBLE_BECOME_PASSWORD_FILE": f"/proc/{os.getpid()}/fd/{handle.fileno()}"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What Ansible is to do."""
@@ -76,6 +101,8 @@ class Task:
     """Extra variables, which outrank those of the inventory."""
     quick: bool = False
     """It only looks: a host that is slow to answer counts as unreachable."""
+    password: str = field(default="", repr=False)
+    """For sudo on hosts; empty: none is needed."""
 
     @property
     def name(self) -> str:
@@ -146,7 +173,7 @@ def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) ->
 
     folder, artefacts = files(), _artefacts()
     how = {"playbook": str(folder / "playbooks" / f"{task.playbook}.yml")} if task.playbook else _module(task)
-    with signals.handled_by(stop):
+    with signals.handled_by(stop), become_password(task.password) as become:
         run = runner.init_runner(
             private_data_dir=str(artefacts),
             **how,
@@ -154,7 +181,7 @@ def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) ->
             limit=",".join(hosts) or None,
             extravars=dict(task.variables),
             forks=min(max(len(hosts), 5), MOST_FORKS),
-            envvars=environment(folder, inventory) | (_QUICK if task.quick else {}),
+            envvars=environment(folder, inventory) | (_QUICK if task.quick else {}) | become,
             settings={"pexpect_timeout": _POLL_S},
             event_handler=handle,
             cancel_callback=cancelled,

@@ -1,5 +1,5 @@
-"""Files -> manifest -> archive, and back: `python -m vantage.fleet.bundle.archive BUNDLE` checks one. The same files give
-the same bytes.
+"""Files -> manifest -> archive, and back: `python -m vantage.fleet.bundle.archive BUNDLE` checks one. The same
+files give the same bytes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def is_whole(bundle: Path) -> bool:
         with tarfile.open(bundle) as archive:
             found = {entry.name: archive.extractfile(entry) for entry in archive if entry.isfile()}
             told = json.loads((found.pop(MANIFEST) or io.BytesIO()).read())
-            hashes = {name: hashlib.file_digest(file, "sha256").hexdigest() for name, file in found.items() if file}
+            hashes = {name: hashlib.sha256(file.read()).hexdigest() for name, file in found.items() if file}
         content = {key: told[key] for key in ("python", "cpu", "glibc", "files")}
     except (OSError, tarfile.TarError, ValueError, KeyError, TypeError):
         return False
