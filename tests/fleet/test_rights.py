@@ -1,0 +1,143 @@
+"""User upshift does not become root: with a unit's rights, every way to root or to other users' files is refused
+(tests/fleet/attacks.py). Quick: the unit alone, on a bare host. In `make soak`: on a provisioned one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+from tests.fleet.cloud import Cloud
+from tests.fleet.fleet import NAME, REPOSITORY, Fleet
+from tests.fleet.host import Host
+from vantage.host import walls
+
+pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1200)]
+
+ROLE = REPOSITORY / "ansible/roles/vantage"
+UNIT = f"upshift-campaign@{NAME}.service"
+DROP_IN = f"/run/systemd/system/{UNIT}.d"
+MOST_EXPOSURE = 4.0
+
+BARE = """
+useradd --system --home /var/lib/upshift --no-create-home --shell /usr/sbin/nologin upshift
+mkdir -p /etc/upshift/campaigns /var/lib/upshift/week /opt/upshift/current/bin
+install -d -o upshift -g upshift /var/lib/upshift/.state /var/lib/upshift/week/results
+touch /etc/upshift/vantage.env /etc/upshift/provisioned.json /var/lib/upshift/week/campaign.toml
+install -m 755 /bin/true /opt/upshift/current/bin/upshift
+"""
+"""What the role leaves, without the release."""
+
+OPEN = (
+    "list homes",
+    "trace root's process",
+    "root of process 1",
+    "mount over etc",
+    "processes of others",
+    "device event",
+)
+"""Some that succeed with the rights of the first release, and without walls."""
+
+
+def unit() -> str:
+    """The unit as the role writes it."""
+    known = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+    known["vantage_sandbox"] = [jinja2.Template(line).render(known) for line in known["vantage_sandbox"]]
+    made = jinja2.Environment(trim_blocks=True, autoescape=False)
+    return made.from_string((ROLE / "templates/upshift-campaign@.service.j2").read_text()).render(known)
+
+
+def started(host: Host, name: str, command: str) -> str:
+    """The process of a transient unit."""
+    host.sh(f"systemctl is-active --quiet {name} || systemd-run --quiet --unit={name} {command}")
+    return host.sh(f"systemctl show --property MainPID --value {name}").strip()
+
+
+def prepared(host: Host) -> str:
+    """The command line of the attacks on this host."""
+    host.root.joinpath("opt/attacks.py").write_text(Path(__file__).with_name("attacks.py").read_text())
+    known = yaml.safe_load((REPOSITORY / "ansible/roles/campaign/vars/main.yml").read_text())
+    outside = started(host, "outside", f"{known['campaign_as']} sleep 1200")
+    return f"/usr/bin/python3 /opt/attacks.py {outside} {started(host, 'roots', 'sleep 1200')}"
+
+
+def attacked(host: Host, wall: str) -> dict[str, str]:
+    """Way -> what it got, with the unit's rights."""
+    lines = ["[Service]", "Type=oneshot", "Restart=no", "ExecStart=", "ExecStop=", "ExecStopPost="]
+    lines += [f"ExecStart={wall} {prepared(host)}", "StandardOutput=file:/run/attacks.json", ""]
+    host.sh(f"rm -f /run/attacks.json; mkdir -p {DROP_IN}")
+    host.root.joinpath("opt/attacks.conf").write_text("\n".join(lines))
+    host.sh(f"cp /opt/attacks.conf {DROP_IN}/attacks.conf; systemctl daemon-reload; systemctl stop {UNIT}")
+    done = host.ssh(f"sudo systemctl start {UNIT}", timeout_s=180)
+    assert done.returncode == 0, host.sh(f"journalctl --unit {UNIT} --no-pager --lines 20; cat /run/attacks.json")
+    found: dict[str, str] = json.loads(host.sh("cat /run/attacks.json"))
+    host.sh(f"rm -r {DROP_IN} /run/attacks.json; systemctl daemon-reload; systemctl stop outside roots")
+    return found
+
+
+def got(found: dict[str, str]) -> dict[str, str]:
+    """Those that were not refused."""
+    return {way: said for way, said in found.items() if said.startswith("GOT")}
+
+
+def exposure(host: Host, capsys: pytest.CaptureFixture[str]) -> float:
+    """What `systemd-analyze security` says of the unit; printed."""
+    said = host.sh(f"systemd-analyze security --no-pager {UNIT}")
+    with capsys.disabled():
+        print(said)
+    [level] = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", said)
+    return float(level)
+
+
+@pytest.mark.parametrize("cloud", [{"MUC": "bookworm"}], ids=["bookworm"], indirect=True)
+def test_a_unit_has_no_way_to_root(cloud: Cloud) -> None:
+    (host,) = cloud.hosts.values()
+    host.root.joinpath("opt/walls.py").write_text(Path(walls.__file__).read_text())
+    host.root.joinpath("etc/systemd/system/upshift-campaign@.service").write_text(unit())
+    host.sh(BARE)
+    found = attacked(host, "/usr/bin/python3 /opt/walls.py")
+    assert got(found) == {} and len(found) > 50, found
+
+    rights = "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_NET_RAW CAP_SYS_PTRACE CAP_KILL"
+    command = (
+        f"systemd-run --quiet --pipe --wait -p User=upshift -p PrivateMounts=yes -p 'AmbientCapabilities={rights}'"
+    )
+    without: dict[str, Any] = json.loads(host.sh(f"{command} {prepared(host)}", timeout_s=180))
+    assert set(OPEN) <= set(got(without)), without
+
+
+@pytest.mark.soak
+def test_a_provisioned_host_gives_its_user_nothing_more(
+    cloud: Cloud, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=1000, slot_s=0)
+    fleet.do("provision")
+    fleet.do("run", "--force")
+    fleet.wait(lambda: min(fleet.recorded().values()) > 0, seconds=300, what="no downloads")
+    known = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+    for host in fleet.hosts.values():
+        assert exposure(host, capsys) <= MOST_EXPOSURE
+        found = attacked(host, known["vantage_walls"])
+        assert got(found) == {} and len(found) > 50, found
+        assert host.sh("find /etc/upshift /opt/upshift /var/lib/upshift -maxdepth 2 -user upshift").split() == [
+            "/var/lib/upshift/.state",
+            "/var/lib/upshift/.state/own",
+            "/var/lib/upshift/.state/upshift",
+            f"/var/lib/upshift/{NAME}/results",
+        ], host.sh("find /var/lib/upshift -maxdepth 2 -ls")
+        # Links where root would read or write: what is behind them is not shown, and not changed.
+        results = f"/var/lib/upshift/{NAME}/results"
+        host.sh(f"rm -f {results}/status.json; ln -s /etc/shadow {results}/status.json; ls -l /etc/shadow")
+    said = fleet.try_("run", "--force")
+    assert "root:" not in said.stdout + said.stderr, said
+    said = fleet.try_("collect")
+    assert "root:" not in said.stdout + said.stderr, said
+    assert not [path for path in fleet.collected.rglob("*") if path.is_file() and b"root:*" in path.read_bytes()]
+    fleet.try_("stop")
+    fleet.do("teardown")
