@@ -27,8 +27,8 @@ PASSWORD = "correct horse"
 
 FOREIGN = """
 mkdir -p /root/foreign/DEBIAN
-printf 'Package: foreign\\nVersion: 1\\nArchitecture: all\\nMaintainer: T <t@example.org>\\nDepends: tcpdump, rsync\\n' \
-  > /root/foreign/DEBIAN/control
+printf 'Package: foreign\\nVersion: 1\\nArchitecture: all\\nMaintainer: T <t@t.test>\\n' > /root/foreign/DEBIAN/control
+echo 'Depends: tcpdump, rsync' >> /root/foreign/DEBIAN/control
 echo 'Description: needs what provisioning installed' >> /root/foreign/DEBIAN/control
 dpkg-deb --build /root/foreign /root/foreign.deb
 dpkg -i /root/foreign.deb
