@@ -100,6 +100,8 @@ def sentence(answer: Mapping[str, Any]) -> str:
         if said and (answer.get("cmd") is not None or stream == "module_stderr"):
             message = said[-1].removeprefix("upshift: ")
             break
+    if "issing sudo password" in message:
+        message = "sudo asks for a password there: give -K (--ask-become-pass)"
     for label in ("Task failed: ", "Failed to connect to the host via ssh: "):
         message = message.removeprefix(label)
     return scrub(message, most=MOST_CHARACTERS).rstrip(".") or "it failed without a message"
