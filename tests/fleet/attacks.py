@@ -220,6 +220,29 @@ WAYS: dict[str, Callable[[], str]] = {
 """Each raises OSError where it is refused."""
 
 
+def rewrite_setting() -> str:
+    path = Path("/proc/sys/net/ipv4/ip_forward")
+    path.write_text(path.read_text())
+    return "written"
+
+
+def capture() -> str:
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3).close()
+    return "opened"
+
+
+NEEDS: dict[str, Callable[[], str]] = {
+    "write results": lambda: write(str(OWN / "result")),
+    "change a setting of the network": rewrite_setting,
+    "make a network namespace": lambda: call(LIBC.unshare(0x40000000)),
+    "capture": capture,
+    "change a link": lambda: program("ip", "link", "set", "lo", "up"),
+    "keep CPUs awake": lambda: write("/dev/cpu_dma_latency") if Path("/dev/cpu_dma_latency").exists() else "no device",
+    "see one's own processes": lambda: read("/proc/self/environ"),
+}
+"""What a campaign does."""
+
+
 def tried(attack: Callable[[], str]) -> str:
     """What became of it, in a process of its own, so that one does not help the next."""
     reader, writer = os.pipe()
@@ -239,4 +262,4 @@ def tried(attack: Callable[[], str]) -> str:
 
 if __name__ == "__main__":
     OWN.mkdir(exist_ok=True)
-    print(json.dumps({way: tried(attack) for way, attack in WAYS.items()}))
+    print(json.dumps({way: tried(attack) for way, attack in (WAYS | NEEDS).items()}))

@@ -13,6 +13,7 @@ import jinja2
 import pytest
 import yaml
 
+from tests.cells import cells
 from tests.fleet.cloud import Cloud
 from tests.fleet.fleet import NAME, REPOSITORY, Fleet
 from tests.fleet.host import Host
@@ -24,6 +25,7 @@ ROLE = REPOSITORY / "ansible/roles/vantage"
 UNIT = f"upshift-campaign@{NAME}.service"
 DROP_IN = f"/run/systemd/system/{UNIT}.d"
 MOST_EXPOSURE = 4.0
+SYSTEMS = [{"MUC": suite} for suite in ("bookworm", "trixie", "jammy", "noble")]
 
 BARE = """
 useradd --system --home /var/lib/upshift --no-create-home --shell /usr/sbin/nologin upshift
@@ -31,8 +33,21 @@ mkdir -p /etc/upshift/campaigns /var/lib/upshift/week /opt/upshift/current/bin
 install -d -o upshift -g upshift /var/lib/upshift/.state /var/lib/upshift/week/results
 touch /etc/upshift/vantage.env /etc/upshift/provisioned.json /var/lib/upshift/week/campaign.toml
 install -m 755 /bin/true /opt/upshift/current/bin/upshift
+minor=$(awk '$2 == "cpu_dma_latency" {print $1}' /proc/misc)
+if [ -n "$minor" ]; then mknod -m 660 /dev/cpu_dma_latency c 10 "$minor"; chgrp upshift /dev/cpu_dma_latency; fi
 """
 """What the role leaves, without the release."""
+
+NEEDS = {
+    "write results",
+    "change a setting of the network",
+    "make a network namespace",
+    "capture",
+    "change a link",
+    "keep CPUs awake",
+    "see one's own processes",
+}
+"""What the walls must leave: those of `attacks.NEEDS`."""
 
 OPEN = (
     "list homes",
@@ -95,14 +110,14 @@ def exposure(host: Host, capsys: pytest.CaptureFixture[str]) -> float:
     return float(level)
 
 
-@pytest.mark.parametrize("cloud", [{"MUC": "bookworm"}], ids=["bookworm"], indirect=True)
+@cells("cloud", every=SYSTEMS, quick=SYSTEMS[:1], ids=lambda hosts: str(*hosts.values()), indirect=True)
 def test_a_unit_has_no_way_to_root(cloud: Cloud) -> None:
     (host,) = cloud.hosts.values()
     host.root.joinpath("opt/walls.py").write_text(Path(walls.__file__).read_text())
     host.root.joinpath("etc/systemd/system/upshift-campaign@.service").write_text(unit())
     host.sh(BARE)
     found = attacked(host, "/usr/bin/python3 /opt/walls.py")
-    assert got(found) == {} and len(found) > 50, found
+    assert set(got(found)) == NEEDS and len(found) > 50, found
 
     rights = "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_NET_RAW CAP_SYS_PTRACE CAP_KILL"
     command = (
@@ -124,7 +139,7 @@ def test_a_provisioned_host_gives_its_user_nothing_more(
     for host in fleet.hosts.values():
         assert exposure(host, capsys) <= MOST_EXPOSURE
         found = attacked(host, known["vantage_walls"])
-        assert got(found) == {} and len(found) > 50, found
+        assert set(got(found)) == NEEDS and len(found) > 50, found
         assert host.sh("find /etc/upshift /opt/upshift /var/lib/upshift -maxdepth 2 -user upshift").split() == [
             "/var/lib/upshift/.state",
             "/var/lib/upshift/.state/own",

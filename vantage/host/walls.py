@@ -17,7 +17,7 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 NETLINK = (0, 4, 12, 16)
 """NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_NETFILTER, NETLINK_GENERIC (linux/netlink.h): what ip, ss and nft use."""
@@ -67,7 +67,7 @@ def raise_walls() -> None:
         raise OSError(number, f"the filter of system calls is refused ({os.strerror(number)})")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: list[str]) -> None:
     """The program: does not return."""
     try:
         raise_walls()
