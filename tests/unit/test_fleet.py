@@ -272,6 +272,40 @@ def test_a_campaign_that_does_not_fit_the_fleet(tmp_path: Path, hosts: str, slot
         commands.planned(fleet(tmp_path / "hosts.yml", *hosts, campaign_file=str(path)))
 
 
+def test_a_quirk_that_mounts_is_refused_where_units_may_not(tmp_path: Path) -> None:
+    path = campaign(tmp_path)
+    path.write_text('order = "published"\npublished_quirks = ["wget2"]\n' + path.read_text())
+    with pytest.raises(
+        UsageError, match="the quirk wget2 mounts its name servers, which the service on a host may not"
+    ):
+        commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file=str(path)))
+
+
+def test_a_password_for_sudo_is_in_memory_only() -> None:
+    with runs.become_password("") as none:
+        assert none == {}
+    with runs.become_password("pass word") as variables:
+        path = Path(variables["ANSIBLE_BECOME_PASSWORD_FILE"])
+        assert path.read_text() == "pass word" and path.stat().st_mode & 0o777 == 0o600
+        assert str(path.readlink()).startswith("/memfd:")
+    assert not path.exists()
+
+
+def test_a_password_that_is_missing_says_how_to_give_one() -> None:
+    event = {
+        "event": "runner_on_failed",
+        "event_data": {"host": "a", "res": {"msg": "Task failed: Missing sudo password"}},
+    }
+    assert verdicts(["a"], [event])["a"].fault == "sudo asks for a password there: give -K (--ask-become-pass)"
+
+
+def test_what_stays_on_a_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    note = {"event": "runner_on_ok", "event_data": {"host": "a", "res": {"ansible_facts": {"fleet_note": "b, c stay"}}}}
+    found = verdicts(["a"], [note, {"event": "playbook_on_stats", "event_data": {"processed": {"a": 1}}}])
+    report.show(found, as_json=False, said="taken away")
+    assert "taken away; b, c stay" in capsys.readouterr().out
+
+
 def test_another_plan_on_a_host_is_refused(tmp_path: Path) -> None:
     campaign(tmp_path)
     plan = commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml"))

@@ -77,6 +77,19 @@ def test_other_files_or_another_python_are_another_release(tmp_path: Path) -> No
     assert all(len(document["release"]) == 12 for document in documents)
 
 
+def test_a_bundle_is_whole_or_damaged(tmp_path: Path) -> None:
+    document = archive.manifest(files(tmp_path / "in"), python="3.12", glibc=(2, 34))
+    made = archive.write_archive(files(tmp_path / "in"), document, tmp_path / "out")
+    assert archive.is_whole(made)
+    content = made.read_bytes()
+    for damaged in (content[:2000], content.replace(b"content of a", b"c0ntent of a"), b""):
+        made.write_bytes(damaged)
+        assert not archive.is_whole(made)
+    made.write_bytes(content)
+    other = made.rename(made.with_name(made.name.replace(document["release"], "0" * 12)))
+    assert not archive.is_whole(other), "another release's name"
+
+
 def test_a_folder_has_one_bundle_for_a_python(tmp_path: Path) -> None:
     for text, python in (("old", "3.12"), ("old", "3.13"), ("new", "3.12")):
         found = files(tmp_path / "in", text)

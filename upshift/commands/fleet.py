@@ -156,6 +156,12 @@ def planned(fleet: Fleet) -> SharedPlan:
         )
     if isolation := fleet.shared("campaign_isolation"):
         campaign = replace(campaign, isolation=isolation)
+    if "wget2" in campaign.published_quirks and campaign.isolation == "netns":
+        raise UsageError(
+            "the quirk wget2 mounts its name servers, which the service on a host may not",
+            where=f"{path}: field published_quirks",
+            remedy='leave it out, or use isolation = "host"',
+        )
     _check_names(campaign, fleet)
     targets = _targets(fleet, campaign)
     plan = shared_plan(replace(campaign, targets=targets), hosts=True)
