@@ -106,7 +106,7 @@ def provision(
             "there is no bundle here", where=str(bundles), remedy=f"run: upshift fleet bundle -o {bundles}"
         )
     _end(
-        play("provision", fleet, {"vantage_bundles": str(bundles), "fleet_control": control()}, as_json=json),
+        play("provision", fleet, {"vantage_bundles": str(bundles), "vantage_control": control()}, as_json=json),
         as_json=json,
         said="provisioned",
     )
@@ -220,7 +220,7 @@ def teardown(
     from vantage.fleet.runs import control
 
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
-    _end(play("teardown", fleet, {"fleet_control": control()}, as_json=json), as_json=json, said="taken away")
+    _end(play("teardown", fleet, {"vantage_control": control()}, as_json=json), as_json=json, said="taken away")
 
 
 def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, Verdict]:
