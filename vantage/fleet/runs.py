@@ -73,18 +73,23 @@ def control() -> str:
 
 
 @contextmanager
-def become_password(password: str) -> Iterator[dict[str, str]]:
-    """Variables by which Ansible finds a password for sudo: in memory only, in no file and in no command line.
+def become_password(password: str, folder: Path) -> Iterator[dict[str, str]]:
+    """Variables by which Ansible finds a password for sudo: in memory only, in no command line and no environment.
 
-    Ansible runs what it may execute, so nobody may.
+    Ansible resolves the path that it is given, which a file in memory has not: it runs a program that reads it.
     """
     if not password:
         yield {}
         return
+    program = folder / f"become-{os.getpid()}"
     with os.fdopen(os.memfd_create("become"), "wb", buffering=0) as handle:
-        os.fchmod(handle.fileno(), 0o600)
         handle.write(password.encode())
-        yield {"ANSIBLE_BECOME_PASSWORD_FILE": f"/proc/{os.getpid()}/fd/{handle.fileno()}"}
+        program.write_text(f"#!/bin/sh\nexec cat /proc/{os.getpid()}/fd/{handle.fileno()}\n", encoding="ascii")
+        program.chmod(0o700)
+        try:
+            yield {"ANSIBLE_BECOME_PASSWORD_FILE": str(program)}
+        finally:
+            program.unlink()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +178,7 @@ def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) ->
 
     folder, artefacts = files(), _artefacts()
     how = {"playbook": str(folder / "playbooks" / f"{task.playbook}.yml")} if task.playbook else _module(task)
-    with signals.handled_by(stop), become_password(task.password) as become:
+    with signals.handled_by(stop), become_password(task.password, artefacts) as become:
         run = runner.init_runner(
             private_data_dir=str(artefacts),
             **how,
