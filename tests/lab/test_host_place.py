@@ -395,11 +395,11 @@ def test_an_interface_that_the_kernel_is_removing_is_no_fault(world: World, repe
     times = repeats(quick=30, soak=300)
     world.host(f"""
         import random
-        from vantage.host.undo import undo_step
-        from vantage.host.undo import Step
+        from vantage.host.undo import UndoStep, undo_step
 
         chance = random.Random(1)
-        link, feature = Step(kind="link", name="ups0"), Step(kind="feature", name="ups0", value="tx-checksumming")
+        link = UndoStep(kind="link", name="ups0")
+        feature = UndoStep(kind="feature", name="ups0", value="tx-checksumming")
         for step in (link, feature) * {times}:
             argv = ["unshare", "--net", "sh", "-c", "echo; exec sleep 60"]
             with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
