@@ -41,8 +41,8 @@ class Purpose(StrEnum):
 _STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.CANNOT: "bold red"}
 
 _OUTSIDE = "block_suspend"
-"""A capability that the service lacks and nobody needs: so the kernel keeps campaigns of the same user from looking into
-this process, outside of their walls."""
+"""A capability that the service lacks and nobody needs: so the kernel keeps campaigns of the same user from looking
+into this process, outside of their walls."""
 
 
 def doctor(
