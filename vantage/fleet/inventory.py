@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UsageError, not_found
-from vantage.fleet import runs
+from vantage.fleet import runs, yaml_faults
 
 LOCAL = "local"
 """The connection to this machine."""
@@ -146,6 +146,9 @@ def _password() -> str:
 
 def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:
     """Why no host of the inventory could be read."""
+    if fault := yaml_faults.first(inventory):
+        where = f"{fault.path}, line {fault.line}"
+        return UsageError(fault.what, where=where, remedy="correct it there, or above it")
     for event in events:
         for line in str(event.get("stdout") or "").splitlines():
             if line.startswith(("[ERROR]", "ERROR")):

@@ -1,0 +1,83 @@
+"""The page on port 80: its address is checked before a host is changed, and its links work. Roles are described."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jinja2
+import pytest
+import yaml
+
+from vantage.fleet import runs
+
+ROLES = runs.files() / "roles"
+CONTACTS = {
+    "plain": ("we@example.org", True),
+    "tagged": ("net+week.1@cs.example.org", True),
+    "unset": ("", False),
+    "list": ("we@example.org, you@example.org", False),
+    "angle": ("We <we@example.org>", False),
+    "link": ("mailto:we@example.org", False),
+    "short": ("we@example", False),
+    "two": ("we@you@example.org", False),
+    "lines": ("we@example.org\nBcc: you@example.org", False),
+}
+
+
+def test_a_wrong_contact_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    """No host is there: a contact that passes is found by the host's being unreachable."""
+    hosts = {name: {"explain_contact": contact} for name, (contact, _) in CONTACTS.items()}
+    gone = tmp_path / "ssh"
+    gone.write_text("#!/bin/sh\nexit 255\n")
+    gone.chmod(0o755)
+    common = {
+        "ansible_ssh_executable": str(gone),
+        "ansible_host": "198.18.0.1",
+        "explain_operator": "Upshift's tests",
+    }
+    hosts["nobody"] = {"explain_contact": "we@example.org", "explain_operator": " "}
+    path = tmp_path / "hosts.yml"
+    path.write_text(json.dumps({"vantage": {"hosts": hosts, "vars": common}}))
+    found = runs.on_hosts(runs.Task(playbook="provision"), path, list(hosts), progress=None)
+    assert {name: verdict.unreachable for name, verdict in found.items()} == {
+        **{name: good for name, (_, good) in CONTACTS.items()},
+        "nobody": False,
+    }
+    for name in (name for name, verdict in found.items() if not verdict.unreachable):
+        assert found[name].changed == 0
+        assert re.match(f"{name}: explain_(contact|operator) ", str(found[name].fault)), found[name]
+    assert "is not set" in str(found["unset"].fault) and "is not set" in str(found["nobody"].fault)
+
+
+@pytest.mark.parametrize(
+    ("contact", "link"),
+    [
+        ("we@example.org", "mailto:we@example.org"),
+        ("net+week@example.org", "mailto:net%2Bweek@example.org"),
+        ("a&b'c@example.org", "mailto:a%26b%27c@example.org"),
+    ],
+)
+def test_the_links_of_the_page_are_addresses(contact: str, link: str) -> None:
+    """RFC 6068: the @ of an address is not encoded in mailto:, other reserved characters are."""
+    page = jinja2.Environment(loader=jinja2.FileSystemLoader(ROLES / "explain/templates"), autoescape=False)
+    text = page.get_template("index.html.j2").render(
+        explain_operator="We & they", explain_contact=contact, explain_purpose="Why", inventory_hostname="MUC"
+    )
+    assert set(re.findall(r'href="([^"]*)"', text)) == {link} and "%40" not in text and "We &amp; they" in text
+
+
+@pytest.mark.parametrize("role", sorted(path.name for path in ROLES.iterdir()))
+def test_every_role_says_what_it_is(role: str) -> None:
+    readme = (ROLES / role / "README.md").read_text()
+    assert readme.startswith(f"# Role {role}\n")
+    meta = yaml.safe_load((ROLES / role / "meta/main.yml").read_text())
+    info = meta["galaxy_info"]
+    assert info["role_name"] == role and info["license"] == "Apache-2.0" and meta["dependencies"] == []
+    assert {each["name"] for each in info["platforms"]} == {"Debian", "Ubuntu"} and info["description"]
+    named = set(re.findall(rf"\b({role}_[a-z_]+)\b", readme))
+    declared = set(
+        yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    )
+    assert named and named <= declared, named - declared
