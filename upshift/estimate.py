@@ -7,7 +7,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from core.domain import Target
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
@@ -24,6 +24,9 @@ CAPTURE_SHARE = 0.15
 
 CAPTURE_BYTES = 8_000
 """Of a capture besides, for each download: handshakes, those of QUIC whole."""
+
+SENT_SHARE = 0.03
+"""Expected share of IP bytes that a host sends: an acknowledgement of 52 (TCP) to 90 (QUIC) for 2 packets of 1,500."""
 
 PACKED = 0.64
 """Size of a packed capture, as a share: the snapped payload is encrypted, so it cannot be made smaller."""
@@ -47,6 +50,27 @@ class Part:
     ip_bytes: int
     last_day: date
     """UTC day of its last run, budgets included."""
+    hours: float
+    """From now to the end of its last run; where budgets make it longer, to the end of that UTC day."""
+    sent_bytes: int
+    """What the host sends: acknowledgements and requests, and its results once, to be collected."""
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a provider asks for, in any currency."""
+
+    hour: float
+    """Of a host [1/h]."""
+    gb: float
+    """Of what it sends [1/GB]."""
+    gb_in: float
+    """Of what it receives [1/GB]."""
+
+    def price(self, part: Part) -> float:
+        """Of one vantage point's part; a GB is 10^9 bytes."""
+        return self.hour * part.hours + (self.gb * part.sent_bytes + self.gb_in * part.received_bytes) / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +125,9 @@ def estimate(plan: SharedPlan, paths: Paths, now: float) -> Estimate:
     limited = [("the campaign", whole), *((share.name, share) for share in (*networks, *domains))]
     slowest, longest = max(limited, key=lambda pair: pair[1].days or 0)
     days = longest.days or 0
-    parts = {name: _part(plan, name, paths, now, total, days) for name in plan.vantage_points}
+    disk = _disk(plan, total)
+    collected = disk[campaign.disk.captures.value]
+    parts = {name: _part(plan, name, paths, now, total, days, collected) for name in plan.vantage_points}
     by_time = max(_day(now + part.expected_s) for part in parts.values())
     return Estimate(
         plan_sha256=plan.digest,
@@ -114,20 +140,28 @@ def estimate(plan: SharedPlan, paths: Paths, now: float) -> Estimate:
         providers=_shares(plan, lambda target: str(target.provider), None),
         networks=networks,
         domains=domains,
-        disk=_disk(plan, total),
+        disk=disk,
         binding=slowest if _day(now) + timedelta(days=days - 1) > by_time else None,
     )
 
 
-def _part(plan: SharedPlan, name: str, paths: Paths, now: float, ip_bytes: int, days: int) -> Part:
+def _part(
+    plan: SharedPlan, name: str, paths: Paths, now: float, ip_bytes: int, days: int, collected_bytes: int
+) -> Part:
     campaign = plan.campaign
     expected = _duration_s(plan, name, lambda target: expected_s(campaign, target, paths(name, target)), now)
+    last_day = max(_day(now + expected), _day(now) + timedelta(days=max(days - 1, 0)))
+    midnight = datetime.combine(last_day + timedelta(days=1), time(tzinfo=UTC)).timestamp()
+    sent = round(ip_bytes * SENT_SHARE)
     return Part(
         runs=campaign.iterations * len(plan.targets),
         expected_s=expected,
         worst_s=_duration_s(plan, name, lambda target: worst_s(campaign, target), now),
         ip_bytes=ip_bytes,
-        last_day=max(_day(now + expected), _day(now) + timedelta(days=max(days - 1, 0))),
+        last_day=last_day,
+        hours=(expected if last_day == _day(now + expected) else midnight - now) / 3600,
+        sent_bytes=sent + collected_bytes,
+        received_bytes=ip_bytes - sent,
     )
 
 

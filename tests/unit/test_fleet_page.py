@@ -14,15 +14,18 @@ from vantage.fleet import runs
 
 ROLES = runs.files() / "roles"
 CONTACTS = {
-    "plain": ("we@example.org", True),
-    "tagged": ("net+week.1@cs.example.org", True),
+    "plain": ("we@net.test", True),
+    "tagged": ("net+week.1@cs.net.test", True),
     "unset": ("", False),
-    "list": ("we@example.org, you@example.org", False),
-    "angle": ("We <we@example.org>", False),
-    "link": ("mailto:we@example.org", False),
-    "short": ("we@example", False),
-    "two": ("we@you@example.org", False),
-    "lines": ("we@example.org\nBcc: you@example.org", False),
+    "list": ("we@net.test, you@net.test", False),
+    "angle": ("We <we@net.test>", False),
+    "link": ("mailto:we@net.test", False),
+    "short": ("we@net", False),
+    "example": ("measurements@example.org", False),
+    "cs": ("we@cs.EXAMPLE.net", False),
+    "own": ("we@counterexample.net", True),
+    "two": ("we@you@net.test", False),
+    "lines": ("we@net.test\nBcc: you@net.test", False),
 }
 
 
@@ -37,7 +40,7 @@ def test_a_wrong_contact_is_refused_before_anything_is_done(tmp_path: Path) -> N
         "ansible_host": "198.18.0.1",
         "explain_operator": "Upshift's tests",
     }
-    hosts["nobody"] = {"explain_contact": "we@example.org", "explain_operator": " "}
+    hosts["nobody"] = {"explain_contact": "we@net.test", "explain_operator": " "}
     path = tmp_path / "hosts.yml"
     path.write_text(json.dumps({"vantage": {"hosts": hosts, "vars": common}}))
     found = runs.on_hosts(runs.Task(playbook="provision"), path, list(hosts), progress=None)
@@ -54,9 +57,9 @@ def test_a_wrong_contact_is_refused_before_anything_is_done(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("contact", "link"),
     [
-        ("we@example.org", "mailto:we@example.org"),
-        ("net+week@example.org", "mailto:net%2Bweek@example.org"),
-        ("a&b'c@example.org", "mailto:a%26b%27c@example.org"),
+        ("we@net.test", "mailto:we@net.test"),
+        ("net+week@net.test", "mailto:net%2Bweek@net.test"),
+        ("a&b'c@net.test", "mailto:a%26b%27c@net.test"),
     ],
 )
 def test_the_links_of_the_page_are_addresses(contact: str, link: str) -> None:

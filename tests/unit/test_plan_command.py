@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from downloader.schedule.schedule import Schedule, Turns
 from downloader.schedule.shared import share
 from downloader.schedule.slots import SlotGate
 from upshift.cli import app
-from upshift.estimate import Estimate, estimate
+from upshift.estimate import Estimate, Rates, estimate
 
 NOW = datetime(2027, 1, 5, 20, 0, tzinfo=UTC).timestamp()
 NAMES = ("A", "B", "C")
@@ -135,6 +137,25 @@ def test_disk_follows_the_policy() -> None:
     assert disk["sample"] - disk["none"] == pytest.approx((disk["all"] - disk["none"]) / 2, abs=2)
 
 
+def test_hours_last_to_the_last_run_or_to_the_end_of_the_last_day() -> None:
+    targets = [target(number) for number in range(4)]
+    part = estimated(targets).parts["A"]
+    assert part.hours == pytest.approx(part.expected_s / 3600)
+    slow = estimated(targets, budgets={"domain": "14 MB"}, iterations=7).parts["A"]
+    assert slow.last_day == date(2027, 1, 8) and slow.hours == pytest.approx(4 + 3 * 24), "from 20:00 on the first day"
+    assert part.sent_bytes + part.received_bytes == part.ip_bytes + estimated(targets).disk["all"]
+    none = estimated(targets, disk={"captures": "none"}).parts["A"]
+    assert none.sent_bytes < part.sent_bytes and none.received_bytes == part.received_bytes
+
+
+def test_a_price_is_the_users_rates_times_the_use() -> None:
+    part = replace(
+        estimated([target(0)]).parts["A"], hours=10.0, sent_bytes=2_000_000_000, received_bytes=30_000_000_000
+    )
+    assert Rates(hour=0.25, gb=0.5, gb_in=0.0).price(part) == pytest.approx(3.5)
+    assert Rates(hour=0.0, gb=0.0, gb_in=0.1).price(part) == pytest.approx(3.0)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     rows = [f"{n}.com,https://{n}.com/f,other,{100_000 * n}" for n in range(1, 15)]
@@ -152,6 +173,21 @@ def test_the_tables_fit_80_columns(file: Path, monkeypatch: pytest.MonkeyPatch) 
     assert max(len(line) for line in found.output.splitlines()) <= 80
     for said in ("in slots of 0:30:00", "the largest 10 of 14", "Last day (UTC): ", "50 ms and 20 Mbit/s (--rtt-ms"):
         assert said in found.output.replace("\n", " "), found.output
+
+
+def test_money_is_told_where_prices_are_given(file: Path) -> None:
+    told = json.loads(CliRunner().invoke(app, ["plan", str(file), "--json", "--price-hour", "2"]).stdout)
+    assert told["prices"] == {name: pytest.approx(2 * part["hours"]) for name, part in told["parts"].items()}
+    free = CliRunner().invoke(app, ["plan", str(file)])
+    paid = CliRunner().invoke(app, ["plan", str(file), "--price-hour", "2", "--price-gb", "0.09"])
+    assert " price" not in free.stdout.replace("--price", "") and "--price-hour" in free.stdout
+    [heading] = [line for line in paid.stdout.splitlines() if line.rstrip().endswith("price")]
+    assert "hours" in paid.stdout and heading
+    total = float(re.findall(r"^all .* ([0-9.,]+)$", paid.stdout, re.MULTILINE)[-1])
+    parts = [float(re.findall(rf"^{name} .* ([0-9.,]+)$", paid.stdout, re.MULTILINE)[-1]) for name in ("MUC", "SFO")]
+    assert total == pytest.approx(sum(parts), abs=0.011) and total > 0
+    refused = CliRunner().invoke(app, ["plan", str(file), "--price-gb", "-1"])
+    assert refused.exit_code == 2
 
 
 def test_json_has_everything(file: Path) -> None:

@@ -18,7 +18,7 @@ from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import USUAL, PathGuess
 from downloader.execution.run import check_limits
-from upshift.estimate import Estimate, Paths, Share, estimate
+from upshift.estimate import Estimate, Paths, Rates, Share, estimate
 from upshift.shared_plan import shared_plan, topology_of
 
 _MOST_SHOWN = 10
@@ -38,22 +38,41 @@ def plan(
     mbit: Annotated[
         float, typer.Option(min=0.01, max=1e6, help="Expected goodput of a download outside a lab [Mbit/s].")
     ] = USUAL.mbit,
+    price_hour: Annotated[
+        float, typer.Option(min=0, metavar="PRICE", help="What an hour of a host costs, in your currency.")
+    ] = 0.0,
+    price_gb: Annotated[
+        float, typer.Option(min=0, metavar="PRICE", help="What a GB (10^9 bytes) costs that a host sends.")
+    ] = 0.0,
+    price_gb_in: Annotated[
+        float, typer.Option(min=0, metavar="PRICE", help="What a GB costs that a host receives; free with most clouds.")
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """What a campaign will take, before anything is sent: runs, time, bytes, disk, days.
+    """What a campaign will take, before anything is sent: runs, time, bytes, disk, days, money.
 
-    In a lab the paths are known. Outside, time is computed for the round-trip time and the goodput that you expect.
+    In a lab the paths are known. Outside, time is computed for the round-trip time and the goodput that you expect,
+    and money for the prices of your hosts' provider: hours from now to the last run, what the host sends (its results
+    once, too), and what it receives.
     """
     loaded = load(campaign)
     shared = shared_plan(loaded, hosts=here or (loaded.topology is None and len(loaded.vantage_points) > 1))
     check_limits(shared)
     found = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
+    rates = Rates(hour=price_hour, gb=price_gb, gb_in=price_gb_in)
+    prices = {name: rates.price(part) for name, part in found.parts.items()}
     if json:
-        typer.echo(dumps({**asdict(found), "last_day": found.last_day}, default=str))
+        typer.echo(dumps({**asdict(found), "last_day": found.last_day, "prices": prices}, default=str))
         return
     show(found, sys.stdout)
     if loaded.topology is None:
+        costs = _costs(found, prices if any(prices.values()) else None)
+        terminal.print_table(
+            terminal.console(sys.stdout), [costs], title="What hosts are used for", words={costs[0][0]}
+        )
         said = f"The time is that of paths with {rtt_ms:g} ms and {mbit:g} Mbit/s (--rtt-ms, --mbit)."
+        if not any(prices.values()):
+            said += " What the hosts cost: --price-hour, --price-gb."
         terminal.print_line(terminal.console(sys.stdout), said)
     unknown = sum(target.size_bytes is None or target.size_is_lower_bound for target in shared.targets)
     if unknown:
@@ -111,6 +130,16 @@ def _tables(found: Estimate) -> Iterator[tuple[str, terminal.Cells]]:
             *([policy, _least(policy) + size_text(size)] for policy, size in found.disk.items()),
         ],
     )
+
+
+def _costs(found: Estimate, prices: Mapping[str, float] | None) -> terminal.Cells:
+    """Hours, GB and, if there are prices, money for each vantage point and for all."""
+    rows = {name: [p.hours, p.sent_bytes / 1e9, p.received_bytes / 1e9] for name, p in found.parts.items()}
+    for name, price in (prices or {}).items():
+        rows[name].append(price)
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    heading = ["vantage point", "hours", "GB sent", "GB received", *(["price"] if prices else [])]
+    return [heading, *([name, f"{row[0]:,.1f}", *(f"{cell:,.2f}" for cell in row[1:])] for name, row in rows.items())]
 
 
 def _share_table(word: str, shares: Sequence[Share], whole: Share) -> tuple[str, terminal.Cells]:
