@@ -28,7 +28,7 @@ from core.files.journal import FILE_NAME, JournalReader, open_journals
 from core.files.lock import take_lock
 from core.files.sizes import free_bytes
 from downloader.control.document import FILE_NAME as STATUS
-from downloader.execution.journal import Journal
+from downloader.execution.journal import Journal, another_plan
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
 
@@ -132,6 +132,34 @@ def free(folder: Path, verified: Path, *, sha256: str | None = None) -> Freed:
                     there.unlink(missing_ok=True)
                     count, size = count + 1, size + file.bytes
     return Freed(captures=count, bytes=size)
+
+
+def restore(folder: Path, collected: Path, vantage: str, *, plan_sha256: str | None = None) -> bool:
+    """Gives a vantage point without results the journal that was collected from an earlier host of its name.
+
+    Its captures were collected, too: here they count as dropped, as what was found in them is in the journal.
+
+    Args:
+        collected: that journal.
+        plan_sha256: hash of the plan that it has to be of; None: of any.
+
+    Returns:
+        False if the vantage point has a journal, which is not touched.
+
+    Raises:
+        UsageError: it is not a journal, or one of another plan.
+    """
+    target = folder / "vantage" / vantage / FILE_NAME
+    if target.exists():
+        return False
+    with atomic.whole_file(target) as part:
+        shutil.copyfile(collected, part)
+        with contextlib.closing(Journal(part)) as journal:
+            if plan_sha256 not in (None, journal.meta("plan_hash")):
+                raise another_plan(collected)
+            if journal.has_captures:
+                journal.captures.drop_all()
+    return True
 
 
 @contextlib.contextmanager

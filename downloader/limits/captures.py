@@ -106,6 +106,10 @@ class CaptureTable:
         """Marks a capture as dropped; its file is removed next."""
         self._db.execute("UPDATE captures SET dropped = 1, bytes = 0 WHERE path = ?", (path,))
 
+    def drop_all(self) -> None:
+        """Marks all as dropped."""
+        self._db.execute("UPDATE captures SET dropped = 1, bytes = 0")
+
 
 class CaptureStore:
     """The captures of one vantage point.

@@ -7,6 +7,7 @@ Ends with exit code 1 at the first thing that is not as it should be.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,9 +16,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from core import terminal
 from core.errors import UpshiftError
 from core.system import process
+from core.system.process import Completed
 from tests.fleet.cloud import Cloud, open_cloud
 from tests.fleet.fleet import NAME, REPOSITORY, Fleet, bundles, overlaps
 from tests.fleet.host import differences
@@ -62,15 +66,37 @@ def demo(cloud: Cloud, out: Path, built: Path) -> None:
         fleet.do("collect")
         check_collected(fleet)
     with step("one report over three vantage points"):
-        for command in ("inspect", "report"):  # what is collected has journals and captures, no tables
-            argv = [sys.executable, "-m", "upshift", command, str(fleet.collected)]
-            print(process.run(argv, timeout_s=600).check(doing=f"running upshift {command}").stdout)
+        show_report(fleet.collected)
     with step("teardown: hosts are as before, and keep their results"):
         fleet.do("teardown")
         for name, host in cloud.hosts.items():
             changed = differences(before[name], host.fingerprint())
             left = {row: values for row, values in changed.items() if not row.startswith("files: var/lib/upshift")}
             assert not left, (name, left)
+
+
+def show_report(collected: Path) -> None:
+    """Prints the report's first screen with rows for each vantage point, and its path."""
+
+    def upshift(*argv: str) -> Completed:
+        done = process.run([sys.executable, "-m", "upshift", *argv], timeout_s=600)
+        return done.check(doing=f"running upshift {argv[0]}")
+
+    print(upshift("inspect", str(collected)).stdout)  # what is collected has journals and captures, no tables
+    told = upshift("report", str(collected))
+    found = json.loads(upshift("tables", str(collected), "--table", "2", "--by", "vantage", "--json").stdout)
+    rows = [["vantage point", "comparison", "verdict", "median", "n"], *map(_row, found["table2"])]
+    print(told.stderr)
+    terminal.print_table(terminal.console(sys.stdout), [rows], title="By vantage point", words=set(rows[0][:3]))
+    print(told.stdout)
+    names = {row[0] for row in rows[1:]}
+    wanted = {path.name for path in (collected / "vantage").iterdir()}
+    assert names == wanted and told.stdout.strip().endswith("index.html"), (names, wanted, told.stdout)
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    median = "–" if row["median"] is None else f"{row['median']:.2f}"
+    return [row["vantage"], row["comparison"], row["verdict"] or "", median, str(row["n"])]
 
 
 def check_mode(fleet: Fleet) -> None:

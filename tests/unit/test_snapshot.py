@@ -184,3 +184,29 @@ def test_one_at_a_time_and_no_campaign(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no campaign"):
         (tmp_path / "empty").mkdir()
         snapshot.take(tmp_path / "empty")
+
+
+def test_a_host_in_the_place_of_another_goes_on_from_what_was_collected(tmp_path: Path) -> None:
+    planned = runs(3)
+    lost, new, collected = tmp_path / "lost", tmp_path / "new", tmp_path / "collected.sqlite"
+    with closing(Journal.open(lost / "vantage/A", planned, plan_hash=PLAN)) as journal:
+        work(lost, journal, planned[0])
+        journal.begin(planned[1].number)  # it ran when it was collected
+        journal.copy(collected)
+        work(lost, journal, planned[2])  # lost with the host
+    before = collected.read_bytes()
+    with pytest.raises(UsageError, match="another plan"):
+        snapshot.restore(new, collected, "A", plan_sha256="f" * 16)
+    assert not list(new.glob("vantage/A/*"))
+    assert snapshot.restore(new, collected, "A", plan_sha256=PLAN)
+    assert collected.read_bytes() == before
+    with closing(Journal.open(new / "vantage/A", planned, plan_hash=PLAN)) as journal:
+        assert journal.open_runs() == [planned[1].number, planned[2].number]
+        assert journal.captures.dropped(capture_of(planned[0])) == "{}", "so that nothing is missing at its end"
+        work(new, journal, planned[2])
+    taken = snapshot.take(new)
+    assert [file.path for file in taken.captures] == [capture_of(planned[2])]
+    assert not snapshot.restore(new, collected, "A"), "what the host has stays"
+    with closing(JournalReader(new / "vantage/A/journal.sqlite")) as reader:
+        assert len({one.domain for one in reader.downloads()}) == 2
+    assert not list((new / "vantage/A").glob(".*")), "no temporary file stays"

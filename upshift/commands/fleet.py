@@ -68,6 +68,7 @@ def run(
         "campaign_targets": _targets(fleet, plan.campaign),
         "campaign_opt_out": opt_out,
         "campaign_plan_sha256": plan.digest,
+        "campaign_collected": str(Path(into) / name) if (into := fleet.shared("collect_into")) else "",
     }
     started = play("run", replace(fleet, selected=able), variables, as_json=json) if able else {}
     found = {host: started.get(host, verdict) for host, verdict in ready.items()}

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from core.errors import UsageError
 from core.files.sizes import size_text
 
 
@@ -25,6 +26,14 @@ def snapshot(
     sha256: Annotated[
         str | None, typer.Option(metavar="HASH", help="With --free: only if FILE has this SHA-256.")
     ] = None,
+    restore: Annotated[
+        Path | None,
+        typer.Option(metavar="JOURNAL", help="Instead, go on from this collected journal, if --here has none."),
+    ] = None,
+    here: Annotated[str, typer.Option(metavar="NAME", help="With --restore: the vantage point.")] = "",
+    plan: Annotated[
+        str | None, typer.Option(metavar="SHA256", help="With --restore: hash of the plan that it has to be of.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write DIR/snapshot: what to copy of a campaign's folder, with SHA-256, also while the campaign runs.
@@ -34,6 +43,13 @@ def snapshot(
     """
     from downloader.execution import snapshot as snapshots
 
+    if restore is not None:
+        if not here:
+            raise UsageError("the vantage point is not named", where="--restore", remedy="add --here NAME")
+        done = snapshots.restore(folder, restore, here, plan_sha256=plan)
+        said = f"goes on from {restore}" if done else "has a journal, which stays"
+        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {said}")
+        return
     if free is not None:
         freed = snapshots.free(folder, free, sha256=sha256)
         said = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
