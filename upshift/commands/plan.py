@@ -68,7 +68,7 @@ def plan(
     if loaded.topology is None:
         costs = _costs(found, prices if any(prices.values()) else None)
         terminal.print_table(
-            terminal.console(sys.stdout), [costs], title="What hosts are used for", words={costs[0][0]}
+            terminal.console(sys.stdout), [costs], title="Hours, traffic and price of hosts", words={costs[0][0]}
         )
         said = f"The time is that of paths with {rtt_ms:g} ms and {mbit:g} Mbit/s (--rtt-ms, --mbit)."
         if not any(prices.values()):
