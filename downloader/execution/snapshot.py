@@ -157,8 +157,7 @@ def restore(folder: Path, collected: Path, vantage: str, *, plan_sha256: str | N
         with contextlib.closing(Journal(part)) as journal:
             if plan_sha256 not in (None, journal.meta("plan_hash")):
                 raise another_plan(collected)
-            if journal.has_captures:
-                journal.captures.drop_all()
+            journal.captures.drop_all()
     return True
 
 
