@@ -2,4 +2,12 @@
 
 from ._native import FIELDS, MOST_CONNECTIONS, CaptureError, ConnectionReader, PacketReader, __version__, write_packets
 
-__all__ = ["FIELDS", "MOST_CONNECTIONS", "CaptureError", "ConnectionReader", "PacketReader", "__version__", "write_packets"]
+__all__ = [
+    "FIELDS",
+    "MOST_CONNECTIONS",
+    "CaptureError",
+    "ConnectionReader",
+    "PacketReader",
+    "__version__",
+    "write_packets",
+]

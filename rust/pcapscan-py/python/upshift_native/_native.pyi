@@ -1,7 +1,15 @@
 from os import PathLike
 from typing import Any, final
 
-__all__ = ["FIELDS", "MOST_CONNECTIONS", "CaptureError", "ConnectionReader", "PacketReader", "__version__", "write_packets"]
+__all__ = [
+    "FIELDS",
+    "MOST_CONNECTIONS",
+    "CaptureError",
+    "ConnectionReader",
+    "PacketReader",
+    "__version__",
+    "write_packets",
+]
 
 __version__: str
 FIELDS: dict[str, list[tuple[str, str, str]]]
