@@ -62,13 +62,13 @@ pub struct Record<F> {
     pub server_port: u16,
     /// CPU time of the thread that downloads, from the first packet to the end; null where none was sent.
     pub client_cpu_s: Option<f64>,
-    /// Its part up to the verdict.
+    /// The part of it up to the verdict.
     pub transfer_cpu_s: Option<f64>,
     /// Time on a run queue, up to the verdict; null if the kernel does not report it.
     pub run_delay_s: Option<f64>,
     pub tls_version: Option<&'static str>,
     pub tls_cipher: Option<&'static str>,
-    /// Of the key exchange, as the TLS library names it.
+    /// The group of the key exchange, as the TLS library names it.
     pub tls_group: Option<&'static str>,
     pub alpn: Option<String>,
     /// Always null: no TCP here.

@@ -46,11 +46,11 @@ pub struct Response {
     pub headers: BTreeMap<String, String>,
     /// Bytes of the body so far.
     pub body_bytes: u64,
-    /// Since the first packet.
+    /// When the headers came, since the first packet.
     pub headers_at: Option<Duration>,
-    /// Of the body.
+    /// First byte of the body.
     pub first_byte_at: Option<Duration>,
-    /// The latest of the body.
+    /// Latest byte of the body.
     pub last_byte_at: Option<Duration>,
     max_bytes: Option<u64>,
     body: Body,
@@ -192,19 +192,19 @@ impl Response {
 /// The announced length. One that is not a number, or two that differ, break the message's framing (RFC 9110, section
 /// 8.6; RFC 9114, section 4.1.2).
 fn content_length(fields: &[Field<'_>]) -> Result<Option<u64>, Verdict> {
-    let mut found = None;
+    let mut announced = None;
     for (_, value) in fields.iter().filter(|(name, _)| *name == b"content-length") {
         let length = std::str::from_utf8(value)
             .ok()
             .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|text| text.parse().ok())
             .ok_or_else(|| protocol_error("content-length is not a number"))?;
-        if found.is_some_and(|earlier| earlier != length) {
+        if announced.is_some_and(|earlier| earlier != length) {
             return Err(protocol_error("two values of content-length"));
         }
-        found = Some(length);
+        announced = Some(length);
     }
-    Ok(found)
+    Ok(announced)
 }
 
 fn protocol_error(detail: &str) -> Verdict {

@@ -75,9 +75,9 @@ pub struct QuicFacts {
     pub rtt_ms: Option<f64>,
     pub min_rtt_ms: Option<f64>,
     pub max_rtt_ms: Option<f64>,
-    /// How often the server said that our connection window held it back.
+    /// `DATA_BLOCKED` frames: how often our connection window held the server back.
     pub data_blocked_received: u64,
-    /// The same for the stream window.
+    /// `STREAM_DATA_BLOCKED` frames: the same for the stream window.
     pub stream_data_blocked_received: u64,
     /// How often a packet of the body was lost on its way here: [`crate::order::Order`].
     pub loss_episodes: u64,

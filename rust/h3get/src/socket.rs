@@ -45,7 +45,7 @@ pub struct Socket {
 impl Socket {
     /// Opens the socket. Nothing is sent; `connect` on UDP only picks route and local address.
     ///
-    /// Of the receive buffer that is asked for the kernel grants at most `net.core.rmem_max` (and doubles it, for its
+    /// Of the receive buffer that is requested, the kernel grants at most `net.core.rmem_max` (and doubles it, for its
     /// own bookkeeping). `SO_RCVBUFFORCE` is not used: the result must not depend on who runs the client.
     pub fn open(peer: SocketAddr, gro: bool, receive_buffer: usize) -> Result<Self, Errno> {
         let any: IpAddr = if peer.is_ipv4() {

@@ -107,8 +107,8 @@ pub fn respond(request: &Request, service: &Service) -> Responder {
             let ending = name.extension().and_then(|ending| ending.to_str());
             ending.and_then(|ending| types.get(&ending.to_ascii_lowercase()))
         };
-        let found = host.root.as_deref().and_then(|root| open(root, &path));
-        found.map_or_else(
+        let file = host.root.as_deref().and_then(|root| open(root, &path));
+        file.map_or_else(
             || answer(404, Vec::new(), Body::empty()),
             |(name, file, facts)| {
                 let kind = kind(&name).map_or(ANYTHING, String::as_str);

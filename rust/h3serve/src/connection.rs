@@ -67,7 +67,7 @@ pub struct Connection {
     repairs: bool,
     /// Packets lost so far.
     lost: usize,
-    /// Of datagrams with an acknowledgement alone, which the client does not acknowledge [bytes].
+    /// Bytes of datagrams with an acknowledgement alone, which the client does not acknowledge.
     acknowledgements: u64,
 }
 

@@ -41,8 +41,8 @@ impl Request {
 
     /// The first field of that name, empty if missing.
     pub fn field(&self, name: &str) -> &str {
-        let found = self.fields.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
+        let field = self.fields.iter().find(|(known, _)| known == name);
+        field.map_or("", |(_, value)| value)
     }
 
     pub fn is_head(&self) -> bool {

@@ -293,13 +293,13 @@ mod tests {
         let client = "198.18.1.2:999".parse().unwrap();
         let mut upstream = Upstream::ask(listener.local_addr().unwrap(), &request, client)?;
         let (mut server, _) = listener.accept().unwrap();
-        let mut asked = [0; 1_000];
-        let size = server.read(&mut asked).unwrap();
-        let asked = String::from_utf8_lossy(&asked[..size]).into_owned();
-        assert!(asked.starts_with(&format!("{method} /x?yHTTP/1.0X:injected HTTP/1.0\r\n")));
-        assert!(asked.contains("\r\nX-Forwarded-For: 198.18.1.2\r\n"));
-        assert!(asked.contains("\r\nrange: bytes=0-4X: y\r\n"));
-        assert!(!asked.contains("192.0.2.1"));
+        let mut request = [0; 1_000];
+        let size = server.read(&mut request).unwrap();
+        let request = String::from_utf8_lossy(&request[..size]).into_owned();
+        assert!(request.starts_with(&format!("{method} /x?yHTTP/1.0X:injected HTTP/1.0\r\n")));
+        assert!(request.contains("\r\nX-Forwarded-For: 198.18.1.2\r\n"));
+        assert!(request.contains("\r\nrange: bytes=0-4X: y\r\n"));
+        assert!(!request.contains("192.0.2.1"));
         server.write_all(first.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         let mut head = upstream.advance()?;
@@ -334,15 +334,15 @@ mod tests {
     }
 
     #[test]
-    fn broken_answers_are_told() {
+    fn broken_answers_are_errors() {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        for (first, second, said) in [
+        for (first, second, sentence) in [
             (head, "hel", "ended its answer 2 bytes early"),
             ("HTTP/1.1 2", "", "without an answer"),
             ("nonsense\r\n\r\n", "", "cannot be read"),
         ] {
             let error = passed(first, second, "GET").map(|_| ()).unwrap_err();
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(sentence), "{error}");
         }
     }
 }

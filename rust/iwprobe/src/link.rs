@@ -122,8 +122,8 @@ impl Device {
                 return Err(LinkError::NoNextHop(name.to_owned()));
             }
             let mut value = [GET_GRO, 0]; // struct ethtool_value
-            let asked = ask(libc::SIOCETHTOOL, Some(value.as_mut_ptr().cast()));
-            if asked.is_some() && value[1] != 0 {
+            let answer = ask(libc::SIOCETHTOOL, Some(value.as_mut_ptr().cast()));
+            if answer.is_some() && value[1] != 0 {
                 return Err(LinkError::Merges(name.to_owned()));
             }
         }

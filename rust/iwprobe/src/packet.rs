@@ -353,7 +353,7 @@ mod tests {
             packet.extend_from_slice(&quoted[..28]);
             let parsed = parse(&packet, us, Checksum::Verify);
             assert!(
-                matches!(parsed, Some(Parsed::Unreachable(found, said)) if found == peer && said == port)
+                matches!(parsed, Some(Parsed::Unreachable(to, at)) if to == peer && at == port)
             );
         }
     }

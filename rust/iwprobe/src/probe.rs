@@ -149,7 +149,7 @@ pub struct Probe {
     fin: Option<u32>,
     repeats: u8,
     confirmed_at: u64,
-    /// Extent of the flight when we last said something.
+    /// Extent of the flight when we last sent something.
     spoke_at: u32,
 }
 

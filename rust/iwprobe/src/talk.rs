@@ -12,7 +12,7 @@ pub struct Talk {
     /// The answer to the last request.
     pub answer: Answer,
     requested: bool,
-    /// Whether we have said something in answer to the server, and the bytes received since.
+    /// Whether we have sent something in answer to the server, and the bytes received since.
     spoken: bool,
     since_spoken: usize,
 }
@@ -75,7 +75,7 @@ impl Talk {
         self.spoken
     }
 
-    /// Whether the server's answer to what we said last has begun. By TLS, whole records that hold no answer (tickets) have
+    /// Whether the server's answer to what we sent last has begun. By TLS, whole records that hold no answer (tickets) have
     /// not begun it; a record of which only the start is there has.
     #[must_use]
     pub fn has_begun(&self) -> bool {

@@ -200,11 +200,11 @@ fn start_spinners() -> Result<Child, Refusal> {
                 .spawn()
         })
         .map_err(Refusal::Start)?;
-    let mut said = String::new();
+    let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        let _ = BufReader::new(stdout).read_line(&mut said);
+        let _ = BufReader::new(stdout).read_line(&mut line);
     }
-    if said.trim_end() == READY {
+    if line.trim_end() == READY {
         return Ok(child);
     }
     let mut words = String::new();

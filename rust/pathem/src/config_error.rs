@@ -23,7 +23,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The text of a file is refused.
@@ -39,7 +39,7 @@ pub enum ConfigError {
     Shape {
         /// The field.
         path: String,
-        /// What the parser said.
+        /// The parser's error.
         error: serde_json::Error,
     },
     /// Something follows the object.

@@ -203,10 +203,10 @@ fn prefixes_of_different_nodes_do_not_overlap() {
     };
     let good = with("198.18.0.9", "198.19.0.0/16").expect("its own address lies in its own prefix");
     assert_eq!(good.nodes[1].prefixes[0].to_string(), "198.19.0.0/16");
-    let said = with("198.18.0.9", "198.18.0.128/25")
+    let sentence = with("198.18.0.9", "198.18.0.128/25")
         .expect_err("overlap")
         .to_string();
-    assert!(said.contains("overlaps what \"MUC\" has"), "{said}");
+    assert!(sentence.contains("overlaps what \"MUC\" has"), "{sentence}");
 }
 
 #[test]

@@ -62,12 +62,12 @@ fn payload_index_skips_what_has_none_and_restarts_with_the_connection() {
         ]
     };
     for isn in [7, 8] {
-        let found = connection(isn).map(|header| table.arrive(&header, 0).1);
+        let positions = connection(isn).map(|header| table.arrive(&header, 0).1);
         assert_eq!(
-            found.map(|position| position.payload),
+            positions.map(|position| position.payload),
             [None, None, Some(0), None, Some(1)]
         );
-        assert_eq!(found.map(|position| position.index), [0, 1, 2, 3, 4]);
+        assert_eq!(positions.map(|position| position.index), [0, 1, 2, 3, 4]);
     }
     assert_eq!(table.arrive(&udp(1), 0).1.payload, None);
 }

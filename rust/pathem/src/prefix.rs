@@ -161,12 +161,12 @@ mod tests {
             "fd00::/129",
             "198.19.0.0/-1",
         ] {
-            let said = text.parse::<Prefix>().expect_err(text);
-            assert!(said.contains("198.19.0.0/16"), "{said}");
+            let sentence = text.parse::<Prefix>().expect_err(text);
+            assert!(sentence.contains("198.19.0.0/16"), "{sentence}");
         }
         for text in ["198.19.0.1/16", "fd00:198:18::1/64", "128.0.0.0/0"] {
-            let said = text.parse::<Prefix>().expect_err(text);
-            assert!(said.contains("set them to 0"), "{said}");
+            let sentence = text.parse::<Prefix>().expect_err(text);
+            assert!(sentence.contains("set them to 0"), "{sentence}");
         }
     }
 }

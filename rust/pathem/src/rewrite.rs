@@ -98,8 +98,8 @@ fn blank(header: &mut [u8], unwanted: u8) {
 }
 
 fn permit_sack(header: &mut [u8]) {
-    let found: Vec<_> = options(header).collect();
-    let room = found.windows(2).find_map(|pair| match pair {
+    let all: Vec<_> = options(header).collect();
+    let room = all.windows(2).find_map(|pair| match pair {
         [(kind::NOP, first), (kind::NOP, _)] => Some(first.start),
         _ => None,
     });

@@ -80,7 +80,7 @@ impl Syn {
 
 /// Kind and place of each option of a TCP header, NOPs among them. Ends at what is malformed.
 pub(crate) fn options(header: &[u8]) -> impl Iterator<Item = (u8, Range<usize>)> + use<> {
-    let mut found = Vec::new();
+    let mut ranges = Vec::new();
     let mut at = OPTIONS;
     while let Some(&kind) = header.get(at).filter(|&&kind| kind != kind::END) {
         let length = match kind {
@@ -91,8 +91,8 @@ pub(crate) fn options(header: &[u8]) -> impl Iterator<Item = (u8, Range<usize>)>
         if !is_whole {
             break;
         }
-        found.push((kind, at..at + length));
+        ranges.push((kind, at..at + length));
         at += length;
     }
-    found.into_iter()
+    ranges.into_iter()
 }

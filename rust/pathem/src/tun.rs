@@ -25,7 +25,7 @@ pub enum TunError {
     Missing {
         /// The namespace.
         netns: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// It is ours.
@@ -36,7 +36,7 @@ pub enum TunError {
     Enter {
         /// The namespace.
         netns: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: nix::Error,
     },
     /// We are in the node's namespace and stay there.

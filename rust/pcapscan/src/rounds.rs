@@ -26,9 +26,9 @@ pub struct Round {
     pub window_limited: u32,
     /// Retransmissions, and packets with Congestion Experienced.
     pub losses: u32,
-    /// Round-trip times by timestamps, and their sum in ns.
+    /// Round-trip times by timestamps.
     pub rtt_count: u32,
-    /// As above.
+    /// Their sum, ns.
     pub rtt_sum_ns: u64,
     /// Time in which nothing came for more than one and a half round trips, ns; it ends in this round.
     pub silent_ns: u64,

@@ -14,7 +14,7 @@ pub fn direction_name(from_client: bool) -> &'static str {
     if from_client { "c2s" } else { "s2c" }
 }
 
-/// Writes packets as CSV.
+/// Writes packets as CSV; by hand, as rows already cost more than the analysis of their packets (benchmarks/kpis).
 pub struct CsvWriter<W: Write> {
     out: W,
     buffer: Vec<u8>,

@@ -45,9 +45,9 @@ pub struct Flight {
     pub lower_max: u32,
     /// Largest upper bound, B.
     pub upper_max: u32,
-    /// Sums, for means.
+    /// Sum of the lower bounds, B.
     pub lower_sum: u64,
-    /// As above.
+    /// Sum of the upper bounds, B.
     pub upper_sum: u64,
     /// Data packets whose upper bound came within two full segments of the window.
     pub window_limited: u64,

@@ -65,12 +65,12 @@ pub fn answer(root: &Path, path: &str) -> Vec<u8> {
     } else {
         relative
     };
-    let found = if is_below {
+    let content = if is_below {
         std::fs::read(root.join(name)).ok()
     } else {
         None
     };
-    match found {
+    match content {
         Some(body) => whole("200 OK", &body),
         None => whole(
             "404 Not Found",

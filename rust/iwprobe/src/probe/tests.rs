@@ -37,7 +37,7 @@ struct World {
 
 impl World {
     /// A probe whose request was just sent.
-    fn asked(server_isn: u32, mss: u16, scale: Option<u8>, mode: Mode) -> Self {
+    fn with_request(server_isn: u32, mss: u16, scale: Option<u8>, mode: Mode) -> Self {
         let mut world = Self::begun(server_isn, mss, mode);
         world.now += RTT;
         let segment = Segment {
@@ -144,7 +144,7 @@ fn in_order(count: u32) -> Vec<u32> {
 
 #[test]
 fn ack_and_request_are_segments_of_their_own_and_no_ack_moves() {
-    let mut world = World::asked(7, 64, Some(7), Mode::Window);
+    let mut world = World::with_request(7, 64, Some(7), Mode::Window);
     let first: Vec<_> = world
         .sent
         .0
@@ -178,7 +178,7 @@ fn ack_and_request_are_segments_of_their_own_and_no_ack_moves() {
 fn windows_up_to_4096_segments_and_numbers_that_wrap() {
     for count in [1, 2, 3, 10, 100, 1_000, 4_096] {
         for server_isn in [0, u32::MAX - 100, u32::MAX / 2 - 5] {
-            let mut world = World::asked(server_isn, 64, Some(0), Mode::Window);
+            let mut world = World::with_request(server_isn, 64, Some(0), Mode::Window);
             assert_eq!(
                 world.flight(&in_order(count), count * 64),
                 Some(Verdict::Limited)
@@ -191,21 +191,21 @@ fn windows_up_to_4096_segments_and_numbers_that_wrap() {
 #[test]
 fn a_silence_is_needed_for_a_hole_and_none_for_a_segment_that_was_seen() {
     // The first segment is lost: one timeout is enough.
-    let mut world = World::asked(9, 536, Some(7), Mode::Window);
+    let mut world = World::with_request(9, 536, Some(7), Mode::Window);
     assert_eq!(world.flight(&[1, 2, 3, 4], 5 * 536), Some(Verdict::Limited));
     assert_eq!(
         (world.probe.flight.segments(), world.probe.flight.holes()),
         (5, 1)
     );
     // It was overtaken by others: not the end.
-    let mut world = World::asked(9, 536, Some(7), Mode::Window);
+    let mut world = World::with_request(9, 536, Some(7), Mode::Window);
     world.now += RTT;
     world.data(536, 536, 0);
     world.now += 100 * MS;
     world.data(0, 536, 0);
     assert!(world.probe.flight.segments() == 2 && world.count(ACK) == 1);
     // A slow bottleneck: the retransmission follows the last segment at once.
-    let mut world = World::asked(9, 1200, Some(7), Mode::Window);
+    let mut world = World::with_request(9, 1200, Some(7), Mode::Window);
     for index in 0..100 {
         world.now += 24 * MS / 10;
         world.data(index * 1200, 1200, 0);
@@ -218,7 +218,7 @@ fn a_silence_is_needed_for_a_hole_and_none_for_a_segment_that_was_seen() {
 #[test]
 fn too_little_data() {
     let ends = |finish: &dyn Fn(&mut World)| {
-        let mut world = World::asked(1, 64, Some(7), Mode::Window);
+        let mut world = World::with_request(1, 64, Some(7), Mode::Window);
         world.now += RTT;
         finish(&mut world);
         world.wait(16_000 * MS);
@@ -260,7 +260,7 @@ fn too_little_data() {
 fn more_than_the_most_bytes_ends_it_wherever_they_lie() {
     // Beyond our window; before the flight; the same ones again.
     for start in [600_000, 0_u32.wrapping_sub(100_000), 64] {
-        let mut world = World::asked(1, 64, Some(7), Mode::Window);
+        let mut world = World::with_request(1, 64, Some(7), Mode::Window);
         world.now += RTT;
         world.data(0, 64, 0);
         for _ in 0..600_000 / 1_000 - 1 {
@@ -275,12 +275,12 @@ fn more_than_the_most_bytes_ends_it_wherever_they_lie() {
 
 #[test]
 fn a_server_without_window_scaling_is_limited_by_our_window() {
-    let mut world = World::asked(1, 1200, None, Mode::Window);
+    let mut world = World::with_request(1, 1200, None, Mode::Window);
     assert_eq!(
         world.flight(&in_order(54), 54 * 1200),
         Some(Verdict::WindowBound)
     );
-    let mut world = World::asked(1, 1200, Some(0), Mode::Window);
+    let mut world = World::with_request(1, 1200, Some(0), Mode::Window);
     assert_eq!(
         world.flight(&in_order(54), 54 * 1200),
         Some(Verdict::Limited)
@@ -300,7 +300,7 @@ fn what_is_lost_is_sent_again_the_syn_after_3_s_and_a_half_the_request_after_1_s
         (Some(Verdict::ConnectTimeout), 0)
     );
 
-    let mut world = World::asked(1, 64, Some(7), Mode::Window);
+    let mut world = World::with_request(1, 64, Some(7), Mode::Window);
     world.wait(15_000 * MS);
     assert_eq!(world.count(ACK | PSH), 3, "the request, and twice again");
     assert_eq!(
@@ -312,7 +312,7 @@ fn what_is_lost_is_sent_again_the_syn_after_3_s_and_a_half_the_request_after_1_s
 
 #[test]
 fn an_ack_that_was_lost_is_sent_again() {
-    let mut world = World::asked(1, 64, Some(7), Mode::Window);
+    let mut world = World::with_request(1, 64, Some(7), Mode::Window);
     world.now += RTT;
     world.data(0, 64, 0);
     for timeout in [TIMEOUT, 2 * TIMEOUT] {
@@ -328,7 +328,7 @@ fn an_ack_that_was_lost_is_sent_again() {
 fn a_download_has_an_ack_every_k_segments_and_the_second_answer_none() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 460\r\n\r\n"; // 40 bytes
     let answer = [&head[..], &[b'x'; 460]].concat();
-    let mut world = World::asked(1, 50, Some(7), Mode::Again);
+    let mut world = World::with_request(1, 50, Some(7), Mode::Again);
     for (index, part) in (0_u32..).zip(answer.chunks(50)) {
         let segment = Segment {
             seq: 2 + 50 * index,
@@ -403,7 +403,7 @@ proptest! {
         }
         arrivals.sort_unstable();
         let order: Vec<u32> = arrivals.iter().map(|arrival| arrival.1).collect();
-        let mut world = World::asked(server_isn, 64, Some(7), Mode::Window);
+        let mut world = World::with_request(server_isn, 64, Some(7), Mode::Window);
         let verdict = world.flight(&order, truth);
         let (extent, segments) = (world.probe.flight.extent(), world.probe.flight.segments());
         prop_assert!(extent <= truth && segments <= count);
@@ -418,7 +418,7 @@ proptest! {
         events in prop::collection::vec((any::<u32>(), 0_u8..64, 0_u32..3_000, 0_u64..800), 0..60),
         mode in prop::sample::select(vec![Mode::Window, Mode::Fetch, Mode::Again]),
     ) {
-        let mut world = World::asked(1, 64, Some(7), mode);
+        let mut world = World::with_request(1, 64, Some(7), mode);
         for (seq, flags, length, after) in events {
             world.wait(after * MS);
             let payload = vec![0; length as usize];
