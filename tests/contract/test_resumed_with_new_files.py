@@ -1,6 +1,7 @@
 """A running campaign's checkout gets a factor, a KPI, a client, a server kind and a survey; the campaign goes on.
 
-Each is one file. In a copy of the packages, by the command line: stopped after its first measurement runs, resumed by the same command.
+Each is one file. In a copy of the packages, by the command line: stopped after its first measurement runs, and resumed
+by the same command.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def test_a_running_campaign_goes_on_with_each(tmp_path: Path) -> None:
     for arguments, words in (
         (("run", "--help"), ("rack", "Loss recovery by time", "quiche-narrow")),
         (("kpis", "--help"), ("bytes_per_packet", "Bytes of the server per packet of the server.")),
-        (("survey", "--help"), ("What servers call themselves",)),
+        (("survey", "--help"), ("server Ask every domain's server for its name",)),
     ):
         shown = " ".join(upshift(tmp_path, *arguments).stdout.split())
         assert all(word in shown for word in words), shown
