@@ -48,7 +48,7 @@ def _sum(data: mmap.mmap) -> int:
     skip = _LINK_HEADER_BYTES.get(link & 0xFFFF, 0)
     record = struct.Struct(f"{order}II")
     length = struct.Struct(">H")
-    found, at, end = 0, _FILE_HEADER_BYTES, len(data)
+    total, at, end = 0, _FILE_HEADER_BYTES, len(data)
     while at + _RECORD_HEADER_BYTES <= end:
         kept, whole = record.unpack_from(data, at + 8)
         at += _RECORD_HEADER_BYTES
@@ -62,9 +62,9 @@ def _sum(data: mmap.mmap) -> int:
             elif version == 6:
                 (payload,) = length.unpack_from(data, start + 4)
                 carried = payload and payload + 40
-        found += carried or whole - skip
+        total += carried or whole - skip
         at += kept
-    return found
+    return total
 
 
 SNAP_BYTES = 160
@@ -197,17 +197,17 @@ def insert(into: Path, few: Path) -> None:
 def _read(path: Path) -> tuple[bytes, list[tuple[tuple[int, int], bytes]]]:
     """The file header, and each record with its time."""
     data = path.read_bytes()
-    found, at = [], _FILE_HEADER.size
+    records, at = [], _FILE_HEADER.size
     while at + _RECORD_HEADER.size <= len(data):
         seconds, microseconds, size, _ = _RECORD_HEADER.unpack_from(data, at)
         end = at + _RECORD_HEADER.size + size
-        found.append(((seconds, microseconds), data[at:end]))
+        records.append(((seconds, microseconds), data[at:end]))
         at = end
-    return data[: _FILE_HEADER.size], found
+    return data[: _FILE_HEADER.size], records
 
 
 def _same_kind(first: bytes, second: bytes) -> None:
     """Checks byte order, resolution and link type; the snap lengths differ."""
-    kinds = [(found[0], found[6]) for found in (_FILE_HEADER.unpack(first), _FILE_HEADER.unpack(second))]
+    kinds = [(header[0], header[6]) for header in (_FILE_HEADER.unpack(first), _FILE_HEADER.unpack(second))]
     if kinds[0] != kinds[1] or kinds[0][0] != _MAGIC:
         raise PlaceError("two tcpdumps on one interface wrote captures of different kinds", remedy="run upshift doctor")

@@ -48,7 +48,7 @@ class Tcpdump:
         self._where = where
         assert child.stderr is not None  # noqa: S101 - started with a pipe
         self._stderr = child.stderr.fileno()
-        self._said = b""
+        self._output = b""
 
     @classmethod
     def start(cls, place: Place, path: Path, *, only: str, snap_bytes: int) -> Tcpdump:
@@ -72,9 +72,9 @@ class Tcpdump:
     def wait_until_ready(self) -> None:
         """Returns when it is capturing. Raises PlaceError if it may not capture, or does not start."""
         if not self._read_until(re.compile(rb"listening on "), READY_S):
-            said = last_line(self._said.decode("utf-8", "replace")) or "no error message"
+            message = last_line(self._output.decode("utf-8", "replace")) or "no error message"
             raise PlaceError(
-                f"tcpdump does not capture: {said}",
+                f"tcpdump does not capture: {message}",
                 where=self._where,
                 remedy="run upshift doctor; capturing needs root, a user namespace, or cap_net_raw on tcpdump",
             )
@@ -91,16 +91,16 @@ class Tcpdump:
         code = self._child.returncode
         if code is not None:
             # After a signal, its last line is from its start.
-            said = signal.Signals(-code).name if code < 0 else last_line(self._said.decode("utf-8", "replace"))
+            ending = signal.Signals(-code).name if code < 0 else last_line(self._output.decode("utf-8", "replace"))
             raise PlaceError(
-                f"tcpdump ended in the middle of a measurement run ({said or 'without a message'})",
+                f"tcpdump ended in the middle of a measurement run ({ending or 'without a message'})",
                 where=self._where,
                 remedy="run the same command again" if code < 0 else "fix that, then run the same command again",
             )
-        self._said = b""
+        self._output = b""
         self._child.send(signal.SIGINT)
         self._read_until(_COUNTERS, STOP_S)
-        match = _COUNTERS.search(self._said)
+        match = _COUNTERS.search(self._output)
         self._child.stop(signal.SIGINT, grace_s=STOP_S)
         if match is None:
             raise PlaceError("tcpdump did not say how many packets it captured", remedy="run upshift doctor")
@@ -130,23 +130,23 @@ class Tcpdump:
 
     def _ask(self) -> Captured | None:
         """The current counters: tcpdump prints them on SIGUSR1 (tcpdump(1))."""
-        self._said = b""
+        self._output = b""
         self._child.send(signal.SIGUSR1)
         self._read_until(_COUNTERS, 1.0)
-        match = _COUNTERS.search(self._said)
+        match = _COUNTERS.search(self._output)
         return None if match is None else _captured(match)
 
     def _read_until(self, wanted: re.Pattern[bytes], timeout_s: float) -> bool:
         """Reads standard error until the pattern appears; False if it ended, or at the time-out."""
         deadline = time.monotonic() + timeout_s
-        while not wanted.search(self._said):
+        while not wanted.search(self._output):
             with contextlib.suppress(InterruptedError):
                 if not select.select([self._stderr], [], [], max(deadline - time.monotonic(), 0.0))[0]:
                     return False
                 data = os.read(self._stderr, 4096)
                 if not data:
                     return False
-                self._said += data
+                self._output += data
         return True
 
 

@@ -18,7 +18,7 @@ from downloader.limits.spent import DAY_S, Spent, Totals, day_start, network_of
 from downloader.schedule.gate import Cut, Gate, State, Wait
 
 
-class _Share(NamedTuple):
+class _BudgetPart(NamedTuple):
     """What one vantage point has of one budget."""
 
     field: str
@@ -65,7 +65,7 @@ class BudgetGate(Gate):
         self._cut = None
 
     def resolved(self, run: PlannedRun, attempt: int, address: str, now: float) -> None:
-        """Of a target whose AS is not known, the network is known only now."""
+        """Checks a target whose AS is not known again, as its network is known only now."""
         network = network_of(run.target, address)
         if run.target.asn is not None or network is None:
             return
@@ -96,12 +96,12 @@ class BudgetGate(Gate):
 
 def _shares(
     campaign: Campaign, domain: str, network: str | None, totals: Totals, vantage_points: int
-) -> Iterator[_Share]:
+) -> Iterator[_BudgetPart]:
     budgets = campaign.budgets
-    yield _Share("campaign", "the campaign", budgets.campaign // vantage_points, totals.campaign)
+    yield _BudgetPart("campaign", "the campaign", budgets.campaign // vantage_points, totals.campaign)
     if network is not None:
-        yield _Share("as", network, budgets.network // vantage_points, totals.networks.get(network, 0))
-    yield _Share("domain", domain, budgets.domain // vantage_points, totals.domains.get(domain, 0))
+        yield _BudgetPart("as", network, budgets.network // vantage_points, totals.networks.get(network, 0))
+    yield _BudgetPart("domain", domain, budgets.domain // vantage_points, totals.domains.get(domain, 0))
 
 
 def check_budgets(campaign: Campaign, targets: Sequence[Target], *, vantage_points: int) -> None:

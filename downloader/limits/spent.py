@@ -128,8 +128,8 @@ def interrupted_bytes(campaign: Campaign, target: Target, captured: int, finishe
     Its capture may lack packets (tcpdump died first), so the bodies that clients reported count at least; and what the
     server had on its way when the client was killed never reached the capture.
     """
-    told = sum(with_overhead(download.body_bytes) for download in finished if download.local_port is not None)
-    return max(captured, told) + min(download_bytes(campaign, target), IN_FLIGHT_BYTES)
+    reported = sum(with_overhead(download.body_bytes) for download in finished if download.local_port is not None)
+    return max(captured, reported) + min(download_bytes(campaign, target), IN_FLIGHT_BYTES)
 
 
 class Spent:
@@ -205,10 +205,10 @@ class Spent:
         for entry in self._day(self._until, until, (-1, 0)):
             self._settled.add(*entry)
         self._until = max(self._until, until)
-        found = self._settled.copy()
+        totals = self._settled.copy()
         for entry in self._day(self._until, _LAST, without):
-            found.add(*entry)
-        return found
+            totals.add(*entry)
+        return totals
 
     def _day(self, after: int, until: int, without: tuple[int, int]) -> Iterator[tuple[str, str | None, int]]:
         """Domain, network and bytes of the day's entries with row ids above `after`, up to `until`."""

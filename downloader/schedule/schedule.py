@@ -100,17 +100,17 @@ class Schedule:
                     return None
                 self._wait(hold.until, now)
                 continue
-            found = self._choose(now)
-            if isinstance(found, PlannedRun):
-                self._tell(State.RUNNING, found.target.domain, None)
-                return found
-            self._tell(found.state, found.reason, found.until)
-            if found.state is State.STOPPING:
+            choice = self._choose(now)
+            if isinstance(choice, PlannedRun):
+                self._tell(State.RUNNING, choice.target.domain, None)
+                return choice
+            self._tell(choice.state, choice.reason, choice.until)
+            if choice.state is State.STOPPING:
                 return None
-            if found.state is State.WAITING_FOR_TARGET:
+            if choice.state is State.WAITING_FOR_TARGET:
                 self._turns.wait(TURN_S)
             else:
-                self._wait(found.until, now)
+                self._wait(choice.until, now)
         return None
 
     def give_back(self, run: PlannedRun, *, again: bool) -> None:

@@ -62,19 +62,19 @@ def groups(targets: Sequence[Target]) -> list[list[Target]]:
         for mark in marks:
             one, other = sorted((root(first.setdefault(mark, index)), root(index)))
             parent[other] = one
-    found: dict[int, list[Target]] = {}
+    members: dict[int, list[Target]] = {}
     for index, target in enumerate(targets):
-        found.setdefault(root(index), []).append(target)
-    return list(found.values())
+        members.setdefault(root(index), []).append(target)
+    return list(members.values())
 
 
 def deal(weights: Sequence[float], count: int) -> list[int]:
     """A class for each weight, so that the classes have about equal sums: the heaviest first, to the lightest class."""
-    sums, found = [0.0] * count, [0] * len(weights)
+    sums, classes = [0.0] * count, [0] * len(weights)
     for index in sorted(range(len(weights)), key=lambda index: (-weights[index], index)):
-        found[index] = min(range(count), key=lambda number: (sums[number], number))
-        sums[found[index]] += weights[index]
-    return found
+        classes[index] = min(range(count), key=lambda number: (sums[number], number))
+        sums[classes[index]] += weights[index]
+    return classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

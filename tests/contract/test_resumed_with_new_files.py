@@ -19,7 +19,7 @@ import pytest
 
 from core.domain import Download
 from core.files import store
-from downloader.control.asked import ask_to_stop
+from downloader.control.stop_pause import request_stop
 from tests.contract._package_copy import copy_packages, lab_state, report_pages, upshift
 from tests.contract.test_one_file_each import CLIENT, FACTOR, KPI
 from tests.contract.test_one_server_kind import KIND
@@ -63,7 +63,7 @@ def stopped(running: Future[CompletedProcess[str]], out: Path) -> CompletedProce
     while not running.done() and not recorded_runs(out):
         time.sleep(0.05)
     if not running.done():
-        ask_to_stop(out, time.time())
+        request_stop(out, time.time())
     return running.result()
 
 
