@@ -30,7 +30,7 @@ from downloader.control.stop_pause import STOP, StoppableProgress, parse_time
 from downloader.execution.engine import trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 from downloader.schedule.shared import SharedPlan
 from upshift.shared_plan import initial_windows, shared_plan
 

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from core.domain import Target
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
 from downloader.campaign.limits import Captures
-from downloader.limits.spent import network_of
+from downloader.limits.budget import network_of
 from downloader.schedule.shared import SharedPlan
 from downloader.schedule.slots import MARGIN_S, Key, Slots, key_of
 

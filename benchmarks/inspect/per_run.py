@@ -28,12 +28,10 @@ from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.control.stop_pause import StopGate
 from downloader.execution.journal import Ended, Journal
-from downloader.limits.budget import BudgetGate
+from downloader.limits.budget import BudgetGate, reserved
 from downloader.limits.captures import CaptureStore
 from downloader.limits.disk import ROW_BYTES, TABLES_BYTES, DiskGate, FolderDisk, needed_bytes, used_bytes
-from downloader.limits.spent import reserved
-from downloader.schedule.gate import Gate
-from downloader.schedule.schedule import Schedule, Turns
+from downloader.schedule.schedule import Gate, Schedule, Turns
 from tests.inspected import plan
 from tests.unit.test_downloader_journal import download
 

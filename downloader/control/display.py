@@ -8,7 +8,7 @@ from core.domain.counts import Counts
 from core.files.sizes import size_text
 from downloader.control.document import Activity, Status
 from downloader.control.stop_pause import utc
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 
 _WIDTH = 11
 """Width of the first column."""

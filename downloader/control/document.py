@@ -10,7 +10,7 @@ from typing import Any
 
 from core.domain.counts import Counts
 from core.errors import UsageError, not_found
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 
 FILE_NAME = "status.json"
 

@@ -28,7 +28,7 @@ from core.system.sd_notify import Notifier
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.control.metrics import Endpoint
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
 

@@ -23,7 +23,7 @@ from core.progress import Progress
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Gate, State, Wait
+from downloader.schedule.schedule import Gate, State, Wait
 
 _STOP, _PAUSE = "asked/stop.json", "asked/pause.json"
 

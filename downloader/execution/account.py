@@ -14,7 +14,7 @@ from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
 from core.files.target_rules import host_and_port
 from core.reach import is_allowed
-from downloader.limits.spent import Entry, Spent
+from downloader.limits.budget import Entry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
 

@@ -18,12 +18,11 @@ from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution
-from downloader.execution.capture import Capture, ip_bytes
+from downloader.execution.capture import Capture, Captured, ip_bytes
 from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import Planned, complete, not_started, record, reused_port
-from downloader.execution.tcpdump import Captured
-from downloader.limits.spent import interrupted_bytes, network_of
-from downloader.schedule.gate import Cut
+from downloader.limits.budget import interrupted_bytes, network_of
+from downloader.schedule.schedule import Cut
 
 
 class Vantage(Protocol):

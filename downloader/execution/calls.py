@@ -18,7 +18,7 @@ from core.scrub import scrub
 from core.system.place import Place
 from core.system.process import Child
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
-from downloader.schedule.gate import Cut
+from downloader.schedule.schedule import Cut
 
 GRACE_S = 8.0
 """How long a client may run after its budget (closing, hashing, printing) before it is killed."""

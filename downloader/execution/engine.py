@@ -28,13 +28,11 @@ from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
 from downloader.execution.records import mark_void
-from downloader.limits.budget import BudgetGate
+from downloader.limits.budget import BudgetGate, Entry, interrupted_bytes, reserved
 from downloader.limits.captures import CaptureStore, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
-from downloader.limits.spent import Entry, interrupted_bytes, reserved
-from downloader.schedule.gate import Gate, State
-from downloader.schedule.schedule import POLL_S, Schedule, Turns
+from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
 from downloader.schedule.shared import SharedPlan
 from downloader.schedule.slots import SlotGate
 

@@ -35,8 +35,7 @@ from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
-from downloader.schedule.gate import State
-from downloader.schedule.schedule import Turns
+from downloader.schedule.schedule import State, Turns
 from downloader.schedule.shared import SharedPlan
 
 _PACKAGES = ("upshift", "dnspython")

@@ -17,7 +17,7 @@ from downloader.campaign.expected import capture_bytes, downloads_per_run
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
 from downloader.limits.captures import CaptureStore, CaptureTable
-from downloader.schedule.gate import Gate, State, Wait
+from downloader.schedule.schedule import Gate, State, Wait
 
 WALK_S = 60.0
 """Age at which the size of the folder is taken anew, even where there is room for certain."""

@@ -20,7 +20,7 @@ from core.system.clock import Clock
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Cut, Gate, State, Wait
+from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 MARGIN_S = 5.0
 """Time between the worst case of a run and the end of its slot: more than two clocks that are wrong by a second each

@@ -18,7 +18,7 @@ from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.control import stop_pause
 from downloader.control.stop_pause import Pause, StopGate
-from downloader.schedule.gate import State, Wait
+from downloader.schedule.schedule import State, Wait
 
 RUN = PlannedRun(number=0, iteration=1, target=Target(domain="a", url="https://a/"), configurations=("BL",))
 CAMPAIGN = from_document({"name": "c", "lab": "small", "targets": "lab", "budget": 2.0}, Path("c.toml"))
