@@ -175,10 +175,10 @@ def parse_document(stdout: str) -> ClientResult:
 
 def _challenged(result: ClientResult) -> ClientResult:
     """The result; failed if a CDN served a page instead of the file."""
-    found = page_of_edge(result.http_status, result.response_headers)
-    if found is None:
+    page = page_of_edge(result.http_status, result.response_headers)
+    if page is None:
         return result
-    failure, detail = found
+    failure, detail = page
     return replace(result, outcome=Outcome.FAILED, failure=failure, failure_detail=detail)
 
 
@@ -232,11 +232,11 @@ def crashed(stderr: str, *, why: str, started_at: float, request: DownloadReques
         stderr: its standard error; the last line is kept.
         why: the reason (an exit code, a signal, an unreadable result).
     """
-    said = last_line(stderr)
+    message = last_line(stderr)
     return ClientResult(
         outcome=Outcome.FAILED,
         failure=Failure.CLIENT_CRASHED,
-        failure_detail=scrub(f"{why}: {said}" if said else why),
+        failure_detail=scrub(f"{why}: {message}" if message else why),
         started_at=started_at,
         server_ip=request.address,
         server_port=request.port,

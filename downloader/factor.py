@@ -71,36 +71,36 @@ class Factor:
     def parse(self, level: str, *, where: str | None = None) -> str:
         """The canonical level. Raises UsageError that lists the accepted ones."""
         text = level.strip().lower()
-        found = self.canonical(text) if self.canonical else (text if text in self.levels else None)
-        if found is None:
+        canonical = self.canonical(text) if self.canonical else (text if text in self.levels else None)
+        if canonical is None:
             raise UsageError(
                 f"{self.name} has no level {level!r}", where=where, remedy=f"accepted are: {self.accepted}"
             )
-        return found
+        return canonical
 
 
 def option_proof(
-    option: str, *, asked: bool, wire: Wire, carried: Callable[[Handshake], tuple[Carried, Carried]]
+    option: str, *, requested: bool, wire: Wire, carried: Callable[[Handshake], tuple[Carried, Carried]]
 ) -> Refutation | None:
     """The proof of an option that a client puts into its SYN and that holds if the SYN-ACK has it too.
 
     Args:
         option: its name in the detail, e.g. `SACK`.
-        asked: whether the level requests it.
+        requested: whether the level requests it.
         carried: the option in SYN and SYN-ACK of a handshake.
     """
     offered, agreed = carried(wire.client)
-    if _is_there(offered) != asked:
-        said = f"the first SYN {'did not offer' if asked else 'offered'} {option}, against what was asked"
-        return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
-    if asked and not wire.client.synack_seen:
+    if _is_there(offered) != requested:
+        detail = f"the first SYN {'did not offer' if requested else 'offered'} {option}, against what was asked"
+        return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=detail)
+    if requested and not wire.client.synack_seen:
         return Refutation(reason=TreatmentReason.NO_SYN_ACK, detail="no SYN-ACK was captured")
     if wire.server is None or not wire.server.synack_seen:
-        if asked and not _is_there(agreed):
-            said = (
+        if requested and not _is_there(agreed):
+            detail = (
                 f"the client offered {option}, and the SYN-ACK did not agree: the server refused, or the path stripped"
             )
-            return Refutation(reason=TreatmentReason.REFUSED_OR_STRIPPED, detail=said)
+            return Refutation(reason=TreatmentReason.REFUSED_OR_STRIPPED, detail=detail)
         return None
     return _two_ends(option, (offered, agreed), carried(wire.server))
 
@@ -121,11 +121,11 @@ def _two_ends(option: str, client: tuple[Carried, Carried], server: tuple[Carrie
             reason=TreatmentReason.SERVER_REFUSED, detail=f"the server was offered {option} and did not agree"
         )
     if arrived != offered or (_is_there(offered) and answered != agreed):
-        said = (
+        detail = (
             f"{option} was rewritten on the way: SYN {_words(offered)}, at the server {_words(arrived)}; "
             f"SYN-ACK of the server {_words(answered)}, at the client {_words(agreed)}"
         )
-        return Refutation(reason=TreatmentReason.REWRITTEN, detail=said)
+        return Refutation(reason=TreatmentReason.REWRITTEN, detail=detail)
     return None
 
 

@@ -24,13 +24,13 @@ from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
 from downloader.campaign.stopping import parse_rule
-from downloader.control.asked import STOP, Heedful, parse_time
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
+from downloader.control.stop_pause import STOP, StoppableProgress, parse_time
 from downloader.execution.engine import trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 from downloader.schedule.shared import SharedPlan
 from upshift.shared_plan import initial_windows, shared_plan
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vantage.lab.lab import Lab
 
 STATE_BYTES = 64_000
-"""Of the files in which places record what they change."""
+"""Size of the files in which places record what they change."""
 
 CLEAN_UP_S = 9.5
 """Longest time from a signal to our end on a real host; after it the guardian does the rest."""
@@ -137,7 +137,7 @@ def _run(
     if summary.asked is not None:
         reporter.end(State.STOPPED, summary.asked)
         return summary, None
-    inspection = inspect_campaign(out, factors=factors.ALL, progress=Heedful(progress, out))
+    inspection = inspect_campaign(out, factors=factors.ALL, progress=StoppableProgress(progress, out))
     if summary.complete:
         reporter.end(State.DONE, "")
     else:
@@ -167,8 +167,8 @@ def _client_ceilings() -> Mapping[str, Any] | None:
     """This host's calibration, judged for the present versions; its single transfers are left out."""
     from vantage.doctor.ceilings import record
 
-    found = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
-    return record.summary(found)
+    calibration = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
+    return record.summary(calibration)
 
 
 def _check_host(plan: SharedPlan, here: str | None) -> None:

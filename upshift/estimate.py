@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from core.domain import Target
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
 from downloader.campaign.limits import Captures
-from downloader.limits.spent import network_of
+from downloader.limits.budget import network_of
 from downloader.schedule.shared import SharedPlan
 from downloader.schedule.slots import MARGIN_S, Key, Slots, key_of
 
@@ -23,7 +23,7 @@ CAPTURE_SHARE = 0.15
 """Expected bytes of a capture per IP byte: 176 for a data packet of 1,500, and 82 for the acknowledgement of two."""
 
 CAPTURE_BYTES = 8_000
-"""Of a capture besides, for each download: handshakes, those of QUIC whole."""
+"""What each download adds to a capture besides: handshakes, those of QUIC whole."""
 
 SENT_SHARE = 0.03
 """Expected share of IP bytes that a host sends: an acknowledgement of 52 (TCP) to 90 (QUIC) for 2 packets of 1,500."""
@@ -32,10 +32,10 @@ PACKED = 0.64
 """Size of a packed capture, as a share: the snapped payload is encrypted, so it cannot be made smaller."""
 
 ROW_BYTES = 5_000
-"""Of journal and tables, for each download: 4,700 and 250."""
+"""What each download adds to journal and tables: 4,700 and 250."""
 
 FOLDER_BYTES = 210_000
-"""Of journal and tables besides, whatever their length: schemas, indices, status, environment."""
+"""Size of journal and tables besides, whatever their length: schemas, indices, status, environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +74,12 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class OwnerTraffic:
     """What goes to one owner: a provider, an AS (or a /24 or /48), a domain, or all."""
 
     name: str
     ip_bytes: int
-    """Of all vantage points together."""
+    """The sum of all vantage points."""
     days: int | None
     """Least number of UTC days by its budget; None: it has no budget."""
 
@@ -96,12 +96,12 @@ class Estimate:
     """Length of slots; None: there are none."""
     parts: Mapping[str, Part]
     """Vantage point -> its part."""
-    campaign: Share
-    providers: tuple[Share, ...]
+    campaign: OwnerTraffic
+    providers: tuple[OwnerTraffic, ...]
     """Largest first, like the next two."""
-    networks: tuple[Share, ...]
+    networks: tuple[OwnerTraffic, ...]
     """By AS; a target whose AS and address are not known is in none."""
-    domains: tuple[Share, ...]
+    domains: tuple[OwnerTraffic, ...]
     disk: Mapping[str, int]
     """Capture policy -> bytes per vantage point; for `failures` without the captures of failures."""
     binding: str | None
@@ -119,7 +119,7 @@ def estimate(plan: SharedPlan, paths: Paths, now: float) -> Estimate:
     sizes = [(target, campaign.iterations * run_bytes(campaign, target)) for target in plan.targets]
     total = sum(size for _, size in sizes)
     budgets = campaign.budgets
-    whole = Share(name=campaign.name, ip_bytes=total * count, days=_days(plan, plan.targets, budgets.campaign))
+    whole = OwnerTraffic(name=campaign.name, ip_bytes=total * count, days=_days(plan, plan.targets, budgets.campaign))
     networks = _shares(plan, lambda target: network_of(target, target.server_ip), budgets.network)
     domains = _shares(plan, lambda target: target.domain, budgets.domain)
     limited = [("the campaign", whole), *((share.name, share) for share in (*networks, *domains))]
@@ -193,7 +193,7 @@ def _ends(slots: Slots, plan: SharedPlan, index: int, times: Mapping[Key, float]
             if shortest[0] > room:
                 at = slots.next_turn(first, index, at)
                 continue
-            number, (worst, took) = next(found for found in enumerate(left) if found[1][0] <= room)
+            number, (worst, took) = next(run for run in enumerate(left) if run[1][0] <= room)
             del left[number]
             counts[worst] -= 1
             while shortest and not counts[shortest[0]]:
@@ -202,13 +202,13 @@ def _ends(slots: Slots, plan: SharedPlan, index: int, times: Mapping[Key, float]
         yield at
 
 
-def _shares(plan: SharedPlan, owner: Callable[[Target], str | None], budget: int | None) -> tuple[Share, ...]:
+def _shares(plan: SharedPlan, owner: Callable[[Target], str | None], budget: int | None) -> tuple[OwnerTraffic, ...]:
     members: dict[str, list[Target]] = {}
     for target in plan.targets:
         if (name := owner(target)) is not None:
             members.setdefault(name, []).append(target)
-    found = (
-        Share(
+    shares = (
+        OwnerTraffic(
             name=name,
             ip_bytes=len(plan.vantage_points)
             * sum(run_bytes(plan.campaign, target) for target in targets)
@@ -217,7 +217,7 @@ def _shares(plan: SharedPlan, owner: Callable[[Target], str | None], budget: int
         )
         for name, targets in members.items()
     )
-    return tuple(sorted(found, key=lambda share: (-share.ip_bytes, share.name)))
+    return tuple(sorted(shares, key=lambda share: (-share.ip_bytes, share.name)))
 
 
 def _days(plan: SharedPlan, targets: Sequence[Target], budget: int) -> int:

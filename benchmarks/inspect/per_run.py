@@ -26,14 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from core.files.journal import CaptureFindings
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
-from downloader.control.asked import AskedGate
+from downloader.control.stop_pause import StopGate
 from downloader.execution.journal import Ended, Journal
-from downloader.limits.budget import BudgetGate
+from downloader.limits.budget import BudgetGate, reserved
 from downloader.limits.captures import CaptureStore
 from downloader.limits.disk import ROW_BYTES, TABLES_BYTES, DiskGate, FolderDisk, needed_bytes, used_bytes
-from downloader.limits.spent import reserved
-from downloader.schedule.gate import Gate
-from downloader.schedule.schedule import Schedule, Turns
+from downloader.schedule.schedule import Gate, Schedule, Turns
 from tests.inspected import plan
 from tests.unit.test_downloader_journal import download
 
@@ -95,7 +93,7 @@ def grown_ms(recorded: int, *, near_limit: bool) -> float:
             campaign = replace(campaign, disk=replace(campaign.disk, limit=limit, reserve=0))
         store = CaptureStore(campaign, "MUC", out, inspect=lambda *_: CaptureFindings(text="[]", clean=True))
         gates: list[Gate] = [
-            AskedGate(campaign, out, until=None),
+            StopGate(campaign, out, until=None),
             DiskGate(campaign, "MUC", FolderDisk(out, campaign.disk), runs, store, journal.captures, recorded),
             BudgetGate(campaign, journal.spent, vantage_points=1),
         ]

@@ -55,20 +55,20 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
     remedy = 'write "paper", or [[configurations]] tables'
     if named is not None and named != "paper" and not isinstance(named, list):
         raise fault(f"{named!r} is unknown", where, "configurations", remedy)
-    found = list(paper.CONFIGURATIONS) if is_paper(document) else []
+    configurations = list(paper.CONFIGURATIONS) if is_paper(document) else []
     if isinstance(named, list):
-        found += [_configuration(entry, f"{where}: configurations[{i}]") for i, entry in enumerate(named)]
+        configurations += [_configuration(entry, f"{where}: configurations[{i}]") for i, entry in enumerate(named)]
     if permuted is not None:
-        taken = {configuration.name for configuration in found}
+        taken = {configuration.name for configuration in configurations}
         brought = permutations(permuted, where=where)
-        found = [c for c in brought if c.name != paper.BASELINE_AGAIN or c.name not in taken] + found
-    if not found:
+        configurations = [c for c in brought if c.name != paper.BASELINE_AGAIN or c.name not in taken] + configurations
+    if not configurations:
         raise fault("it names no configuration", where, "configurations", remedy)
-    names = [configuration.name for configuration in found]
+    names = [configuration.name for configuration in configurations]
     for name in names:
         if names.count(name) > 1:
             raise fault(f"there are two named {name}", where, "configurations", "give each its own name")
-    return prepared(found)[0]
+    return prepared(configurations)[0]
 
 
 def prepared(configurations: Sequence[Configuration]) -> tuple[tuple[Configuration, ...], tuple[str, ...]]:
@@ -140,15 +140,15 @@ def permutations(names: object, *, where: str) -> list[Configuration]:
     if len(set(names)) != len(names):
         raise fault("a factor is named twice", where, "permute", "name each once")
     chosen = [factors.ALL.pick(name, where=f"{where}: field permute") for name in names]
-    found = []
+    combinations = []
     for combination in itertools.product(*(factor.levels for factor in chosen)):
         levels = {factor.name: level for factor, level in zip(chosen, combination, strict=True)}
         configuration = Configuration(name="", client=paper.WARMUP.client, levels=levels)
         settings_for(configuration, where=where)
         name = _combination_name(configuration)
         names = (name, paper.BASELINE_AGAIN) if name == paper.BASELINE else (name,)
-        found += [replace(configuration, name=each) for each in names]
-    return found
+        combinations += [replace(configuration, name=each) for each in names]
+    return combinations
 
 
 def _combination_name(combination: Configuration) -> str:
@@ -194,15 +194,15 @@ def read_comparisons(
     if not isinstance(entries, list):
         raise fault("these are not tables", where, "comparisons", 'write [[comparisons]] with config = "..", vs = ".."')
     known = [recorded(configuration) for configuration in (*warmups(configurations), *configurations)]
-    found = list(brought)
+    comparisons = list(brought)
     for index, data in enumerate(entries):
         place = f"{where}: comparisons[{index}]"
         entry = build(data, _ComparisonEntry, where=place)
         named = Comparison.of(entry.config, entry.vs).name if entry.name is None else entry.name
         comparison = Comparison(name=named, config=entry.config, vs=entry.vs, role=entry.role)
-        check(comparison, known=known, earlier=found, where=place)
-        found.append(comparison)
-    return tuple(found)
+        check(comparison, known=known, earlier=comparisons, where=place)
+        comparisons.append(comparison)
+    return tuple(comparisons)
 
 
 def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Comparison, ...]:

@@ -91,7 +91,7 @@ CAPTURE_SHARE = 0.25
 """Bytes of a capture per IP byte, at most: 176 for a packet of 1,200 or more, 120 for its acknowledgement."""
 
 CAPTURE_BYTES = 32_000
-"""Of a capture besides, for each download: packets of handshakes, those of QUIC whole."""
+"""What each download adds to a capture besides: packets of handshakes, those of QUIC whole."""
 
 
 def download_bytes(campaign: Campaign, target: Target) -> int:

@@ -53,28 +53,28 @@ _AS = "as"
 def read_budgets(value: object, where: str) -> Budgets:
     """The field `budgets`. Raises UsageError: one sentence with field and remedy."""
     names = {_AS if field.name == "network" else field.name: field.name for field in fields(Budgets)}
-    found = _table(value, names, where, 'write domain = "1 GB", as = "50 GB", campaign = "500 GB"')
-    sizes = {names[name]: _size(size, f"{where}.{name}", least=1) for name, size in found.items()}
+    entries = _table(value, names, where, 'write domain = "1 GB", as = "50 GB", campaign = "500 GB"')
+    sizes = {names[name]: _size(size, f"{where}.{name}", least=1) for name, size in entries.items()}
     return Budgets(**sizes)
 
 
 def read_disk(value: object, where: str) -> Disk:
     """The field `disk`. Raises UsageError: one sentence with field and remedy."""
-    found = _table(value, {field.name for field in fields(Disk)}, where, 'write captures = "all", limit = "20 GB"')
+    entries = _table(value, {field.name for field in fields(Disk)}, where, 'write captures = "all", limit = "20 GB"')
     changed: dict[str, Any] = {
-        name: _size(found[name], f"{where}.{name}", least=least)
+        name: _size(entries[name], f"{where}.{name}", least=least)
         for name, least in (("limit", 1), ("reserve", 0))
-        if name in found
+        if name in entries
     }
-    if "captures" in found:
-        if found["captures"] not in tuple(Captures):
+    if "captures" in entries:
+        if entries["captures"] not in tuple(Captures):
             known = ", ".join(Captures)
             raise UsageError(
-                f"{found['captures']!r} is unknown", where=f"{where}.captures", remedy=f"use one of {known}"
+                f"{entries['captures']!r} is unknown", where=f"{where}.captures", remedy=f"use one of {known}"
             )
-        changed["captures"] = Captures(str(found["captures"]))
-    if "sample" in found:
-        share = found["sample"]
+        changed["captures"] = Captures(str(entries["captures"]))
+    if "sample" in entries:
+        share = entries["sample"]
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise UsageError(f"{share!r} is not a share", where=f"{where}.sample", remedy="write a number from 0 to 1")
         changed["sample"] = float(share)

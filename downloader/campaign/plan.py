@@ -35,15 +35,15 @@ def square(names: Sequence[str], generator: random.Random) -> list[tuple[str, ..
     generator.shuffle(labels)
     size = len(labels)
     steps = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(size)]  # 0, 1, -1, 2, -2, ...
-    found: list[tuple[str, ...]] = []
+    sequences: list[tuple[str, ...]] = []
     for group in _starts(size):
         generator.shuffle(group)
         for start in group:
             sequence = tuple(labels[(start + step) % size] for step in steps)
             pair = [sequence, sequence[::-1]]
             generator.shuffle(pair)
-            found += pair
-    return found
+            sequences += pair
+    return sequences
 
 
 def _starts(size: int) -> list[list[int]]:
@@ -75,17 +75,17 @@ def assign(
     for index, (group, target) in enumerate(runs):
         groups.setdefault(group, {}).setdefault(target, []).append(index)
     size = len(names) * (1 + len(names) % 2)
-    found: dict[int, tuple[str, ...]] = {}
+    sequences: dict[int, tuple[str, ...]] = {}
     rest: list[int] = []
     for targets in groups.values():
         for iterations in targets.values():
             generator.shuffle(iterations)
         members = list(itertools.chain.from_iterable(targets.values()))
         whole = len(members) - len(members) % size
-        found |= zip(members[:whole], _squares(names, generator), strict=False)
+        sequences |= zip(members[:whole], _squares(names, generator), strict=False)
         rest += members[whole:]
-    found |= zip(rest, itertools.cycle(square(names, generator)), strict=False)
-    return [found[index] for index in range(len(runs))]
+    sequences |= zip(rest, itertools.cycle(square(names, generator)), strict=False)
+    return [sequences[index] for index in range(len(runs))]
 
 
 def _squares(names: Sequence[str], generator: random.Random) -> Iterator[tuple[str, ...]]:

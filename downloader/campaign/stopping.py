@@ -35,17 +35,17 @@ def parse_rule(entries: Iterable[str], comparisons: Sequence[Comparison]) -> Rul
     Raises:
         UsageError: as `read_rule`.
     """
-    found: dict[str, object] = {}
+    widths: dict[str, object] = {}
     where = "--stop-when"
     for entry in entries:
         if entry == NEVER:
             continue
         name, equals, width = entry.partition("=")
         try:
-            found[name] = float(width) if equals else width
+            widths[name] = float(width) if equals else width
         except ValueError:
             raise _wrong(repr(entry), where) from None
-    return _checked(found, comparisons, where)
+    return _checked(widths, comparisons, where)
 
 
 def _checked(entries: Mapping[str, object], comparisons: Sequence[Comparison], where: str) -> Rule:
@@ -99,9 +99,9 @@ class Stopping:
 
     def record(self, run: Sequence[Download]) -> None:
         """The downloads of an accepted measurement run."""
-        found = {download.configuration: download for download in run}
+        by_name = {download.configuration: download for download in run}
         for comparison, speed_ups in self._comparisons:
-            config, vs = found.get(comparison.config), found.get(comparison.vs)
+            config, vs = by_name.get(comparison.config), by_name.get(comparison.vs)
             if config is None or vs is None or config.accepted is False or vs.accepted is False:
                 continue
             mine, theirs = config.time_bounds_s, vs.time_bounds_s
@@ -132,5 +132,5 @@ class Stopping:
 
 
 def _ends(speed_ups: SpeedUps, quantity: Quantity) -> tuple[float, float | None]:
-    found = speed_ups.interval(quantity)
-    return found.low, found.high if math.isfinite(found.high) else None
+    interval = speed_ups.interval(quantity)
+    return interval.low, interval.high if math.isfinite(interval.high) else None

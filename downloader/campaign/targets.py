@@ -38,7 +38,7 @@ def check_targets(targets: Sequence[Target], *, where: str) -> None:
 
 def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
     """Checks the targets, each given with its place in the file. Raises UsageError."""
-    found: list[Target] = []
+    checked: list[Target] = []
     seen: set[tuple[str, str]] = set()
     for place, target in rows:
         fault = _fault(target)
@@ -47,10 +47,10 @@ def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
         if fault is not None:
             raise UsageError(fault, where=place, remedy="correct or remove it")
         seen.add((target.domain, target.url))
-        found.append(target)
-    if not found:
+        checked.append(target)
+    if not checked:
         raise UsageError("no targets", where=where, remedy="add at least one row")
-    return found
+    return checked
 
 
 def _fault(target: Target) -> str | None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from core.domain.counts import Counts
 from core.files.sizes import size_text
-from downloader.control.asked import utc
 from downloader.control.document import Activity, Status
-from downloader.schedule.gate import State
+from downloader.control.stop_pause import utc
+from downloader.schedule.schedule import State
 
 _WIDTH = 11
-"""Of the first column."""
+"""Width of the first column."""
 
 
 def lines(status: Status, now: float, *, running: bool) -> list[str]:
@@ -20,9 +20,9 @@ def lines(status: Status, now: float, *, running: bool) -> list[str]:
     Args:
         running: whether a process works in the folder.
     """
-    found = [f"{status.campaign}: {headline(status, now, running=running)}"]
-    found += [f"{name:{_WIDTH}}{text}" for name, text in _rows(status, now)]
-    return found
+    shown = [f"{status.campaign}: {headline(status, now, running=running)}"]
+    shown += [f"{name:{_WIDTH}}{text}" for name, text in _rows(status, now)]
+    return shown
 
 
 def headline(status: Status, now: float, *, running: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.domain.counts import Counts
 from core.errors import UsageError, not_found
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 
 FILE_NAME = "status.json"
 
@@ -114,11 +114,11 @@ class Status:
 
     def document(self) -> dict[str, Any]:
         """The status as plain data, with the counts that are sums."""
-        found = {"schema": SCHEMA, **asdict(self)}
-        found["progress"]["recorded"] = self.progress.recorded
+        document = {"schema": SCHEMA, **asdict(self)}
+        document["progress"]["recorded"] = self.progress.recorded
         for name, part in self.vantage_points.items():
-            found["vantage_points"][name]["progress"]["recorded"] = part.progress.recorded
-        return found
+            document["vantage_points"][name]["progress"]["recorded"] = part.progress.recorded
+        return document
 
 
 def read_status(folder: Path) -> Status:
@@ -146,26 +146,26 @@ def read_status(folder: Path) -> Status:
         ) from None
 
 
-def parse(found: Mapping[str, Any]) -> Status:
+def parse(document: Mapping[str, Any]) -> Status:
     """The status from its document. Raises ValueError, KeyError, TypeError or AttributeError for another document."""
-    if found["schema"] != SCHEMA:
+    if document["schema"] != SCHEMA:
         raise ValueError("another schema")
-    fields = {name: value for name, value in found.items() if name != "schema"}
-    fields["activity"] = _activity(found["activity"])
-    fields["progress"] = _counts(found["progress"])
+    fields = {name: value for name, value in document.items() if name != "schema"}
+    fields["activity"] = _activity(document["activity"])
+    fields["progress"] = _counts(document["progress"])
     fields["vantage_points"] = {
         name: VantagePoint(activity=_activity(part["activity"]), progress=_counts(part["progress"]))
-        for name, part in found["vantage_points"].items()
+        for name, part in document["vantage_points"].items()
     }
-    fields["budgets"] = tuple(BudgetUse(**budget) for budget in found["budgets"])
-    fields["disk"] = None if found["disk"] is None else DiskUse(**found["disk"])
-    fields["last_error"] = None if found["last_error"] is None else Fault(**found["last_error"])
+    fields["budgets"] = tuple(BudgetUse(**budget) for budget in document["budgets"])
+    fields["disk"] = None if document["disk"] is None else DiskUse(**document["disk"])
+    fields["last_error"] = None if document["last_error"] is None else Fault(**document["last_error"])
     return Status(**fields)
 
 
-def _activity(found: Mapping[str, Any]) -> Activity:
-    return Activity(**{**found, "state": State(found["state"])})
+def _activity(document: Mapping[str, Any]) -> Activity:
+    return Activity(**{**document, "state": State(document["state"])})
 
 
-def _counts(found: Mapping[str, Any]) -> Counts:
-    return Counts(**{name: value for name, value in found.items() if name != "recorded"})
+def _counts(document: Mapping[str, Any]) -> Counts:
+    return Counts(**{name: value for name, value in document.items() if name != "recorded"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import UsageError
 from downloader.control.document import Status
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -28,7 +28,7 @@ from core.system.sd_notify import Notifier
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.control.metrics import Endpoint
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
 
@@ -158,12 +158,12 @@ class Reporter:
         """A start that failed: the status of the campaign's earlier process tells it, unless another one works."""
         now = self._clock()
         with contextlib.suppress(UsageError, OSError):
-            found = document.read_status(self._folder)
-            if found.campaign != self._campaign or is_running(self._folder):
+            before = document.read_status(self._folder)
+            if before.campaign != self._campaign or is_running(self._folder):
                 return
             activity = Activity(state=State.FAILED, reason=scrub(reason), since=now)
             fault = Fault(at=now, what=scrub(reason))
-            self._save(replace(found, written_at=now, activity=activity, last_error=fault, pid=os.getpid()))
+            self._save(replace(before, written_at=now, activity=activity, last_error=fault, pid=os.getpid()))
 
     def status(self) -> Status:
         """The campaign at this moment."""
@@ -306,7 +306,7 @@ class VantageReport:
 
 
 _ORDER = (State.RUNNING, State.STOPPING)
-"""Of several vantage points, the first in one of these states tells for all; else the one that may go on first."""
+"""The first of several vantage points in one of these states tells for all; else the one that may go on first."""
 
 
 def _eta_s(progress: Counts, rate_per_s: float, activity: Activity, now: float) -> float | None:
@@ -320,8 +320,8 @@ def _eta_s(progress: Counts, rate_per_s: float, activity: Activity, now: float) 
 def _together(parts: Sequence[Activity], now: float) -> Activity:
     """What the campaign does, from what its vantage points do."""
     for state in _ORDER:
-        if found := [part for part in parts if part.state is state]:
-            return replace(found[0], since=min(part.since for part in found))
+        if first := [part for part in parts if part.state is state]:
+            return replace(first[0], since=min(part.since for part in first))
     if not parts:
         return Activity(state=State.RUNNING, reason="starting", since=now)
     return min(parts, key=lambda part: float("inf") if part.until is None else part.until)

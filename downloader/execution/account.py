@@ -14,11 +14,11 @@ from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
 from core.files.target_rules import host_and_port
 from core.reach import is_allowed
-from downloader.limits.spent import Entry, Spent
+from downloader.limits.budget import Entry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
 
-Asked = Callable[[Entry], bool]
+Selection = Callable[[Entry], bool]
 """Whether an attempt is part of the answer."""
 
 
@@ -59,14 +59,14 @@ class Fetched:
     have run: the others sent nothing."""
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> Selection:
     """Who asks: `www.example.org` (with all names below it), `192.0.2.0/24` or an address, `AS64500` or `64500`.
 
     Raises:
         UsageError: it is none of them.
     """
-    if found := _AS.fullmatch(text):
-        network = f"AS{int(found[1])}"
+    if number := _AS.fullmatch(text):
+        network = f"AS{int(number[1])}"
         return lambda entry: entry.network == network
     try:
         prefix = ipaddress.ip_network(text)
@@ -88,7 +88,7 @@ def parse(text: str) -> Asked:
     return is_below
 
 
-def fetched(asked: Asked, folders: Iterable[Path]) -> Iterator[Fetched]:
+def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
     """What was fetched, folder by folder, in order of time within each vantage point.
 
     Attempts that sent nothing to a server are left out.
@@ -103,7 +103,7 @@ def fetched(asked: Asked, folders: Iterable[Path]) -> Iterator[Fetched]:
                     continue
                 agent = json.loads(journal.meta("campaign") or "{}").get("user_agent", "")
                 for entry in Spent(journal.db).entries():
-                    if entry.address is not None and asked(entry):
+                    if entry.address is not None and selects(entry):
                         yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
 
 

@@ -18,12 +18,11 @@ from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution
-from downloader.execution.capture import Capture, ip_bytes
+from downloader.execution.capture import Capture, Captured, ip_bytes
 from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import Planned, complete, not_started, record, reused_port
-from downloader.execution.tcpdump import Captured
-from downloader.limits.spent import interrupted_bytes, network_of
-from downloader.schedule.gate import Cut
+from downloader.limits.budget import interrupted_bytes, network_of
+from downloader.schedule.schedule import Cut
 
 
 class Vantage(Protocol):
@@ -135,21 +134,21 @@ class Attempt:
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""
-        found: Resolution | None = None
+        looked_up: Resolution | None = None
         try:
             self._check()
-            found = self._caller.resolve(self._host, family=self._campaign.address_family)
-            if not found.addresses:
-                return _Address(None, found, Failure.DNS_ERROR, found.error or "no address")
-            address = found.addresses[0]
+            looked_up = self._caller.resolve(self._host, family=self._campaign.address_family)
+            if not looked_up.addresses:
+                return _Address(None, looked_up, Failure.DNS_ERROR, looked_up.error or "no address")
+            address = looked_up.addresses[0]
             check_address(address, self._place.allowed_prefixes)
             check_named(address, self._named)
             self._vantage.resolved(self._run, self._attempt, address)
         except ReachError as error:
-            return _Address(None, found, Failure.ADDRESS_REFUSED, error.what)
+            return _Address(None, looked_up, Failure.ADDRESS_REFUSED, error.what)
         except CutError as error:
-            return _Address(None, found, self._keep(error), error.cut.reason)
-        return _Address(address, found)
+            return _Address(None, looked_up, self._keep(error), error.cut.reason)
+        return _Address(address, looked_up)
 
     def _watch(self, address: str | None) -> Watch | None:
         """A watch on the path; None if the place has no path to the address, e.g. for a name that was not resolved."""

@@ -18,7 +18,7 @@ from core.scrub import scrub
 from core.system.place import Place
 from core.system.process import Child
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
-from downloader.schedule.gate import Cut
+from downloader.schedule.schedule import Cut
 
 GRACE_S = 8.0
 """How long a client may run after its budget (closing, hashing, printing) before it is killed."""
@@ -135,8 +135,8 @@ class Warm:
                 raise ValueError("the interpreter has ended")
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def stop(self) -> None:
         """Ends the interpreter and its running child."""
@@ -212,15 +212,15 @@ class Caller:
     def _run(self, argv: list[str], *, limit_s: float) -> Reply:
         child = self._place.start(argv, stdout=True, stderr=True, binary=True)
         assert child.stdout is not None and child.stderr is not None  # noqa: S101 - started with pipes
-        said: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
-        out, err = said
-        open_ends = set(said)
+        output: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
+        out, err = output
+        open_ends = set(output)
         deadline, reader = time.monotonic() + limit_s, _Reader(self._check)
         returncode: int | None = None
         try:
             while open_ends:
                 for number, data in reader.read(sorted(open_ends), deadline):
-                    said[number] += data
+                    output[number] += data
                     if not data:
                         open_ends.discard(number)
             with contextlib.suppress(PlaceError):
@@ -231,8 +231,8 @@ class Caller:
             child.stop(signal.SIGKILL)
         return Reply(
             returncode=returncode,
-            stdout=said[out].decode("utf-8", "replace"),
-            stderr=said[err].decode("utf-8", "replace"),
+            stdout=output[out].decode("utf-8", "replace"),
+            stderr=output[err].decode("utf-8", "replace"),
         )
 
 

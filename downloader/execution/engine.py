@@ -21,20 +21,18 @@ from downloader.campaign.plan import PlannedRun
 from downloader.campaign.stopping import Stopping
 from downloader.campaign.trust import trusted
 from downloader.client import Client
-from downloader.control.asked import AskedGate
 from downloader.control.reporter import VantageReport
+from downloader.control.stop_pause import StopGate
 from downloader.execution.attempt import Attempt
 from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
 from downloader.execution.records import mark_void
-from downloader.limits.budget import BudgetGate
+from downloader.limits.budget import BudgetGate, Entry, interrupted_bytes, reserved
 from downloader.limits.captures import CaptureStore, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
-from downloader.limits.spent import Entry, interrupted_bytes, reserved
-from downloader.schedule.gate import Gate, State
-from downloader.schedule.schedule import POLL_S, Schedule, Turns
+from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
 from downloader.schedule.shared import SharedPlan
 from downloader.schedule.slots import SlotGate
 
@@ -80,9 +78,9 @@ class Worker:
         self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell, clock=clock)
         self.clock = clock
         self._running: PlannedRun | None = None
-        self._asked = 0.0
+        self._checked_at = 0.0
         self._stopping = Stopping(campaign.stop_when, campaign.comparisons, self._earlier())
-        self.asked_to_stop: str | None = None
+        self.ended_by: str | None = None
         """What ended the work before the plan; None: nothing."""
 
     def _earlier(self) -> Iterator[Download]:
@@ -179,7 +177,7 @@ class Worker:
 
     def check(self, run: PlannedRun) -> None:
         """Raises what ends the run now, as `Vantage.check` says."""
-        self._asked = time.monotonic()
+        self._checked_at = time.monotonic()
         self._report.alive()
         if self._stop.is_set():
             raise StoppedError
@@ -196,14 +194,14 @@ class Worker:
         """While a program runs: as `check`, but the gates are asked once a second."""
         if self._stop.is_set():
             raise StoppedError
-        if self._running is not None and time.monotonic() - self._asked >= POLL_S:
+        if self._running is not None and time.monotonic() - self._checked_at >= POLL_S:
             self.check(self._running)
 
     def _tell(self, state: State, reason: str, until: float | None) -> None:
         """What the vantage point does now, and why."""
         self._report.does(state, reason, until)
         if state is State.STOPPING:
-            self.asked_to_stop = reason
+            self.ended_by = reason
         if state is not State.RUNNING:
             self.place.check()
             ends = "" if until is None else f" until {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(until))}"
@@ -309,7 +307,7 @@ def gates_for(
         UsageError: a block list is missing or not valid.
     """
     gates: list[Gate] = [
-        AskedGate(plan.campaign, folder, until=until),
+        StopGate(plan.campaign, folder, until=until),
         OptOuts(block_lists(plan.campaign)),
         DiskGate(plan.campaign, vantage, disk, runs, store, journal.captures, journal.recorded_runs()),
         BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=report.spends),

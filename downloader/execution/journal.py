@@ -23,9 +23,9 @@ from core.domain import Disturbance, Download, VoidReason
 from core.errors import UsageError
 from core.files.journal import FILE_NAME, SCHEMA, JournalReader
 from downloader.campaign.plan import PlannedRun
-from downloader.limits import captures, spent
+from downloader.limits import budget, captures
+from downloader.limits.budget import Entry, Reserved, Spent
 from downloader.limits.captures import CaptureTable, Settled
-from downloader.limits.spent import Entry, Reserved, Spent
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -92,7 +92,7 @@ class Journal(JournalReader):
 
     def _create(self, runs: Sequence[PlannedRun], plan_hash: str) -> None:
         with self._transaction():
-            for statement in (_TABLES + spent.TABLE + captures.TABLE).split(";"):
+            for statement in (_TABLES + budget.TABLE + captures.TABLE).split(";"):
                 self._db.execute(statement)
             self.set_meta("plan_hash", plan_hash)
             for run in runs:

@@ -14,7 +14,7 @@ from downloader import clients
 from downloader.campaign.apply import recorded
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
-from downloader.execution.tcpdump import Captured
+from downloader.execution.capture import Captured
 from downloader.pages import html_in_place_of
 
 

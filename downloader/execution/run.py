@@ -26,7 +26,7 @@ from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.trust import check_trust, describe_trust, trusted
 from downloader.client import Client, version
-from downloader.control import asked
+from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker, gates_for
@@ -35,8 +35,7 @@ from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
-from downloader.schedule.gate import State
-from downloader.schedule.schedule import Turns
+from downloader.schedule.schedule import State, Turns
 from downloader.schedule.shared import SharedPlan
 
 _PACKAGES = ("upshift", "dnspython")
@@ -74,10 +73,10 @@ class RunSummary(Counts):
         if not self.rule:
             return ""
         rule = " and ".join(f"{quantity} {width:g}" for quantity, width in self.rule.items())
-        said = f"; all intervals within {rule}: {', '.join(self.enough)}" if self.enough else ""
+        outcome = f"; all intervals within {rule}: {', '.join(self.enough)}" if self.enough else ""
         for vantage, names in self.wide.items():
-            said += f"; {vantage}: wider than {rule}: {', '.join(names)}"
-        return said
+            outcome += f"; {vantage}: wider than {rule}: {', '.join(names)}"
+        return outcome
 
     def document(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -140,7 +139,7 @@ def run_campaign(
             _open_journals(plan, runs, places, out, client_ceilings, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis())
-            asked.forget_stop(out)
+            stop_pause.clear_stop(out)
             reports.begin(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
@@ -151,10 +150,10 @@ def run_campaign(
             ended_by = _work(
                 plan, runs, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
             )
-            if asked.asked_to_stop(out):  # perhaps in the last run of the plan
-                ended_by = ended_by or asked.STOP
-                asked.forget_stop(out)
-            return _summary(journals, stopped=stopping.is_set(), asked_to_stop=ended_by)
+            if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
+                ended_by = ended_by or stop_pause.STOP
+                stop_pause.clear_stop(out)
+            return _summary(journals, stopped=stopping.is_set(), ended_by=ended_by)
         except sqlite3.OperationalError as error:
             raise PlaceError(
                 f"the journal cannot be written ({error})",
@@ -277,7 +276,7 @@ def _work(
                 clock=clock,
             )
             worker.work()
-            ended_by[name] = worker.asked_to_stop
+            ended_by[name] = worker.ended_by
         except StoppedError:
             pass
         except BaseException as error:
@@ -325,7 +324,7 @@ def _await(ended: threading.Event) -> None:
             ended.wait(0.5)
 
 
-def _summary(journals: Mapping[str, Journal], *, stopped: bool, asked_to_stop: str | None) -> RunSummary:
+def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | None) -> RunSummary:
     counts = {name: journal.counts() for name, journal in journals.items()}
     states = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
     enough = [name for name, state in states.items() if state.get("reached")]
@@ -340,12 +339,12 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool, asked_to_stop: s
             if state.get("rule") and name not in enough
         },
         complete=all(c.recorded == c.planned for name, c in counts.items() if name not in enough),
-        asked=asked_to_stop,
+        asked=ended_by,
     )
 
 
 def _versions(campaign: Campaign) -> dict[str, str | None]:
-    found = {package: version(package) for package in _PACKAGES}
+    versions = {package: version(package) for package in _PACKAGES}
     for client in _clients(campaign):
-        found |= client.versions()
-    return found
+        versions |= client.versions()
+    return versions

@@ -96,8 +96,8 @@ def take(folder: Path) -> Snapshot:
         if len(digests) > 1:
             raise UsageError("its vantage points have different plans", where=str(folder))
         copies = [home / "vantage" / name / FILE_NAME for name in journals] + _small_files(folder, list(journals))
-        found = [_described(folder, path, {}) for path in copies]
-        snapshot = Snapshot(schema=SCHEMA, plan_sha256=digests.pop(), files=(*found, *captures))
+        copied_files = [_described(folder, path, {}) for path in copies]
+        snapshot = Snapshot(schema=SCHEMA, plan_sha256=digests.pop(), files=(*copied_files, *captures))
         _write(home, snapshot)
         return snapshot
 

@@ -30,7 +30,7 @@ def _proof(level: str, wire: Wire) -> Refutation | None:
     if level == "on" and wire.client.syn_ecn and wire.client.later_syn_without_ecn:
         fallback = "the kernel fell back to a SYN without ECN after a loss (tcp_ecn_fallback)"
         return Refutation(reason=TreatmentReason.FELL_BACK, detail=fallback)
-    refuted = option_proof("ECN", asked=level == "on", wire=wire, carried=lambda at: (at.syn_ecn, at.synack_ecn))
+    refuted = option_proof("ECN", requested=level == "on", wire=wire, carried=lambda at: (at.syn_ecn, at.synack_ecn))
     if refuted is None and level == "on" and wire.ecn is not None:
         return _not_delivered(wire.ecn)
     return refuted
@@ -40,14 +40,14 @@ def _not_delivered(ecn: EcnDelivery) -> Refutation | None:
     """Why ECN was negotiated but did not reach the client's side of the path; None if it did."""
     # Packets marked on the path may have lost both CE and ECT: the counts of CE are compared below.
     if ecn.data >= ENOUGH_PACKETS and ecn.marked < DELIVERED_SHARE * (ecn.data - (ecn.ce_set or 0)):
-        said = f"ECN was negotiated, and {ecn.marked} of {ecn.data} data packets arrived with ECT or CE"
+        detail = f"ECN was negotiated, and {ecn.marked} of {ecn.data} data packets arrived with ECT or CE"
         if ecn.sent_marked is not None and ecn.sent_marked < DELIVERED_SHARE * ecn.data:
-            said += f" ({ecn.sent_marked} left the server with it)"
-            return Refutation(reason=TreatmentReason.SERVER_REFUSED, detail=said)
-        return Refutation(reason=TreatmentReason.BLEACHED, detail=said)
+            detail += f" ({ecn.sent_marked} left the server with it)"
+            return Refutation(reason=TreatmentReason.SERVER_REFUSED, detail=detail)
+        return Refutation(reason=TreatmentReason.BLEACHED, detail=detail)
     if ecn.ce_set and ecn.ce < DELIVERED_SHARE * ecn.ce_set:
-        said = f"{ecn.ce_set} packets were marked CE on the way, and {ecn.ce} arrived with CE"
-        return Refutation(reason=TreatmentReason.CE_CLEARED, detail=said)
+        detail = f"{ecn.ce_set} packets were marked CE on the way, and {ecn.ce} arrived with CE"
+        return Refutation(reason=TreatmentReason.CE_CLEARED, detail=detail)
     return None
 
 

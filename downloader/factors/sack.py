@@ -11,7 +11,7 @@ def _settings(level: str) -> tuple[Setting, ...]:
 
 
 def _proof(level: str, wire: Wire) -> Refutation | None:
-    return option_proof("SACK", asked=level == "on", wire=wire, carried=lambda at: (at.syn_sack, at.synack_sack))
+    return option_proof("SACK", requested=level == "on", wire=wire, carried=lambda at: (at.syn_sack, at.synack_sack))
 
 
 SACK = Factor(

@@ -12,7 +12,7 @@ def _settings(level: str) -> tuple[Setting, ...]:
 
 def _proof(level: str, wire: Wire) -> Refutation | None:
     return option_proof(
-        "timestamps", asked=level == "on", wire=wire, carried=lambda at: (at.syn_timestamps, at.synack_timestamps)
+        "timestamps", requested=level == "on", wire=wire, carried=lambda at: (at.syn_timestamps, at.synack_timestamps)
     )
 
 

@@ -43,11 +43,11 @@ def _settings(level: str) -> tuple[Setting, ...]:
 def _proof(level: str, wire: Wire) -> Refutation | None:
     offered = wire.client.syn_window_scale
     if level != _OFF and offered is not None and offered != int(level):
-        said = f"the first SYN offered window scale {offered}, {level} was requested"
-        return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=said)
+        detail = f"the first SYN offered window scale {offered}, {level} was requested"
+        return Refutation(reason=TreatmentReason.WRONG_OFFER, detail=detail)
     return option_proof(
         "window scaling",
-        asked=level != _OFF,
+        requested=level != _OFF,
         wire=wire,
         carried=lambda at: (at.syn_window_scale, at.synack_window_scale),
     )

@@ -1,24 +1,235 @@
-"""Budgets: a target rests until midnight UTC where its next measurement run does not fit.
+"""Budgets, and the account by which they are kept: IP bytes of each attempt of a measurement run, in the journal.
 
-Each of K vantage points has 1/K of each budget, so the sum holds without any exchange between them.
+A target rests until midnight UTC where its next measurement run does not fit. Each of K vantage points has 1/K of each
+budget, so the sum holds without any exchange between them.
+
+An attempt is entered with its worst case in the transaction that starts it, and corrected in the transaction that
+records it. So a kill gives nothing back; the next start counts what the partial capture has (`Spent.unsettled`), and
+entering it again is not possible, as an attempt has one row.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import sqlite3
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.domain import Target
+from core.domain import Download, Target
 from core.errors import UsageError
 from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign
-from downloader.campaign.expected import run_bytes
+from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, with_overhead, worst_run_bytes
 from downloader.campaign.plan import PlannedRun
-from downloader.limits.spent import DAY_S, Spent, Totals, day_start, network_of
-from downloader.schedule.gate import Cut, Gate, State, Wait
+from downloader.schedule.schedule import Cut, Gate, State, Wait
+
+DAY_S = 86_400
+"""A UTC day in Unix time, which has no leap seconds."""
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS spent (
+    run INTEGER NOT NULL REFERENCES runs, attempt INTEGER NOT NULL, began REAL NOT NULL, ended REAL NOT NULL,
+    network TEXT, address TEXT, bytes INTEGER NOT NULL, settled INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (run, attempt)
+) STRICT;
+CREATE INDEX IF NOT EXISTS spent_unsettled ON spent (settled) WHERE NOT settled;
+"""
 
 
-class _Share(NamedTuple):
+_LAST = 2**63 - 1
+"""Largest row id of SQLite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One attempt."""
+
+    run: int
+    """Number of the measurement run."""
+    attempt: int
+    began: float
+    """Unix time."""
+    ended: float
+    """Unix time; of one that is not settled the latest possible."""
+    domain: str
+    url: str
+    network: str | None
+    """See `network_of`; None: not known, and nothing was sent to a server."""
+    address: str | None
+    """The server's address; None: nothing was sent to a server."""
+    ip_bytes: int
+    settled: bool
+    """False: `ip_bytes` is the worst case."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """IP bytes of a day, as they are added."""
+
+    domains: ChainMap[str, int] = field(default_factory=ChainMap)
+    networks: ChainMap[str, int] = field(default_factory=ChainMap)
+    campaign: int = 0
+    most: tuple[str, str | None] = ("", None)
+    """The domain and the network with most."""
+
+    def add(self, domain: str, network: str | None, ip_bytes: int) -> None:
+        """Adds the bytes of an attempt."""
+        self.campaign += ip_bytes
+        self.domains[domain] = self.domains.get(domain, 0) + ip_bytes
+        most_domain, most_network = self.most
+        if network is not None:
+            self.networks[network] = self.networks.get(network, 0) + ip_bytes
+            if most_network is None or self.networks[network] >= self.networks[most_network]:
+                most_network = network
+        if self.domains[domain] >= self.domains.get(most_domain, 0):
+            most_domain = domain
+        self.most = (most_domain, most_network)
+
+    def copy(self) -> Totals:
+        """The same, to be added to; it shares what is there, so it costs nothing."""
+        return Totals(self.domains.new_child(), self.networks.new_child(), self.campaign, self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What is entered before an attempt starts."""
+
+    now: float
+    latest_end: float
+    network: str | None
+    worst_bytes: int
+
+
+def day_start(now: float) -> float:
+    """Unix time of the last midnight UTC."""
+    return now - now % DAY_S
+
+
+def network_of(target: Target, address: str | None) -> str | None:
+    """Whose budget a target's bytes count for: its origin AS, else the /24 or /48 of the server's address."""
+    if target.asn is not None:
+        return f"AS{target.asn}"
+    try:
+        ip = ipaddress.ip_address(address or "")
+    except ValueError:  # none, or a column that somebody filled with something else
+        return None
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return str(ipaddress.ip_network((ip, 24 if ip.version == 4 else 48), strict=False))
+
+
+def reserved(campaign: Campaign, target: Target, now: float) -> Reserved:
+    """The entry of an attempt that starts now."""
+    budgets_s = campaign.budget_for(target) * (len(campaign.configurations) + len(campaign.warmups))
+    return Reserved(
+        now=now,
+        latest_end=now + budgets_s,
+        network=network_of(target, None),
+        worst_bytes=worst_run_bytes(campaign),
+    )
+
+
+def interrupted_bytes(campaign: Campaign, target: Target, captured: int, finished: Sequence[Download]) -> int:
+    """IP bytes of an attempt that did not end by itself.
+
+    Its capture may lack packets (tcpdump died first), so the bodies that clients reported count at least; and what the
+    server had on its way when the client was killed never reached the capture.
+    """
+    reported = sum(with_overhead(download.body_bytes) for download in finished if download.local_port is not None)
+    return max(captured, reported) + min(download_bytes(campaign, target), IN_FLIGHT_BYTES)
+
+
+class Spent:
+    """The table `spent` of a journal. Methods that write belong into a transaction of the journal."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._midnight = -1.0
+        self._until = 0
+        """Row id up to which the entries of that day are in `_settled`."""
+        self._settled = Totals()
+
+    def reserve(self, run: int, attempt: int, entry: Reserved) -> None:
+        """Enters the worst case of an attempt that is about to start."""
+        self._db.execute(
+            "INSERT INTO spent (run, attempt, began, ended, network, bytes) VALUES (?, ?, ?, ?, ?, ?)",
+            (run, attempt, entry.now, entry.latest_end, entry.network, entry.worst_bytes),
+        )
+
+    def resolved(self, run: int, attempt: int, address: str, network: str | None) -> None:
+        """Enters the server's address, before anything is sent to it."""
+        self._db.execute(
+            "UPDATE spent SET address = ?, network = ? WHERE run = ? AND attempt = ?", (address, network, run, attempt)
+        )
+
+    def settle(self, run: int, attempt: int, ip_bytes: int, *, ended: float | None = None) -> None:
+        """Enters what an attempt took; `ended` None leaves the latest possible end."""
+        self._db.execute(
+            "UPDATE spent SET bytes = ?, ended = COALESCE(?, ended), settled = 1 WHERE run = ? AND attempt = ?",
+            (ip_bytes, ended, run, attempt),
+        )
+
+    def unsettled(self) -> list[Entry]:
+        """Attempts that a kill ended."""
+        return list(self._entries("WHERE NOT settled"))
+
+    def entries(self) -> Iterator[Entry]:
+        """All attempts, in order of time."""
+        return self._entries("ORDER BY began")
+
+    def _entries(self, rest: str) -> Iterator[Entry]:
+        for run, attempt, began, ended, domain, url, network, address, ip_bytes, settled in self._db.execute(
+            "SELECT run, attempt, began, ended, domain, url, network, address, bytes, settled"  # noqa: S608 - constants
+            f" FROM spent JOIN runs ON number = run {rest}"
+        ):
+            yield Entry(
+                run=run,
+                attempt=attempt,
+                began=began,
+                ended=ended,
+                domain=domain,
+                url=url,
+                network=network,
+                address=address,
+                ip_bytes=ip_bytes,
+                settled=bool(settled),
+            )
+
+    def totals(self, now: float, *, without: tuple[int, int] = (-1, 0)) -> Totals:
+        """The bytes of this UTC day. An attempt over midnight counts on both days, as its bytes are not dated.
+
+        What is settled does not change any more, so it is added up once: the cost does not grow with the day.
+
+        Args:
+            without: run and attempt, not settled yet, that are left out.
+        """
+        if (midnight := day_start(now)) != self._midnight:
+            self._midnight, self._until, self._settled = midnight, 0, Totals()
+        first = self._db.execute(
+            "SELECT rowid - 1 FROM spent WHERE NOT settled AND settled = 0 ORDER BY rowid LIMIT 1"  # by its index
+        ).fetchone()
+        (until,) = first or self._db.execute("SELECT COALESCE(MAX(rowid), 0) FROM spent").fetchone()
+        for entry in self._day(self._until, until, (-1, 0)):
+            self._settled.add(*entry)
+        self._until = max(self._until, until)
+        totals = self._settled.copy()
+        for entry in self._day(self._until, _LAST, without):
+            totals.add(*entry)
+        return totals
+
+    def _day(self, after: int, until: int, without: tuple[int, int]) -> Iterator[tuple[str, str | None, int]]:
+        """Domain, network and bytes of the day's entries with row ids above `after`, up to `until`."""
+        return self._db.execute(
+            # NOT INDEXED: by row id, whatever else is known.
+            "SELECT domain, network, SUM(bytes) FROM spent NOT INDEXED JOIN runs ON number = run"
+            " WHERE spent.rowid > ? AND spent.rowid <= ? AND ended >= ? AND began < ? AND (run, attempt) != (?, ?)"
+            " GROUP BY domain, network",
+            (after, until, self._midnight, self._midnight + DAY_S, *without),
+        )
+
+
+class _BudgetPart(NamedTuple):
     """What one vantage point has of one budget."""
 
     field: str
@@ -65,7 +276,7 @@ class BudgetGate(Gate):
         self._cut = None
 
     def resolved(self, run: PlannedRun, attempt: int, address: str, now: float) -> None:
-        """Of a target whose AS is not known, the network is known only now."""
+        """Checks a target whose AS is not known again, as its network is known only now."""
         network = network_of(run.target, address)
         if run.target.asn is not None or network is None:
             return
@@ -96,12 +307,12 @@ class BudgetGate(Gate):
 
 def _shares(
     campaign: Campaign, domain: str, network: str | None, totals: Totals, vantage_points: int
-) -> Iterator[_Share]:
+) -> Iterator[_BudgetPart]:
     budgets = campaign.budgets
-    yield _Share("campaign", "the campaign", budgets.campaign // vantage_points, totals.campaign)
+    yield _BudgetPart("campaign", "the campaign", budgets.campaign // vantage_points, totals.campaign)
     if network is not None:
-        yield _Share("as", network, budgets.network // vantage_points, totals.networks.get(network, 0))
-    yield _Share("domain", domain, budgets.domain // vantage_points, totals.domains.get(domain, 0))
+        yield _BudgetPart("as", network, budgets.network // vantage_points, totals.networks.get(network, 0))
+    yield _BudgetPart("domain", domain, budgets.domain // vantage_points, totals.domains.get(domain, 0))
 
 
 def check_budgets(campaign: Campaign, targets: Sequence[Target], *, vantage_points: int) -> None:

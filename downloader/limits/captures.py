@@ -77,8 +77,8 @@ class CaptureTable:
 
     def add(self, capture: Settled) -> None:
         """Enters a capture."""
-        found = capture.findings
-        packed = None if found is None else zstandard.ZstdCompressor(level=LEVEL).compress(found.encode())
+        findings = capture.findings
+        packed = None if findings is None else zstandard.ZstdCompressor(level=LEVEL).compress(findings.encode())
         values = (capture.path, capture.size_bytes, capture.clean, capture.dropped, packed)
         self._db.execute("INSERT INTO captures VALUES (?, ?, ?, ?, ?)", values)
 
@@ -138,16 +138,16 @@ class CaptureStore:
         plain = self._out / name
         path = f"{name}{packed_name(plain).name.removeprefix(plain.name)}"
         renamed = [replace(download, capture=path) for download in downloads]
-        found = None if self._inspect is None or not valid else self._inspect(plain, renamed)
-        clean = found is not None and found.clean
-        keeps = (found is not None and found.lost) or self._keeps(run, clean=clean)
+        findings = None if self._inspect is None or not valid else self._inspect(plain, renamed)
+        clean = findings is not None and findings.clean
+        keeps = (findings is not None and findings.lost) or self._keeps(run, clean=clean)
         size_bytes = pack(plain).stat().st_size if keeps else 0
         return renamed, Settled(
             path=path,
             size_bytes=size_bytes,
             clean=clean,
             dropped=not size_bytes,
-            findings=None if found is None else found.text,
+            findings=None if findings is None else findings.text,
         )
 
     def _keeps(self, run: int, *, clean: bool) -> bool:

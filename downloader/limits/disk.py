@@ -17,7 +17,7 @@ from downloader.campaign.expected import capture_bytes, downloads_per_run
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
 from downloader.limits.captures import CaptureStore, CaptureTable
-from downloader.schedule.gate import Gate, State, Wait
+from downloader.schedule.schedule import Gate, State, Wait
 
 WALK_S = 60.0
 """Age at which the size of the folder is taken anew, even where there is room for certain."""
@@ -32,25 +32,25 @@ FULL_SHARE = 0.9
 """Share of the limit at which captures of clean runs go."""
 
 SPARE_SHARE = 0.01
-"""Of the limit; this much more goes at once, so that not every run has to look through the folder."""
+"""Share of the limit that goes in addition, so that not every run has to look through the folder."""
 
 JOURNAL_BYTES = 400_000
 """What a journal may grow by in a run, its write-ahead log included."""
 
 START_BYTES = 64_000
-"""Of a journal without a plan, lock and status, to begin with."""
+"""What a campaign needs to begin: a journal without a plan, lock and status."""
 
 RESUME_BYTES = 16_000
-"""Of lock, status and a journal's log, to go on."""
+"""What a campaign needs to go on: lock, status and a journal's log."""
 
 PLANNED_BYTES = 150
-"""Of a journal for each planned download, with its log."""
+"""What each planned download adds to a journal and its log."""
 
 TABLES_BYTES = 400_000
-"""Of the tables that `upshift inspect` writes, whatever their length: schemas, statistics, environment."""
+"""Size of the tables that `upshift inspect` writes, whatever their length: schemas, statistics, environment."""
 
 ROW_BYTES = 800
-"""Of the tables, for each download. `downloads` and `kpis` have 250 to 500 together, by the captures' variety."""
+"""What each download adds to the tables. `downloads` and `kpis` have 250 to 500 together, by the captures' variety."""
 
 
 def needed_bytes(campaign: Campaign, target: Target) -> int:
@@ -84,17 +84,17 @@ def check_start(campaign: Campaign, targets: Sequence[Target], vantage_points: i
 
 def used_bytes(folder: Path) -> int:
     """What the files of a folder take on the disk."""
-    found, waiting = 0, [str(folder)]
+    total, waiting = 0, [str(folder)]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-                    found += entry.stat(follow_symlinks=False).st_blocks * 512
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
         except FileNotFoundError:  # another thread has just removed it
             continue
-    return found
+    return total
 
 
 class FolderDisk:

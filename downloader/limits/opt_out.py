@@ -10,7 +10,7 @@ from core.files.target_rules import host_and_port
 from core.outreach.blocks import BlockLists, block_list_paths
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Cut, Gate
+from downloader.schedule.schedule import Cut, Gate
 
 
 def block_lists(campaign: Campaign) -> BlockLists:

@@ -42,8 +42,8 @@ def answer(main: Main, argv: Sequence[str], limit_s: float) -> dict[str, object]
     os.close(out_write)
     os.close(err_write)
     deadline = time.monotonic() + limit_s
-    said: dict[int, list[bytes]] = {out_read: [], err_read: []}
-    open_ends = set(said)
+    output: dict[int, list[bytes]] = {out_read: [], err_read: []}
+    open_ends = set(output)
     killed = False
     while open_ends:
         ready, _, _ = select.select(list(open_ends), [], [], max(deadline - time.monotonic(), 0.0))
@@ -54,15 +54,15 @@ def answer(main: Main, argv: Sequence[str], limit_s: float) -> dict[str, object]
         for end in ready:
             data = os.read(end, 65536)
             if data:
-                said[end].append(data)
+                output[end].append(data)
             else:
                 open_ends.discard(end)
                 os.close(end)
     _, status = os.waitpid(pid, 0)
     return {
         "returncode": None if killed else os.waitstatus_to_exitcode(status),
-        "stdout": b"".join(said[out_read]).decode("utf-8", "replace"),
-        "stderr": b"".join(said[err_read]).decode("utf-8", "replace"),
+        "stdout": b"".join(output[out_read]).decode("utf-8", "replace"),
+        "stderr": b"".join(output[err_read]).decode("utf-8", "replace"),
     }
 
 

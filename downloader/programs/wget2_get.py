@@ -72,13 +72,13 @@ class _Log:
         elif text.startswith((b":status:", b"HTTP/1.")):
             self._header = []
             self._header_line(text.decode("latin-1"))
-        elif found := _TRYING.search(text):
+        elif match := _TRYING.search(text):
             if not self.started:
                 self._document.start()
                 self.started = True
-            values["server_ip"], values["server_port"] = found[1].decode("ascii").strip("[]"), int(found[2])
-        elif found := _TLS.search(text):
-            values[_TLS_FIELDS[found[1]]] = found[2].decode("ascii", "replace").replace("TLS1", "TLSv1")
+            values["server_ip"], values["server_port"] = match[1].decode("ascii").strip("[]"), int(match[2])
+        elif match := _TLS.search(text):
+            values[_TLS_FIELDS[match[1]]] = match[2].decode("ascii", "replace").replace("TLS1", "TLSv1")
         elif text == b"Handshake completed":
             self._document.mark("tls_s")
             # The process may have ended by now, and closed its connection.
@@ -126,12 +126,12 @@ def _number(text: str) -> int:
 
 def _connections() -> dict[str, int]:
     """The TCP connections of this network namespace, also closed ones: local end -> server's port; by proc(5)."""
-    found = {}
+    ports = {}
     for table in ("tcp", "tcp6"):
         for line in (Path("/proc/self/net") / table).read_text(encoding="ascii").splitlines()[1:]:
             _, local, remote, *_ = line.split()
-            found[local] = int(remote.rpartition(":")[2], 16)
-    return found
+            ports[local] = int(remote.rpartition(":")[2], 16)
+    return ports
 
 
 def _readable(end: str) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from core.system.clock import Clock
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Cut, Gate, State, Wait
+from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 MARGIN_S = 5.0
 """Time between the worst case of a run and the end of its slot: more than two clocks that are wrong by a second each
@@ -62,19 +62,19 @@ def groups(targets: Sequence[Target]) -> list[list[Target]]:
         for mark in marks:
             one, other = sorted((root(first.setdefault(mark, index)), root(index)))
             parent[other] = one
-    found: dict[int, list[Target]] = {}
+    members: dict[int, list[Target]] = {}
     for index, target in enumerate(targets):
-        found.setdefault(root(index), []).append(target)
-    return list(found.values())
+        members.setdefault(root(index), []).append(target)
+    return list(members.values())
 
 
 def deal(weights: Sequence[float], count: int) -> list[int]:
     """A class for each weight, so that the classes have about equal sums: the heaviest first, to the lightest class."""
-    sums, found = [0.0] * count, [0] * len(weights)
+    sums, classes = [0.0] * count, [0] * len(weights)
     for index in sorted(range(len(weights)), key=lambda index: (-weights[index], index)):
-        found[index] = min(range(count), key=lambda number: (sums[number], number))
-        sums[found[index]] += weights[index]
-    return found
+        classes[index] = min(range(count), key=lambda number: (sums[number], number))
+        sums[classes[index]] += weights[index]
+    return classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

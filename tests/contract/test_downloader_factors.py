@@ -75,7 +75,7 @@ def test_settings_repeat_and_cover_the_same_things(factor: Factor) -> None:
 def test_proof_accepts_what_fits_and_tells_what_does_not(factor: Factor) -> None:
     for level in factor.levels:
         wires = [
-            Wire(client=handshake, request_window=window)
+            Wire(client=handshake, kpi={"request_window": window}.get)
             for handshake, window in itertools.product(handshakes(), (None, 29_200, 64_240))
         ]
         reasons = [factor.proof(level, wire) for wire in wires]

@@ -1,6 +1,7 @@
 """A running campaign's checkout gets a factor, a KPI, a client, a server kind and a survey; the campaign goes on.
 
-Each is one file. In a copy of the packages, by the command line: stopped after its first measurement runs, resumed by the same command.
+Each is one file. In a copy of the packages, by the command line: stopped after its first measurement runs, and resumed
+by the same command.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 
 from core.domain import Download
 from core.files import store
-from downloader.control.asked import ask_to_stop
+from downloader.control.stop_pause import request_stop
 from tests.contract._package_copy import copy_packages, lab_state, report_pages, upshift
 from tests.contract.test_one_file_each import CLIENT, FACTOR, KPI
 from tests.contract.test_one_server_kind import KIND
@@ -62,7 +63,7 @@ def stopped(running: Future[CompletedProcess[str]], out: Path) -> CompletedProce
     while not running.done() and not recorded_runs(out):
         time.sleep(0.05)
     if not running.done():
-        ask_to_stop(out, time.time())
+        request_stop(out, time.time())
     return running.result()
 
 
@@ -99,7 +100,7 @@ def test_a_running_campaign_goes_on_with_each(tmp_path: Path) -> None:
     for arguments, words in (
         (("run", "--help"), ("rack", "Loss recovery by time", "quiche-narrow")),
         (("kpis", "--help"), ("bytes_per_packet", "Bytes of the server per packet of the server.")),
-        (("survey", "--help"), ("What servers call themselves",)),
+        (("survey", "--help"), ("server Ask every domain's server for its name",)),
     ):
         shown = " ".join(upshift(tmp_path, *arguments).stdout.split())
         assert all(word in shown for word in words), shown

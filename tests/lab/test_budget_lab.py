@@ -16,7 +16,7 @@ import pytest
 
 from core.files.journal import JournalReader
 from core.system import process
-from downloader.limits.spent import DAY_S
+from downloader.limits.budget import DAY_S
 from tests.cells import Repeats
 from tests.lab.test_download_run import World, all_clients, open_world
 

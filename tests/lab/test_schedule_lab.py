@@ -13,7 +13,7 @@ import pytest
 from core.domain import Download, Failure
 from downloader.campaign.plan import PlannedRun
 from downloader.execution import run as execution
-from downloader.schedule.gate import Cut, Gate
+from downloader.schedule.schedule import Cut, Gate
 from tests.journaled import recorded, superseded
 from tests.lab.test_download_run import World, all_clients, campaign, run, world
 

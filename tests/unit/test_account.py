@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from core.errors import UsageError
 from downloader.execution.account import fetched, parse
 from downloader.execution.journal import Journal
-from downloader.limits.spent import Reserved
+from downloader.limits.budget import Reserved
 from tests.inspected import CONFIGURATIONS, START, make_campaign, plan
 from upshift.cli import app
 

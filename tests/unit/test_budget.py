@@ -17,9 +17,17 @@ from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
 from downloader.campaign.plan import PlannedRun
 from downloader.execution.journal import Ended, Journal
-from downloader.limits.budget import BudgetGate, check_budgets
-from downloader.limits.spent import DAY_S, Spent, day_start, interrupted_bytes, network_of, reserved
-from downloader.schedule.gate import State, Wait
+from downloader.limits.budget import (
+    DAY_S,
+    BudgetGate,
+    Spent,
+    check_budgets,
+    day_start,
+    interrupted_bytes,
+    network_of,
+    reserved,
+)
+from downloader.schedule.schedule import State, Wait
 
 NOON = 1_800_000_000 - 1_800_000_000 % DAY_S + DAY_S / 2
 MIDNIGHT = NOON + DAY_S / 2

@@ -16,9 +16,9 @@ from core.errors import UsageError
 from core.files.lock import folder_lock
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
-from downloader.control import asked
-from downloader.control.asked import AskedGate, Pause
-from downloader.schedule.gate import State, Wait
+from downloader.control import stop_pause
+from downloader.control.stop_pause import Pause, StopGate
+from downloader.schedule.schedule import State, Wait
 
 RUN = PlannedRun(number=0, iteration=1, target=Target(domain="a", url="https://a/"), configurations=("BL",))
 CAMPAIGN = from_document({"name": "c", "lab": "small", "targets": "lab", "budget": 2.0}, Path("c.toml"))
@@ -27,8 +27,8 @@ NEW_YEAR = 1_798_761_600.0
 """2027-01-01T00:00Z."""
 
 
-def gate(folder: Path, until: float | None = None) -> AskedGate:
-    return AskedGate(CAMPAIGN, folder, until=until)
+def gate(folder: Path, until: float | None = None) -> StopGate:
+    return StopGate(CAMPAIGN, folder, until=until)
 
 
 def test_nothing_is_asked(tmp_path: Path) -> None:
@@ -36,32 +36,32 @@ def test_nothing_is_asked(tmp_path: Path) -> None:
 
 
 def test_stop_comes_before_pause_and_is_for_one_process(tmp_path: Path) -> None:
-    asked.ask_to_pause(tmp_path, 100.0, None)
-    asked.ask_to_stop(tmp_path, 100.0)
+    stop_pause.request_pause(tmp_path, 100.0, None)
+    stop_pause.request_stop(tmp_path, 100.0)
     assert gate(tmp_path).holds(101.0) == Wait(State.STOPPING, "upshift stop")
-    asked.forget_stop(tmp_path)
+    stop_pause.clear_stop(tmp_path)
     found = gate(tmp_path).holds(101.0)
     assert found is not None and found.state is State.PAUSED, "the pause is for the next process, too"
 
 
 def test_a_pause_ends_by_itself_or_by_resume(tmp_path: Path) -> None:
-    asked.ask_to_pause(tmp_path, NEW_YEAR, NEW_YEAR + 60)
-    assert asked.asked_to_pause(tmp_path, NEW_YEAR + 59) == Pause(NEW_YEAR, NEW_YEAR + 60)
+    stop_pause.request_pause(tmp_path, NEW_YEAR, NEW_YEAR + 60)
+    assert stop_pause.pause_requested(tmp_path, NEW_YEAR + 59) == Pause(NEW_YEAR, NEW_YEAR + 60)
     assert gate(tmp_path).holds(NEW_YEAR + 59) == Wait(
         State.PAUSED, "upshift pause at 2027-01-01 00:00:00Z", NEW_YEAR + 60
     )
     assert gate(tmp_path).holds(NEW_YEAR + 60) is None
-    asked.ask_to_pause(tmp_path, NEW_YEAR, None)
+    stop_pause.request_pause(tmp_path, NEW_YEAR, None)
     assert gate(tmp_path).holds(9e9) is not None
-    assert asked.resume(tmp_path) and not asked.resume(tmp_path)
+    assert stop_pause.resume(tmp_path) and not stop_pause.resume(tmp_path)
     assert gate(tmp_path).holds(NEW_YEAR) is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"at": "x", "until": 1}', "[1]"])
 def test_a_broken_pause_is_a_pause(tmp_path: Path, text: str) -> None:
-    asked.ask_to_pause(tmp_path, 1.0, 2.0)
+    stop_pause.request_pause(tmp_path, 1.0, 2.0)
     (tmp_path / "asked" / "pause.json").write_text(text)
-    assert asked.asked_to_pause(tmp_path, 100.0) == Pause(100.0, None)
+    assert stop_pause.pause_requested(tmp_path, 100.0) == Pause(100.0, None)
 
 
 def test_until_starts_no_run_that_could_last_longer(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_until_starts_no_run_that_could_last_longer(tmp_path: Path) -> None:
     "text", ["2027-01-01T00:00Z", "2027-01-01T00:00:00+00:00", "2027-01-01T01:00+01:00", "2027-01-01 00:00Z"]
 )
 def test_times(text: str) -> None:
-    assert asked.parse_time(text, where="--until") == NEW_YEAR
-    assert asked.utc(NEW_YEAR) == "2027-01-01 00:00:00Z"
+    assert stop_pause.parse_time(text, where="--until") == NEW_YEAR
+    assert stop_pause.utc(NEW_YEAR) == "2027-01-01 00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_times(text: str) -> None:
 )
 def test_other_times_are_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=f"--until: '{text}' {said}; write it as 2027-01-05T06:00Z"):
-        asked.parse_time(text, where="--until")
+        stop_pause.parse_time(text, where="--until")
 
 
 def upshift(*arguments: str | Path) -> tuple[int, str]:
@@ -104,17 +104,17 @@ def test_the_commands(tmp_path: Path) -> None:
     (tmp_path / "vantage" / "A").mkdir(parents=True)
     (tmp_path / "vantage" / "A" / "journal.sqlite").touch()
     assert upshift("stop", tmp_path) == (0, f"{tmp_path}: no campaign is running here")
-    assert not asked.asked_to_stop(tmp_path), "or the next process would find it"
+    assert not stop_pause.stop_requested(tmp_path), "or the next process would find it"
     said = f"{tmp_path}: paused until 2099-01-01 00:00:00Z; no campaign is running here now"
     assert upshift("pause", tmp_path, "--until", "2099-01-01T00:00Z") == (0, said)
     code, said = upshift("pause", tmp_path, "--until", "2020-01-01T00:00Z")
     assert code == 2 and "--until: 2020-01-01 00:00:00Z is in the past" in said
-    assert asked.asked_to_pause(tmp_path, time.time()) is not None
+    assert stop_pause.pause_requested(tmp_path, time.time()) is not None
     assert upshift("resume", tmp_path) == (0, f"{tmp_path}: goes on")
     assert upshift("resume", tmp_path) == (0, f"{tmp_path}: was not paused")
     with folder_lock(tmp_path):
         code, said = upshift("stop", tmp_path, "--wait", "0.5")
-        assert code == 1 and "still running after 0.5 s" in said and asked.asked_to_stop(tmp_path)
+        assert code == 1 and "still running after 0.5 s" in said and stop_pause.stop_requested(tmp_path)
         assert upshift("stop", tmp_path) == (0, f"{tmp_path}: asked to stop after the present measurement run")
 
 

@@ -28,7 +28,7 @@ from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Sta
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.page_server import serve
 from downloader.control.reporter import PATIENCE_S, Reporter
-from downloader.schedule.gate import State
+from downloader.schedule.schedule import State
 from tests.unit.analysis_factory import make_download as download
 from upshift import cli
 

@@ -11,8 +11,8 @@ import pytest
 
 from downloader.campaign.plan import PlannedRun, assign
 from downloader.execution.journal import Journal
+from downloader.limits.budget import DAY_S, Reserved
 from downloader.limits.captures import Settled
-from downloader.limits.spent import DAY_S, Reserved
 from downloader.schedule.schedule import Schedule, Turns
 from tests.inspected import plan
 from tests.unit import test_downloader_journal as journals

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from core.domain import Target
 from downloader.campaign.campaign import from_document
 from downloader.campaign.expected import USUAL, PathGuess, expected_s, run_bytes, worst_s
-from downloader.schedule.gate import State
-from downloader.schedule.schedule import Schedule, Turns
+from downloader.schedule.schedule import Schedule, State, Turns
 from downloader.schedule.shared import share
 from downloader.schedule.slots import SlotGate
 from upshift.cli import app

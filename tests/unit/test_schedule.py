@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from core.domain import Target
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Cut, Gate, State, Wait
-from downloader.schedule.schedule import Schedule, Turns
+from downloader.schedule.schedule import Cut, Gate, Schedule, State, Turns, Wait
 
 Told = list[tuple[State, str, float | None]]
 

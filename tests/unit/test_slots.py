@@ -20,8 +20,7 @@ from core.system.clock import Clock, read_clock
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Cut, State, Wait
-from downloader.schedule.schedule import Schedule, Turns
+from downloader.schedule.schedule import Cut, Schedule, State, Turns, Wait
 from downloader.schedule.shared import SharedPlan, share
 from downloader.schedule.slots import MARGIN_S, START_S, SlotGate, Slots, deal, groups, key_of, slots_for
 from tests.cells import Repeats

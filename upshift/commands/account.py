@@ -34,15 +34,15 @@ def account(
     """
     from downloader.execution.account import fetched, parse
 
-    found = sorted(fetched(parse(who), folders), key=lambda one: one.began)
-    requests = sum(len(one.requests) for one in found)
-    total = sum(one.ip_bytes for one in found)
+    attempts = sorted(fetched(parse(who), folders), key=lambda one: one.began)
+    requests = sum(len(one.requests) for one in attempts)
+    total = sum(one.ip_bytes for one in attempts)
     if json:
-        document = {"asked": who, "ip_bytes": total, "requests": requests, "fetched": [asdict(one) for one in found]}
+        document = {"asked": who, "ip_bytes": total, "requests": requests, "fetched": [asdict(one) for one in attempts]}
         typer.echo(json_format.dumps(document))
         return
     lines = [("from (UTC)", "to", "vantage", "requests", "bytes", "from address", "to address", "URL")]
-    for one in found:
+    for one in attempts:
         sources = dict.fromkeys(request.local_ip for request in one.requests if request.local_ip is not None)
         lines.append(
             (
@@ -56,12 +56,12 @@ def account(
                 one.url,
             )
         )
-    if found:
+    if attempts:
         for line in _aligned(lines):
             typer.echo(line)
-        for agent in dict.fromkeys(one.user_agent for one in found):
+        for agent in dict.fromkeys(one.user_agent for one in attempts):
             typer.echo(f"user agent: {agent}")
-    typer.echo(f"{who}: {len(found)} measurement runs, {requests} requests recorded, {size_text(total)}")
+    typer.echo(f"{who}: {len(attempts)} measurement runs, {requests} requests recorded, {size_text(total)}")
 
 
 def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:

@@ -18,7 +18,7 @@ from core.files.sizes import size_text
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import USUAL, PathGuess
 from downloader.execution.run import check_limits
-from upshift.estimate import Estimate, Paths, Rates, Share, estimate
+from upshift.estimate import Estimate, OwnerTraffic, Paths, Rates, estimate
 from upshift.shared_plan import shared_plan, topology_of
 
 _MOST_SHOWN = 10
@@ -58,27 +58,27 @@ def plan(
     loaded = load(campaign)
     shared = shared_plan(loaded, hosts=here or (loaded.topology is None and len(loaded.vantage_points) > 1))
     check_limits(shared)
-    found = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
+    expected = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
     rates = Rates(hour=price_hour, gb=price_gb, gb_in=price_gb_in)
-    prices = {name: rates.price(part) for name, part in found.parts.items()}
+    prices = {name: rates.price(part) for name, part in expected.parts.items()}
     if json:
-        typer.echo(dumps({**asdict(found), "last_day": found.last_day, "prices": prices}, default=str))
+        typer.echo(dumps({**asdict(expected), "last_day": expected.last_day, "prices": prices}, default=str))
         return
-    show(found, sys.stdout)
+    show(expected, sys.stdout)
     if loaded.topology is None:
-        costs = _costs(found, prices if any(prices.values()) else None)
+        costs = _costs(expected, prices if any(prices.values()) else None)
         terminal.print_table(
             terminal.console(sys.stdout), [costs], title="Hours, traffic and price of hosts", words={costs[0][0]}
         )
-        said = f"The time is that of paths with {rtt_ms:g} ms and {mbit:g} Mbit/s (--rtt-ms, --mbit)."
+        note = f"The time is that of paths with {rtt_ms:g} ms and {mbit:g} Mbit/s (--rtt-ms, --mbit)."
         if not any(prices.values()):
-            said += " What the hosts cost: --price-hour, --price-gb."
-        terminal.print_line(terminal.console(sys.stdout), said)
+            note += " What the hosts cost: --price-hour, --price-gb."
+        terminal.print_line(terminal.console(sys.stdout), note)
     unknown = sum(target.size_bytes is None or target.size_is_lower_bound for target in shared.targets)
     if unknown:
         size = size_text(loaded.max_bytes)
-        said = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
-        terminal.print_line(terminal.console(sys.stdout), said)
+        note = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
+        terminal.print_line(terminal.console(sys.stdout), note)
 
 
 def _paths(campaign: Campaign, usual: PathGuess) -> Paths:
@@ -95,46 +95,50 @@ def _paths(campaign: Campaign, usual: PathGuess) -> Paths:
     return lambda vantage, target: known.get((vantage, target.domain), usual)
 
 
-def show(found: Estimate, stream: TextIO) -> None:
+def show(expected: Estimate, stream: TextIO) -> None:
     """Prints the tables."""
     to = terminal.console(stream)
-    for title, cells in _tables(found):
+    for title, cells in _tables(expected):
         terminal.print_table(to, [cells], title=title, words={cells[0][0]})
-    days = f"Last day (UTC): {found.last_day}."
-    if found.binding is not None:
-        days += f" The daily budget of {found.binding} is what takes longest."
+    days = f"Last day (UTC): {expected.last_day}."
+    if expected.binding is not None:
+        days += f" The daily budget of {expected.binding} is what takes longest."
     terminal.print_line(to, days)
-    terminal.print_line(to, f"Hash of the plan: {found.plan_sha256[:12]}.")
+    terminal.print_line(to, f"Hash of the plan: {expected.plan_sha256[:12]}.")
 
 
-def _tables(found: Estimate) -> Iterator[tuple[str, terminal.Cells]]:
-    slots = "" if found.slot_s is None else f", in slots of {_span(found.slot_s)}"
+def _tables(expected: Estimate) -> Iterator[tuple[str, terminal.Cells]]:
+    slots = "" if expected.slot_s is None else f", in slots of {_span(expected.slot_s)}"
     yield (
-        f"{found.campaign.name}: {_count(found.targets, 'target')}, {_count(found.iterations, 'iteration')}, "
-        f"{found.downloads_per_run} downloads per measurement run{slots}",
+        f"{expected.campaign.name}: {_count(expected.targets, 'target')}, {_count(expected.iterations, 'iteration')}, "
+        f"{expected.downloads_per_run} downloads per measurement run{slots}",
         [
             ["vantage point", "runs", "expected time", "worst time", "IP bytes", "last day"],
             *(
                 [name, str(p.runs), _span(p.expected_s), _span(p.worst_s), size_text(p.ip_bytes), str(p.last_day)]
-                for name, p in found.parts.items()
+                for name, p in expected.parts.items()
             ),
         ],
     )
-    for word, shares in (("provider", found.providers), ("network", found.networks), ("domain", found.domains)):
+    for word, shares in (
+        ("provider", expected.providers),
+        ("network", expected.networks),
+        ("domain", expected.domains),
+    ):
         if shares:
-            yield _share_table(word, shares, found.campaign)
+            yield _share_table(word, shares, expected.campaign)
     yield (
         "Disk per vantage point, by [disk] captures",
         [
             ["captures", "disk"],
-            *([policy, _least(policy) + size_text(size)] for policy, size in found.disk.items()),
+            *([policy, _least(policy) + size_text(size)] for policy, size in expected.disk.items()),
         ],
     )
 
 
-def _costs(found: Estimate, prices: Mapping[str, float] | None) -> terminal.Cells:
+def _costs(expected: Estimate, prices: Mapping[str, float] | None) -> terminal.Cells:
     """Hours, GB and, if there are prices, money for each vantage point and for all."""
-    rows = {name: [p.hours, p.sent_bytes / 1e9, p.received_bytes / 1e9] for name, p in found.parts.items()}
+    rows = {name: [p.hours, p.sent_bytes / 1e9, p.received_bytes / 1e9] for name, p in expected.parts.items()}
     for name, price in (prices or {}).items():
         rows[name].append(price)
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
@@ -142,7 +146,7 @@ def _costs(found: Estimate, prices: Mapping[str, float] | None) -> terminal.Cell
     return [heading, *([name, f"{row[0]:,.1f}", *(f"{cell:,.2f}" for cell in row[1:])] for name, row in rows.items())]
 
 
-def _share_table(word: str, shares: Sequence[Share], whole: Share) -> tuple[str, terminal.Cells]:
+def _share_table(word: str, shares: Sequence[OwnerTraffic], whole: OwnerTraffic) -> tuple[str, terminal.Cells]:
     shown = list(shares[:_MOST_SHOWN])
     title = f"IP bytes by {word}, all vantage points together"
     if len(shares) > len(shown):
@@ -153,8 +157,8 @@ def _share_table(word: str, shares: Sequence[Share], whole: Share) -> tuple[str,
     return title, [[word, "IP bytes", "days by budget"], *rows]
 
 
-def _all(whole: Share) -> Share:
-    return Share(name="all", ip_bytes=whole.ip_bytes, days=whole.days)
+def _all(whole: OwnerTraffic) -> OwnerTraffic:
+    return OwnerTraffic(name="all", ip_bytes=whole.ip_bytes, days=whole.days)
 
 
 def _least(policy: str) -> str:

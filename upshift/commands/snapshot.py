@@ -52,8 +52,8 @@ def snapshot(
         return
     if free is not None:
         freed = snapshots.free(folder, free, sha256=sha256)
-        said = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
-        typer.echo(json_format.dumps(asdict(freed)) if json else said)
+        sentence = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
+        typer.echo(json_format.dumps(asdict(freed)) if json else sentence)
         return
     taken = snapshots.take(folder)
     if json:

@@ -13,7 +13,7 @@ import typer
 
 from core.errors import IncompleteError, UsageError
 from core.files.lock import is_running
-from downloader.control import asked, display
+from downloader.control import display, stop_pause
 from downloader.control.document import Status, read_status
 
 _POLL_S = 0.2
@@ -38,8 +38,8 @@ def status(
     if not watch:
         typer.echo(_text(folder, read_status(folder), as_json=json))
     elif json or not sys.stdout.isatty():
-        for found in _changes(folder):
-            typer.echo(_text(folder, found, as_json=json))
+        for each in _changes(folder):
+            typer.echo(_text(folder, each, as_json=json))
     else:
         _show(folder)
 
@@ -62,7 +62,7 @@ def stop(
     if not is_running(folder):
         typer.echo(f"{folder}: no campaign is running here")
         return
-    asked.ask_to_stop(folder, time.time())
+    stop_pause.request_stop(folder, time.time())
     if wait is None:
         typer.echo(f"{folder}: asked to stop after the present measurement run")
         return
@@ -89,11 +89,11 @@ def pause(
     """
     _require_campaign(folder)
     now = time.time()
-    end = None if until is None else asked.parse_time(until, where="--until")
+    end = None if until is None else stop_pause.parse_time(until, where="--until")
     if end is not None and end <= now:
-        raise UsageError(f"{asked.utc(end)} is in the past", where="--until", remedy="name a later time")
-    asked.ask_to_pause(folder, now, end)
-    how = "upshift resume" if end is None else asked.utc(end)
+        raise UsageError(f"{stop_pause.utc(end)} is in the past", where="--until", remedy="name a later time")
+    stop_pause.request_pause(folder, now, end)
+    how = "upshift resume" if end is None else stop_pause.utc(end)
     rest = "" if is_running(folder) else "; no campaign is running here now"
     typer.echo(f"{folder}: paused until {how}{rest}")
 
@@ -101,7 +101,7 @@ def pause(
 def resume(folder: Folder) -> None:
     """End a pause."""
     _require_campaign(folder)
-    paused = asked.resume(folder)
+    paused = stop_pause.resume(folder)
     typer.echo(f"{folder}: {'goes on' if paused else 'was not paused'}")
 
 
@@ -111,23 +111,23 @@ def _require_campaign(folder: Path) -> None:
         read_status(folder)  # its error says what is wrong
 
 
-def _text(folder: Path, found: Status, *, as_json: bool) -> str:
+def _text(folder: Path, status: Status, *, as_json: bool) -> str:
     now, running = time.time(), is_running(folder)
     if as_json:
-        told = {"silent": found.silent_s(now) is not None, "process_runs": running}
-        return json_format.dumps({**found.document(), **told}, sort_keys=True)
-    return "\n".join(display.lines(found, now, running=running))
+        process = {"silent": status.silent_s(now) is not None, "process_runs": running}
+        return json_format.dumps({**status.document(), **process}, sort_keys=True)
+    return "\n".join(display.lines(status, now, running=running))
 
 
 def _changes(folder: Path) -> Iterator[Status]:
     """Each new status, until the campaign has ended."""
     before = None
     while True:
-        found = read_status(folder)
-        if found.written_at != before:
-            yield found
-        before = found.written_at
-        if found.ended:
+        status = read_status(folder)
+        if status.written_at != before:
+            yield status
+        before = status.written_at
+        if status.ended:
             return
         time.sleep(_REFRESH_S)
 
@@ -139,10 +139,10 @@ def _show(folder: Path) -> None:
     from core.scrub import plain
     from core.terminal import watch
 
-    def picture(found: Status) -> Text:
-        return Text("\n".join(plain(line) for line in _text(folder, found, as_json=False).split("\n")))
+    def picture(status: Status) -> Text:
+        return Text("\n".join(plain(line) for line in _text(folder, status, as_json=False).split("\n")))
 
     def look() -> Status:
         return read_status(folder)
 
-    watch(look(), look, picture=picture, ended=lambda found: found.ended, every_s=_REFRESH_S)
+    watch(look(), look, picture=picture, ended=lambda status: status.ended, every_s=_REFRESH_S)

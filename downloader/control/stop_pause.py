@@ -23,7 +23,7 @@ from core.progress import Progress
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import worst_s
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.gate import Gate, State, Wait
+from downloader.schedule.schedule import Gate, State, Wait
 
 _STOP, _PAUSE = "asked/stop.json", "asked/pause.json"
 
@@ -42,21 +42,21 @@ class Pause:
     """None: until `upshift resume`."""
 
 
-def ask_to_stop(folder: Path, now: float) -> None:
+def request_stop(folder: Path, now: float) -> None:
     """Asks the process that works in this folder to end after its measurement run."""
     _write(folder / _STOP, {"at": now})
 
 
-def asked_to_stop(folder: Path) -> bool:
+def stop_requested(folder: Path) -> bool:
     return (folder / _STOP).exists()
 
 
-def forget_stop(folder: Path) -> None:
+def clear_stop(folder: Path) -> None:
     """Removes a request to stop: it was for an earlier process, or was followed."""
     (folder / _STOP).unlink(missing_ok=True)
 
 
-def ask_to_pause(folder: Path, now: float, until: float | None) -> None:
+def request_pause(folder: Path, now: float, until: float | None) -> None:
     """Asks for no new measurement run before `until`."""
     _write(folder / _PAUSE, {"at": now, "until": until})
 
@@ -72,11 +72,11 @@ def resume(folder: Path) -> bool:
     return True
 
 
-def asked_to_pause(folder: Path, now: float) -> Pause | None:
+def pause_requested(folder: Path, now: float) -> Pause | None:
     """The pause that holds now. A file that cannot be read counts as a pause without end: somebody asked for one."""
     try:
-        found: Any = json.loads((folder / _PAUSE).read_text(encoding="utf-8"))
-        pause = Pause(float(found["at"]), None if found["until"] is None else float(found["until"]))
+        document: Any = json.loads((folder / _PAUSE).read_text(encoding="utf-8"))
+        pause = Pause(float(document["at"]), None if document["until"] is None else float(document["until"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
@@ -95,7 +95,7 @@ def _denied(folder: Path) -> UsageError:
     return UsageError("you may not write in this folder", where=str(folder), remedy="use the account of the campaign")
 
 
-class AskedGate(Gate):
+class StopGate(Gate):
     """Follows the requests in the folder, and `--until`.
 
     Args:
@@ -107,11 +107,11 @@ class AskedGate(Gate):
         self._campaign, self._folder, self._until = campaign, folder, until
 
     def holds(self, now: float) -> Wait | None:
-        if asked_to_stop(self._folder):
+        if stop_requested(self._folder):
             return Wait(State.STOPPING, STOP)
         if self._until is not None and now >= self._until:
             return Wait(State.STOPPING, f"--until {utc(self._until)}")
-        if (pause := asked_to_pause(self._folder, now)) is not None:
+        if (pause := pause_requested(self._folder, now)) is not None:
             return Wait(State.PAUSED, f"upshift pause at {utc(pause.at)}", pause.until)
         return None
 
@@ -121,7 +121,7 @@ class AskedGate(Gate):
         return None
 
 
-class Heedful:
+class StoppableProgress:
     """Progress of work in a campaign's folder that ends when the campaign is asked to stop.
 
     `update` raises AskedToStopError then; the request is followed, so it is removed.
@@ -135,8 +135,8 @@ class Heedful:
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            if asked_to_stop(self._folder):
-                forget_stop(self._folder)
+            if stop_requested(self._folder):
+                clear_stop(self._folder)
                 raise AskedToStopError(f"stopped ({STOP})", where=str(self._folder))
         self._progress.update(task, done=done, total=total, failed=failed, note=note)
 
@@ -153,10 +153,10 @@ def parse_time(text: str, *, where: str) -> float:
         UsageError: it is not a date and time of ISO 8601, or has no time zone.
     """
     try:
-        found = datetime.datetime.fromisoformat(text)
+        moment = datetime.datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        what = "is not a date and time" if found is None else "has no time zone"
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        what = "is not a date and time" if moment is None else "has no time zone"
         raise UsageError(f"{text!r} {what}", where=where, remedy="write it as 2027-01-05T06:00Z, in UTC")
-    return found.timestamp()
+    return moment.timestamp()
