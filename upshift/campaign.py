@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
 from downloader.campaign.stopping import parse_rule
+from downloader.control import host
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
 from downloader.control.stop_pause import STOP, StoppableProgress, parse_time
@@ -58,6 +59,7 @@ def run_file(
     let_cpus_sleep: bool = False,
     until: str | None = None,
     metrics: str | None = None,
+    force: bool = False,
 ) -> tuple[RunSummary, Inspection | None]:
     """Runs the campaign of a file into a folder, or resumes the one in that folder; then makes its tables.
 
@@ -70,6 +72,7 @@ def run_file(
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
         until: when it ends, e.g. 2027-01-05T06:00Z; None: with its plan.
         metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
+        force: run beside another campaign of this host.
 
     Raises:
         AskedToStopError: asked to end while it made the tables.
@@ -91,8 +94,17 @@ def run_file(
     _check_host(plan, here)
     check_free(out)
     _check_room(plan, here, out)
-    with reported(out, campaign.name, endpoint) as reporter:
+    with ExitStack() as stack:
+        others: Callable[[], Iterable[str]] = tuple
+        if campaign.topology is None:
+            stack.enter_context(host.announced(campaign.name, out, force=force))
+            others = _names_beside
+        reporter = stack.enter_context(reported(out, campaign.name, endpoint, others))
         return _run(plan, here, out, let_cpus_sleep, end, progress, reporter)
+
+
+def _names_beside() -> list[str]:
+    return [other.name for other in host.others()]
 
 
 def _run(
@@ -147,9 +159,11 @@ def _run(
 
 
 @contextmanager
-def reported(out: Path, campaign: str, endpoint: Endpoint | None) -> Iterator[Reporter]:
+def reported(
+    out: Path, campaign: str, endpoint: Endpoint | None, others: Callable[[], Iterable[str]] = tuple
+) -> Iterator[Reporter]:
     """The campaign's status while the block runs; how it ends, too, if that is by an error or a signal."""
-    with Reporter(out, campaign=campaign, endpoint=endpoint) as reporter:
+    with Reporter(out, campaign=campaign, endpoint=endpoint, others=others) as reporter:
         try:
             yield reporter
         except KeyboardInterrupt:

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("status:stop", "End a campaign after its present measurement run."),
     "pause": ("status:pause", "Let a campaign start no measurement run for a while."),
     "resume": ("status:resume", "Let a paused campaign go on."),
+    "optout": ("status:optout", "Leave domains and prefixes alone, by all that runs on this host."),
     "inspect": ("inspect:inspect", "Make the tables of a folder again from journals and captures."),
     "snapshot": ("snapshot:snapshot", "What to copy of a campaign's folder while the campaign runs."),
     "account": ("account:account", "What was fetched from a domain, a prefix or an AS, and when."),

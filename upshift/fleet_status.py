@@ -12,6 +12,7 @@ from core.files.sizes import size_text
 from core.scrub import scrub
 from downloader.control.display import headline, span
 from downloader.control.document import SCHEMA, SILENT_S, Status
+from downloader.schedule.schedule import State
 from vantage.fleet.report import named
 from vantage.fleet.verdicts import Verdict
 
@@ -32,6 +33,27 @@ def ended(verdicts: Mapping[str, Verdict]) -> bool:
     return bool(found) and all(status is not None and status.ended for status in found)
 
 
+def unconfirmed(verdicts: Mapping[str, Verdict], digest: str) -> list[str]:
+    """Hosts that may lack opt-outs: they do not answer, or have not confirmed this list since they booted."""
+    found = []
+    for host, verdict in verdicts.items():
+        answer = (verdict.result or {}).get("opt_outs")
+        has = isinstance(answer, Mapping) and answer.get("current") is True and answer.get("sha256") == digest
+        if verdict.unreachable or (verdict.result and not has):
+            found.append(host)
+    return found
+
+
+def running(verdicts: Mapping[str, Verdict]) -> set[str]:
+    """Hosts on which the campaign has neither ended nor is paused."""
+    found = {host: _status(verdict.result) for host, verdict in verdicts.items()}
+    return {
+        host
+        for host, status in found.items()
+        if status is not None and not status.ended and status.activity.state is not State.PAUSED
+    }
+
+
 def _row(host: str, verdict: Verdict, now: float) -> list[str]:
     blank = ["–"] * (len(HEADINGS) - 2)
     if verdict.fault is not None:
@@ -50,7 +72,8 @@ def _told(status: Status, result: Mapping[str, Any], now: float) -> list[str]:
     at = _host_time(status, now, silent=silent)
     error = status.last_error
     return [
-        headline(status, at, running=bool(result.get("process_runs"))),
+        headline(status, at, running=bool(result.get("process_runs")))
+        + (f"; beside {', '.join(status.beside)}" if status.beside else ""),
         f"{status.progress.recorded:,}",
         f"{status.progress.planned:,}",
         f"{3600 * status.rate_per_s:,.0f}",

@@ -19,6 +19,9 @@ MOST_BYTES = 64 << 20
 REREAD_S = 2.0
 """How often block lists are checked for changes [s]."""
 
+HOST_LIST = Path("/var/lib/upshift/opt-out.txt")
+"""Opt-outs of this host: who opted out of one campaign is left alone by all that runs here. It need not exist."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
@@ -61,13 +64,14 @@ def read_blocked(path: Path) -> Blocked:
 
 
 def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -> list[Path]:
-    """The files of `--block-list` and `--opt-out`; the opt-out file is created if missing."""
+    """The files of `--block-list` and `--opt-out`, and this host's; the opt-out file is created if missing."""
+    found = [*(block_lists or []), HOST_LIST]
     if opt_out is None:
-        return [*(block_lists or [])]
+        return found
     if not opt_out.exists():
         opt_out.parent.mkdir(parents=True, exist_ok=True)
         opt_out.touch()
-    return [*(block_lists or []), opt_out]
+    return [*found, opt_out]
 
 
 class BlockLists:
@@ -79,9 +83,13 @@ class BlockLists:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
-        self._state = {path: (self._stamp(path), read_blocked(path)) for path in self._paths}
+        self._state = {path: (self._stamp(path), self._first(path)) for path in self._paths}
         self._looked = time.monotonic()
         self.complaints: list[str] = []
+
+    @staticmethod
+    def _first(path: Path) -> Blocked:
+        return Blocked() if path == HOST_LIST and not path.exists() else read_blocked(path)
 
     @staticmethod
     def _stamp(path: Path) -> tuple[int, int]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from core.errors import PlaceError
 
 MOST_ERROR_S = 1.0
 """Largest error of a clock that counts as synchronised."""
+
+MOST_APART_S = 3.0
+"""Most by which the clocks of two vantage points may differ: taking turns by the clock allows for no more. Larger than
+twice `MOST_ERROR_S`."""
 
 _TIME_ERROR, _STA_UNSYNC = 5, 0x40
 
@@ -43,6 +48,19 @@ class _Timex(ctypes.Structure):
         ("status", ctypes.c_int),
         ("rest", ctypes.c_byte * 256),
     )
+
+
+def account(began: float, now: float) -> dict[str, Any]:
+    """This host's time and how good it is by its own account, for another machine that compares it with its own.
+
+    Args:
+        began, now: Unix times at which the program that answers began, and of the answer.
+    """
+    try:
+        found = read_clock()
+    except PlaceError:
+        return {"began": began, "now": now, "synchronised": False, "max_error_s": None}
+    return {"began": began, "now": now, "synchronised": found.synchronised, "max_error_s": found.max_error_s}
 
 
 def read_clock() -> Clock:

@@ -57,6 +57,8 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
         yield "budget", f"{whose}: {size_text(budget.used_bytes)} of {size_text(budget.limit_bytes)} today"
     if status.disk is not None:
         yield "disk", _disk(status)
+    if status.beside:
+        yield "beside", f"shared this host with {', '.join(status.beside)}: slots and budgets were for each alone"
     yield "plan", f"{status.plan_sha256[:12]}, process {status.pid} since {utc(status.started_at)}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in status.versions.items() if version)
     if status.last_error is not None and status.activity.state is not State.FAILED:

@@ -101,6 +101,8 @@ class Status:
     budgets: tuple[BudgetUse, ...] = ()
     disk: DiskUse | None = None
     last_error: Fault | None = None
+    beside: tuple[str, ...] = ()
+    """Other campaigns that have run on this host at the same time, now or earlier."""
 
     @property
     def ended(self) -> bool:
@@ -158,6 +160,7 @@ def parse(document: Mapping[str, Any]) -> Status:
         for name, part in document["vantage_points"].items()
     }
     fields["budgets"] = tuple(BudgetUse(**budget) for budget in document["budgets"])
+    fields["beside"] = tuple(document.get("beside", ()))
     fields["disk"] = None if document["disk"] is None else DiskUse(**document["disk"])
     fields["last_error"] = None if document["last_error"] is None else Fault(**document["last_error"])
     return Status(**fields)

@@ -64,8 +64,12 @@ FILE_NAME = "upshift.prom"
 class _Page:
     """A collector (of prometheus-client) for one status."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
+    def __init__(self, metrics: Iterable[Metric], campaign: str) -> None:
         self._metrics = list(metrics)
+        for metric in self._metrics:  # a host may have several campaigns, and one collector of their pages
+            metric.samples = [
+                sample._replace(labels={"campaign": campaign, **sample.labels}) for sample in metric.samples
+            ]
 
     def collect(self) -> Iterator[Metric]:
         yield from self._metrics
@@ -76,7 +80,7 @@ def page(status: Status) -> str:
     from prometheus_client import CollectorRegistry, generate_latest  # 0.1 s to import
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Page([*_campaign(status), *_vantage_points(status), *_limits(status)]))
+    registry.register(_Page([*_campaign(status), *_vantage_points(status), *_limits(status)], status.campaign))
     return generate_latest(registry).decode("utf-8")
 
 
@@ -87,12 +91,8 @@ def _campaign(status: Status) -> Iterator[Metric]:
         return GaugeMetricFamily(f"upshift_{name}", text, value=value)
 
     versions = status.versions
-    info = GaugeMetricFamily(
-        "upshift_info", "The campaign; always 1.", labels=("campaign", "plan_sha256", "version", "kernel")
-    )
-    info.add_metric(
-        (status.campaign, status.plan_sha256, versions.get("upshift") or "", versions.get("kernel") or ""), 1
-    )
+    info = GaugeMetricFamily("upshift_info", "The campaign; always 1.", labels=("plan_sha256", "version", "kernel"))
+    info.add_metric((status.plan_sha256, versions.get("upshift") or "", versions.get("kernel") or ""), 1)
     yield info
     yield gauge("status_timestamp_seconds", "Unix time of this status.", status.written_at)
     yield gauge("start_timestamp_seconds", "Unix time at which the process started.", status.started_at)

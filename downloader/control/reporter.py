@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +44,7 @@ class Reporter:
 
     Args:
         endpoint: where the metrics are served; None: nowhere.
+        others: tells the names of the other campaigns that run on this host.
         clock, monotonic: Unix time, and a clock that nobody sets.
     """
 
@@ -54,6 +55,7 @@ class Reporter:
         campaign: str,
         endpoint: Endpoint | None = None,
         notifier: Notifier | None = None,
+        others: Callable[[], Iterable[str]] = tuple,
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -74,6 +76,8 @@ class Reporter:
         self._own: Activity | None = None
         self._last_error: Fault | None = None
         self._recorded: deque[tuple[float, int]] = deque()
+        self._others = others
+        self._beside = self._earlier_beside()
         self._limit_bytes: int | None = None
         self._reserve_bytes: int | None = None
         self._used_bytes: int | None = None
@@ -151,6 +155,18 @@ class Reporter:
         self._closing.close()
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """The other campaigns that have run on this host beside this one, in earlier processes, too."""
+        self._beside |= set(self._others())
+        return tuple(sorted(self._beside))
+
+    def _earlier_beside(self) -> set[str]:
+        with contextlib.suppress(UsageError, OSError):
+            found = document.read_status(self._folder)
+            return set(found.beside) if found.campaign == self._campaign else set()
+        return set()
+
+    @property
     def _began(self) -> bool:
         return self._thread.ident is not None
 
@@ -190,6 +206,7 @@ class Reporter:
             budgets=budgets,
             disk=self._disk(),
             last_error=last_error,
+            beside=self.beside,
         )
 
     def _loop(self) -> None:

@@ -140,6 +140,7 @@ def run_campaign(
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis())
             stop_pause.clear_stop(out)
+            _note_beside(journals, reports.beside)
             reports.begin(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
@@ -161,8 +162,17 @@ def run_campaign(
                 remedy="free some space there, then run the same command again; what is recorded stays",
             ) from None
         finally:
+            with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status
+                _note_beside(journals, reports.beside)
             for journal in journals.values():
                 journal.close()
+
+
+def _note_beside(journals: Mapping[str, Journal], beside: Sequence[str]) -> None:
+    """Other campaigns of this host had slots and budgets of their own: the data says so, as part of its environment."""
+    for journal in journals.values() if beside else ():
+        found = json.loads(journal.meta("environment") or "{}")
+        journal.set_meta("environment", json.dumps({**found, "campaigns_beside": list(beside)}))
 
 
 def check_clients(campaign: Campaign) -> None:

@@ -1,4 +1,7 @@
-"""Who opted out is left alone: block lists are read again every 2 s, also while a download runs."""
+"""Who opted out is left alone: block lists are read again every 2 s, also while a download runs.
+
+A host that has booted may have missed opt-outs: nothing starts there before a control machine has handed over its list.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import sys
 from core.domain import Failure
 from core.errors import BlockedError
 from core.files.target_rules import host_and_port
+from core.outreach import opt_out as lists_of_opt_outs
 from core.outreach.blocks import BlockLists, block_list_paths
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
-from downloader.schedule.schedule import Cut, Gate
+from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 
 def block_lists(campaign: Campaign) -> BlockLists:
@@ -20,12 +24,22 @@ def block_lists(campaign: Campaign) -> BlockLists:
     return BlockLists(block_list_paths([folder / name for name in campaign.block_lists], opt_out))
 
 
+_MISSED = "this host booted, and may have missed opt-outs: upshift fleet status --watch, run or optout hands them over"
+
+
 class OptOuts(Gate):
     """Ends runs whose domain, host or address is listed; their downloads have the cause `opted_out`."""
 
     def __init__(self, lists: BlockLists) -> None:
         self._lists = lists
         self._address: str | None = None
+        self._current = False
+
+    def holds(self, now: float) -> Wait | None:  # noqa: ARG002
+        if not self._current:
+            found = lists_of_opt_outs.confirmed()
+            self._current = found is None or bool(found["current"])
+        return None if self._current else Wait(State.WAITING_FOR_OPT_OUTS, _MISSED)
 
     def began(self, run: PlannedRun, attempt: int, now: float) -> None:  # noqa: ARG002
         self._address = None

@@ -26,6 +26,7 @@ class State(StrEnum):
     WAITING_FOR_SLOT = "waiting for slot"
     WAITING_FOR_BUDGET = "waiting for budget"
     WAITING_FOR_CLOCK = "waiting for clock"
+    WAITING_FOR_OPT_OUTS = "waiting for opt-outs"
     PAUSED = "paused"
     PAUSED_FOR_DISK = "paused for disk"
     STOPPING = "stopping"

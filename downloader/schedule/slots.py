@@ -16,15 +16,14 @@ from core.domain import Disturbance, Failure, Target, VoidReason
 from core.errors import UsageError
 from core.files.target_rules import host_and_port
 from core.names import registered_domain
-from core.system.clock import Clock
+from core.system.clock import MOST_APART_S, Clock
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 MARGIN_S = 5.0
-"""Time between the worst case of a run and the end of its slot: more than two clocks that are wrong by a second each
-can differ."""
+"""Time between the worst case of a run and the end of its slot: more than two clocks may differ."""
 
 START_S = 5.0
 """Time that a vantage point has for the start of a slot: in a slot that the longest run fills entirely it could never
@@ -137,8 +136,9 @@ def slots_for(campaign: Campaign, targets: Sequence[Target], count: int) -> Slot
     return Slots(length_s=length, count=count, classes=classes)
 
 
-CUT_S = 3.0
-"""How long before the end of its slot a run is ended that takes longer than its worst case, because a client hangs."""
+CUT_S = MOST_APART_S
+"""How long before the end of its slot a run is ended that takes longer than its worst case, because a client hangs: so
+nothing is sent to a target that another vantage point's clock has already."""
 
 
 class SlotGate(Gate):

@@ -49,6 +49,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "playbooks").mkdir(parents=True)
     (folder / "ansible.cfg").write_text(CONFIGURATION)
     (folder / "playbooks" / "tell.yml").write_text(PLAYBOOK)
+    (folder / "roles").symlink_to(runs.files() / "roles")
     monkeypatch.setattr(runs, "files", lambda: folder)
     monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
     return folder
@@ -213,6 +214,14 @@ def test_an_inventory_is_read_with_its_templates_and_limits(tmp_path: Path) -> N
         (
             "vantage: {hosts: {a: {ansible_host: 198.18.7.1}, b: {ansible_host: 198.18.7.1, ansible_port: 24}}}",
             "the hosts a and b both have the address 198.18.7.1",
+        ),
+        (
+            "vantage: {hosts: {a: {ansible_host: 198.18.7.1}}, vars: {campaign_optout: opt-out.txt}}",
+            "campaign_optout, set for a, is not known; did you mean campaign_opt_out?",
+        ),
+        (
+            "vantage: {hosts: {a: {ansible_host: 198.18.7.1, vantage_state: present, collect_fre: true}}}",
+            "collect_fre, set for a, is not known; did you mean collect_free?",
         ),
         (
             "vantage: {hosts: {a: {ansible_connection: local}, b: {ansible_connection: local}}}",

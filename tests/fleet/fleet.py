@@ -78,6 +78,7 @@ class Fleet:
         folder: for inventory, campaign and what is collected.
         built: folder of bundles.
         targets: what the campaign measures.
+        name: of the campaign.
         hosts: all of the cloud if None.
         more: further variables of the group.
     """
@@ -89,6 +90,7 @@ class Fleet:
         built: Path,
         *,
         targets: Sequence[Target],
+        name: str = NAME,
         hosts: Sequence[str] | None = None,
         iterations: int = 1,
         slot_s: int = 45,
@@ -97,18 +99,19 @@ class Fleet:
     ) -> None:
         self.cloud, self.folder = cloud, folder
         self.hosts = {name: cloud.hosts[name] for name in hosts or cloud.hosts}
+        self.name = name
         self.planned = len(targets) * iterations * len(self.hosts) * 3  # a warm-up and two configurations
         target_files.write_rows(folder / "targets.csv", targets)
         (folder / "opt-out.txt").touch()
         (folder / "ca.pem").write_bytes(cloud.lab.ca_file.read_bytes())
         points = json.dumps(list(self.hosts))
-        text = CAMPAIGN.format(name=NAME, points=points, iterations=iterations, slot_s=slot_s, isolation=isolation)
-        (folder / f"{NAME}.toml").write_text(text)
+        text = CAMPAIGN.format(name=name, points=points, iterations=iterations, slot_s=slot_s, isolation=isolation)
+        (folder / f"{name}.toml").write_text(text)
         variables = {
             "vantage_bundles": str(built),
             "explain_operator": "Upshift's tests",
             "explain_contact": "measure@upshift.test",
-            "campaign_file": str(folder / f"{NAME}.toml"),
+            "campaign_file": str(folder / f"{name}.toml"),
             "campaign_targets": str(folder / "targets.csv"),
             "campaign_opt_out": str(folder / "opt-out.txt"),
             "collect_into": str(folder / "collected"),
@@ -162,7 +165,7 @@ class Fleet:
     @property
     def collected(self) -> Path:
         """The campaign folder of all hosts on this machine."""
-        return self.folder / "collected" / NAME
+        return self.folder / "collected" / self.name
 
     def downloads(self, host: str) -> list[Download]:
         """What the collected journal of a host has."""

@@ -86,7 +86,7 @@ class Host:
     ) -> None:
         self.name, self.address, self.suite = name, address, root.suite
         self.root = folder / name
-        self._netns, self._login, self._end = netns, login, end
+        self.netns, self._login, self._end = netns, login, end
         self._folder = folder
         self._running: Child | None = None
         self._cgroups = [base / folder.parent.name / name for base in cgroup_roots()]
@@ -135,7 +135,7 @@ class Host:
         alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "--"]
         self._running = process.start(
             [*alone, "sh", "-ec", script],
-            prefix=["nsenter", f"--net={self._netns}"],
+            prefix=["nsenter", f"--net={self.netns}"],
             stdout=self._folder / f"{self.name}.console",
             stderr=self._folder / f"{self.name}.console",
         )
@@ -184,7 +184,7 @@ class Host:
 
     def node(self, *argv: str, stdin: str | None = None) -> str:
         """Runs a program of this machine in the host's network namespace."""
-        enter = ["nsenter", f"--net={self._netns}", "--"]
+        enter = ["nsenter", f"--net={self.netns}", "--"]
         return process.run([*enter, *argv], stdin=stdin).check(doing=f"looking at {self.name}").stdout
 
     def links(self) -> set[str]:
@@ -198,7 +198,7 @@ class Host:
 
     def sysctls(self) -> dict[str, str]:
         """Every setting of its network namespace."""
-        done = process.run(["nsenter", f"--net={self._netns}", "sysctl", "-a", "-r", r"^net\."])
+        done = process.run(["nsenter", f"--net={self.netns}", "sysctl", "-a", "-r", r"^net\."])
         pairs = (line.split(" = ", 1) for line in done.stdout.splitlines() if " = " in line)
         return {name: value for name, value in pairs if not name.endswith(OWN_VALUES)}
 

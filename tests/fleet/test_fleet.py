@@ -53,12 +53,18 @@ def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pa
     first.cut_power()
     cut = fleet.try_("status", "--json")
     assert cut.returncode == 1 and first.name in cut.stderr and second.name not in cut.stderr
+    with fleet.start("optout", "one.example") as one, fleet.start("optout", "other.example") as other:
+        ends = [(child.communicate(timeout=300), child.returncode) for child in (one, other)]
+    assert [code for _, code in ends] == [1, 1] and all(f"failed: {first.name};" in said for (_, said), _ in ends), ends
     first.start()
     first.wait()
+    fleet.wait(lambda: fleet.states()[first.name] == "waiting for opt-outs", seconds=60, what="it goes on")
 
     fleet.do("run", "--force")  # goes on where it was stopped
     fleet.wait_done(seconds=400)
     assert fleet.recorded() == {first.name: 9, second.name: 9}
+    for host in cloud.hosts.values():
+        assert set(host.sh("cat /var/lib/upshift/opt-out.txt").split()) == {"one.example", "other.example"}
 
     fleet.do("collect")
     names = [(host, d.iteration, d.domain, d.configuration) for host in fleet.hosts for d in fleet.downloads(host)]

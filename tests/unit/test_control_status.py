@@ -133,7 +133,7 @@ def test_the_page_of_metrics_parses() -> None:
     """By the parser of prometheus-client, which is not what wrote it line by line."""
     families = {family.name: family for family in text_string_to_metric_families(metrics.page(status()))}
     values = {
-        (sample.name, *sorted(sample.labels.values())): sample.value
+        (sample.name, *sorted(value for name, value in sample.labels.items() if name != "campaign")): sample.value
         for family in families.values()
         for sample in family.samples
     }
@@ -144,9 +144,19 @@ def test_the_page_of_metrics_parses() -> None:
     assert values["upshift_budget_used_bytes", "MUC", "as"] == 5
     assert [values[f"upshift_disk_{name}_bytes",] for name in ("free", "used", "limit", "reserve")] == [1, 2, 3, 4]
     assert values["upshift_status_timestamp_seconds",] == 1_000.0
-    [info] = families["upshift_info"].samples
-    assert info.labels["campaign"] == HOSTILE
+    assert {sample.labels["campaign"] for family in families.values() for sample in family.samples} == {HOSTILE}
     assert all(family.documentation for family in families.values())
+
+
+def test_the_pages_of_two_campaigns_have_no_series_in_common() -> None:
+    pages = [metrics.page(dataclasses.replace(status(), campaign=name)) for name in ("week", "month")]
+    names = [
+        (sample.name, *sorted(sample.labels.items()))
+        for page in pages
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    ]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -349,8 +359,8 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
     ended = document.read_status(tmp_path)
     assert (ended.activity.state, ended.activity.reason, ended.ended) == (State.STOPPED, "SIGTERM", True)
     page = (tmp_path / metrics.FILE_NAME).read_text()
-    assert 'upshift_downloads_total{outcome="ok",vantage="A"} 12.0' in page
-    assert 'upshift_state{state="stopped",vantage="A"} 1.0' in page
+    assert 'upshift_downloads_total{campaign="c",outcome="ok",vantage="A"} 12.0' in page
+    assert 'upshift_state{campaign="c",state="stopped",vantage="A"} 1.0' in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["status.json", "upshift.prom"]
 
 

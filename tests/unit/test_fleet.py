@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import IncompleteError, UsageError
+from core.outreach import opt_out
 from tests.cells import examples
 from upshift import fleet_status
 from upshift.commands import fleet as commands
-from vantage.fleet import optout, report, runs
+from vantage.fleet import report, runs
 from vantage.fleet.examined import lacks
 from vantage.fleet.inventory import SHARED, Fleet, Host
 from vantage.fleet.start import write_inventory
@@ -161,18 +162,18 @@ def test_exit_codes_tell_failures_from_wrong_input() -> None:
 
 def test_opt_outs_are_kept_once(tmp_path: Path) -> None:
     kept = tmp_path / "opt-out.txt"
-    entries = optout.checked([" www.a.example", "www.a.example", "198.18.5.0/24"])
+    entries = opt_out.checked([" www.a.example", "www.a.example", "198.18.5.0/24"])
     assert entries == ["www.a.example", "198.18.5.0/24"]
-    assert optout.append(kept, entries[:1]) == ["www.a.example"]
+    assert opt_out.add(kept, entries[:1]) == ["www.a.example"]
     kept.write_text(kept.read_text() + "b.example  # asked by mail")
-    assert optout.append(kept, [*entries, "b.example"]) == ["198.18.5.0/24"]
+    assert opt_out.add(kept, [*entries, "b.example"]) == ["198.18.5.0/24"]
     assert kept.read_text().splitlines() == ["www.a.example", "b.example  # asked by mail", "198.18.5.0/24"]
 
 
 @pytest.mark.parametrize("entry", ["not a domain!", "", "a.example # x", "a.example\nb.example"])
 def test_an_opt_out_that_says_nothing_is_refused(entry: str) -> None:
     with pytest.raises(UsageError, match="neither a domain nor a prefix"):
-        optout.checked(["good.example", entry])
+        opt_out.checked(["good.example", entry])
 
 
 def state(**changes: object) -> dict[str, Any]:

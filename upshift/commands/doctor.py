@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,8 +17,9 @@ import typer
 
 from core.domain import Transport
 from core.progress import show
-from core.system import process
+from core.system import clock, process
 from downloader import clients
+from downloader.control import host
 from vantage.doctor.checks import BUSY_LIMIT, CheckResult, CheckStatus, campaign_can_run, examine, lab_can_run
 from vantage.lab.state import all_labs
 from vantage.linux.state_folder import ROOTS, SERVICE_RIGHTS, service_user, state_directory
@@ -82,6 +84,7 @@ def doctor(
     Exit code 0 if the lab (with --for campaign: a campaign) can run here, and with --calibrate every client has a
     ceiling, else 1. No packet leaves this host: probes and calibration run in private network namespaces.
     """
+    began = time.time()
     from vantage.doctor.ceilings import record
     from vantage.doctor.gather import gather
     from vantage.host.undo import recover
@@ -113,6 +116,8 @@ def doctor(
             "findings": [asdict(finding) for finding in findings],
             "ceilings": ceilings,
             "uplink": asdict(facts.uplink),
+            "campaigns": [asdict(other) for other in host.others()],
+            "clock": clock.account(began, time.time()),
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:

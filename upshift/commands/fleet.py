@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -14,15 +14,29 @@ import typer
 
 from core import terminal
 from core.errors import UsageError, not_found
-from core.outreach.blocks import BlockLists, block_list_paths
+from core.outreach import opt_out
 from core.scrub import scrub
 from downloader.campaign.campaign import Campaign, load
 from downloader.limits.budget import check_budgets
 from downloader.schedule.shared import SharedPlan
 from upshift import fleet_collect, fleet_status
-from upshift.commands.fleet_hosts import INVENTORY, AsJson, AskBecomePass, Inventory, Limit, Name, app, examine, play
+from upshift.commands.fleet_hosts import (
+    INVENTORY,
+    OPT_OUTS,
+    AsJson,
+    AskBecomePass,
+    Inventory,
+    Limit,
+    Name,
+    app,
+    clock_faults,
+    examine,
+    hand_over,
+    play,
+)
 from upshift.shared_plan import shared_plan
 from vantage.fleet import report
+from vantage.fleet.examined import campaigns_beside
 from vantage.fleet.inventory import Fleet, open_fleet
 from vantage.fleet.verdicts import Verdict
 
@@ -41,34 +55,45 @@ def run(
     limit: Limit = None,
     ask_become_pass: AskBecomePass = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Run on hosts of which upshift fleet doctor says that they should not.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Run on hosts of which upshift fleet doctor says that they should not, and beside other campaigns.",
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Start the inventory's campaign on all hosts, or let it go on; it then runs without this machine.
 
     Checked first, before any host is changed: the campaign's vantage points are the inventory's hosts, the longest
-    measurement run fits a slot, no host has results of another plan, and `upshift fleet doctor` has nothing against a
-    host. A host that it speaks against is left out; the others start. Exit code 1 if a host was left out or failed.
+    measurement run fits a slot, no host has results of another plan, `upshift fleet doctor` has nothing against a
+    host, its clock is within 3 s of this machine's and of the other hosts', and no other campaign runs there. A host
+    that is spoken against is left out, and paused where its clock is wrong; the others start. Every host that answers
+    gets the opt-outs. Exit code 1 if a host was left out or failed.
     """
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign()
     plan = planned(fleet)
-    opt_out = fleet.shared("campaign_opt_out")
-    BlockLists(block_list_paths(None, Path(opt_out) if opt_out else None))  # made if missing; refused if not valid
-    others = _of_other_plans(play("status", fleet, {"campaign_name": name}, as_json=json), plan, name)
-    ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json)
+    opt_outs = _opt_outs(fleet)
+    known = play("status", fleet, {"campaign_name": name}, as_json=json)
+    others = _of_other_plans(known, plan, name)
+    ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json, campaign=name)
+    beside = any(campaigns_beside(verdict.result or {}, name) for verdict in ready.values())
     if force:
         ready = {host: _overridden(host, verdict) for host, verdict in ready.items()}
     ready |= {host: replace(ready[host], fault=fault) for host, fault in others.items()}
     able = tuple(host for host, verdict in ready.items() if verdict.fault is None)
+    if left := tuple(host for host, verdict in ready.items() if host not in able and not verdict.unreachable):
+        hand_over(replace(fleet, selected=left), opt_outs, as_json=json)
+        _pause(fleet, name, set(clock_faults(fleet, ready)) & set(left) & fleet_status.running(known), as_json=json)
     variables = {
         "campaign_name": name,
         "campaign_file": fleet.shared("campaign_file"),
         "campaign_targets": _targets(fleet, plan.campaign),
-        "campaign_opt_out": opt_out,
+        "campaign_opt_out": str(opt_outs),
         "campaign_plan_sha256": plan.digest,
         "campaign_collected": str(Path(into) / name) if (into := fleet.shared("collect_into")) else "",
+        "campaign_beside": force and beside,
     }
     started = play("run", replace(fleet, selected=able), variables, as_json=json) if able else {}
     found = {host: started.get(host, verdict) for host, verdict in ready.items()}
@@ -89,14 +114,18 @@ def status(
 ) -> None:
     """What a campaign is doing on each host: state and reason, counts, rate, time left, disk, last error.
 
-    A host is silent if its campaign has not ended, but its status is older than 60 s. Exit code 1 if a host does not
-    answer.
+    A host is silent if its campaign has not ended, but its status is older than 60 s. Hosts that may lack opt-outs, and
+    hosts with a wrong clock, are named on standard error; --watch hands the opt-outs over, and pauses the campaign
+    where the clock is more than 3 s from this machine's or another host's. Exit code 1 if a host does not answer.
     """
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
+    told: set[str] = set()
 
     def look() -> dict[str, Verdict]:
-        return play("status", fleet, {"campaign_name": name}, as_json=None)
+        found = play("status", fleet, {"campaign_name": name}, as_json=None)
+        _look_after(fleet, name, found, told, mend=watch)
+        return found
 
     found = look()
     if watch and not json and sys.stdout.isatty():
@@ -139,6 +168,43 @@ def collect(
     found = play("collect", fleet, {"campaign_name": name, "collect_into": into, "collect_free": freed}, as_json=json)
     report.show(found, as_json=json, said=f"collected into {folder}")
     report.require_all(found, campaign=name)
+
+
+def _look_after(fleet: Fleet, name: str, found: Mapping[str, Verdict], told: set[str], *, mend: bool) -> None:
+    """Names hosts that may lack opt-outs or have a wrong clock, each once, and with `mend` does something about it."""
+    wrong = clock_faults(fleet, found)
+    news = [f"{host}: {clause}" for host, clause in wrong.items() if f"{host} clock" not in told]
+    told |= {f"{host} clock" for host in wrong}
+    if fleet.shared("campaign_opt_out"):
+        opt_outs = _opt_outs(fleet)
+        lacking = fleet_status.unconfirmed(found, opt_out.digest(opt_out.listed(opt_outs)))
+        news += [f"{host} has not confirmed the newest opt-outs" for host in lacking if host not in told]
+        told -= found.keys() - lacking  # so that it is named when it lacks others
+        told |= set(lacking)
+        there = tuple(host for host in lacking if not found[host].unreachable)
+        if mend and there:
+            hand_over(replace(fleet, selected=there), opt_outs, as_json=None)
+    if mend:
+        _pause(fleet, name, wrong.keys() & fleet_status.running(found), as_json=None)
+    for line in news:
+        typer.echo(f"upshift: {line}", err=True)
+
+
+def _pause(fleet: Fleet, name: str, hosts: Collection[str], *, as_json: bool | None) -> None:
+    """Lets no measurement run start on these hosts until `upshift fleet resume`."""
+    if hosts:
+        variables = {"campaign_name": name, "campaign_paused": True}
+        play("pause", replace(fleet, selected=tuple(hosts)), variables, as_json=as_json)
+        typer.echo(f"upshift: paused until upshift fleet resume: {', '.join(sorted(hosts))}", err=True)
+
+
+def _opt_outs(fleet: Fleet) -> Path:
+    """The file of opt-outs on this machine. Raises UsageError if there is none, or it is not valid."""
+    path = Path(fleet.required(*OPT_OUTS))
+    if not path.is_file():
+        raise not_found(path, "file of opt-outs", remedy="make it, even if it is empty, or correct campaign_opt_out")
+    opt_out.listed(path)
+    return path
 
 
 def planned(fleet: Fleet) -> SharedPlan:

@@ -12,6 +12,8 @@ import typer
 from core.progress import show as progress_display
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vantage.fleet.inventory import Fleet
     from vantage.fleet.verdicts import Verdict
 
@@ -33,6 +35,8 @@ Name = Annotated[
     typer.Option("--campaign", metavar="NAME", help="Name of the campaign on the hosts. Default: the inventory's."),
 ]
 INVENTORY = Path("hosts.yml")
+OPT_OUTS = "campaign_opt_out", "the file of opt-outs on this machine, even if it is empty"
+"""The variable that every run needs, and what it is."""
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Vantage points on many hosts, by Ansible."
@@ -189,23 +193,22 @@ def optout(
     inventory: Inventory = INVENTORY,
     limit: Limit = None,
     ask_become_pass: AskBecomePass = False,
-    campaign: Name = None,
     json: AsJson = False,
 ) -> None:
-    """Leave domains and prefixes alone from now on, on all hosts: running campaigns obey within seconds.
+    """Leave domains and prefixes alone from now on, on all hosts: all campaigns there, present and to come.
 
-    They are also added to the inventory's campaign_opt_out, which the next `upshift fleet run` hands to each host.
+    They are added to the inventory's campaign_opt_out, and all of that file to the list of each host, which running
+    campaigns obey within seconds. A host that does not answer gets it later: upshift fleet status names it until then.
     """
-    from vantage.fleet import optout as lists
+    from core.outreach import opt_out
     from vantage.fleet.inventory import open_fleet
 
-    wanted = lists.checked(entries)
+    wanted = opt_out.checked(entries)
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
-    kept = Path(fleet.required("campaign_opt_out", "the file of opt-outs on this machine"))
-    lists.append(kept, wanted)
-    name = fleet.campaign(campaign)
-    variables = {"campaign_name": name, "campaign_opt_out": str(kept), "optout_entries": wanted}
-    _end(play("optout", fleet, variables, as_json=json), as_json=json, said="left alone from now on", campaign=name)
+    kept = Path(fleet.required(*OPT_OUTS))
+    opt_out.add(kept, wanted)
+    opt_out.listed(kept)  # refused here with the line, rather than by every host
+    _end(hand_over(fleet, kept, as_json=json), as_json=json, said="left alone from now on")
 
 
 @app.command()
@@ -234,13 +237,36 @@ def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: boo
         return runs.on_hosts(task, fleet.path, fleet.selected, progress=progress)
 
 
-def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool) -> dict[str, Verdict]:
-    """The doctor's verdict on each selected host: what speaks against a campaign there is its fault."""
-    from vantage.fleet.examined import lacks
+def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str, Verdict]:
+    """Adds the control machine's list of opt-outs to that of each selected host, which confirms that it has it."""
+    return play("optout", fleet, {"campaign_opt_out": str(opt_outs)}, as_json=as_json)
+
+
+def clock_faults(fleet: Fleet, found: Mapping[str, Verdict]) -> dict[str, str]:
+    """Host -> what is wrong with its clock, of the hosts that told their time; not of those whose clock is trusted."""
+    from vantage.fleet import clocks
+
+    asked = {name: verdict for name, verdict in found.items() if verdict.result and not fleet.hosts[name].trusted_clock}
+    accounts = {name: own for name, verdict in asked.items() if (own := clocks.account_of(verdict.result)) is not None}
+    offsets = {name: verdict.clock_offset_s for name, verdict in asked.items() if verdict.clock_offset_s is not None}
+    return clocks.faults(offsets, accounts)
+
+
+def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = "") -> dict[str, Verdict]:
+    """The doctor's verdict on each selected host: what speaks against a campaign there is its fault.
+
+    Args:
+        campaign: the one that is to run, so that others on a host speak against it; empty: any may.
+    """
+    from vantage.fleet.examined import campaigns_beside, lacks
 
     found = play("doctor", fleet, {"doctor_calibrate": calibrate}, as_json=as_json)
     documents = {name: verdict.result for name, verdict in found.items() if verdict.result is not None}
     against = lacks(documents, fleet.hosts, isolation)
+    for name, clause in clock_faults(fleet, found).items():
+        against[name].append(clause)
+    for name, document in documents.items() if campaign else ():
+        against[name] += [f"the campaign {other} runs there" for other in campaigns_beside(document, campaign)]
     return {
         name: replace(verdict, fault="; ".join(against[name])) if against.get(name) and not verdict.fault else verdict
         for name, verdict in found.items()

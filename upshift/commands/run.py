@@ -90,6 +90,13 @@ def run(
         ),
     ] = None,
     let_cpus_sleep: LetCpusSleep = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Run beside another campaign of this host; the status and the environment of both then say so.",
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Run a campaign, or resume the one in a folder.
@@ -115,6 +122,7 @@ def run(
             let_cpus_sleep=let_cpus_sleep,
             until=until,
             metrics=metrics,
+            force=force,
         )
     if json:
         typer.echo(dumps({**summary.document(), "inspection": inspection and asdict(inspection)}))

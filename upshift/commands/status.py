@@ -13,6 +13,9 @@ import typer
 
 from core.errors import IncompleteError, UsageError
 from core.files.lock import is_running
+from core.outreach import opt_out
+from core.outreach.blocks import HOST_LIST
+from core.system import clock
 from downloader.control import display, stop_pause
 from downloader.control.document import Status, read_status
 
@@ -105,6 +108,25 @@ def resume(folder: Folder) -> None:
     typer.echo(f"{folder}: {'goes on' if paused else 'was not paused'}")
 
 
+def optout(
+    entries: Annotated[
+        list[str],
+        typer.Argument(metavar="ADD...", help="Domains or prefixes; -: a control machine's whole list, from stdin."),
+    ],
+) -> None:
+    """Leave domains and prefixes alone from now on: all campaigns, crawls and surveys of this host obey within 2 s.
+
+    They are added to /var/lib/upshift/opt-out.txt, one each line. With -, this host also notes that it has the list of
+    its control machine, for which campaigns wait after a boot.
+    """
+    whole = entries == ["-"]
+    wanted = opt_out.checked(opt_out.parts(sys.stdin) if whole else entries)
+    added = opt_out.add(HOST_LIST, wanted)
+    if whole:
+        opt_out.confirm(wanted, time.time())
+    typer.echo(f"{HOST_LIST}: {len(added)} added, {len(opt_out.listed(HOST_LIST))} listed")
+
+
 def _require_campaign(folder: Path) -> None:
     """Raises UsageError for a folder that holds no campaign."""
     if not any(folder.glob("vantage/*/journal.sqlite")):
@@ -114,8 +136,13 @@ def _require_campaign(folder: Path) -> None:
 def _text(folder: Path, status: Status, *, as_json: bool) -> str:
     now, running = time.time(), is_running(folder)
     if as_json:
-        process = {"silent": status.silent_s(now) is not None, "process_runs": running}
-        return json_format.dumps({**status.document(), **process}, sort_keys=True)
+        here = {
+            "silent": status.silent_s(now) is not None,
+            "process_runs": running,
+            "opt_outs": opt_out.confirmed(),
+            "clock": clock.account(now, time.time()),
+        }
+        return json_format.dumps({**status.document(), **here}, sort_keys=True)
     return "\n".join(display.lines(status, now, running=running))
 
 

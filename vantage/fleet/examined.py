@@ -42,6 +42,16 @@ def lacks(
     return found
 
 
+def campaigns_beside(document: Mapping[str, Any], campaign: str) -> list[str]:
+    """Names of the campaigns that run on a host, without this one, by its doctor's answer."""
+    own = f"/{campaign}/results"
+    others = document.get("campaigns", ())
+    try:
+        return [scrub(str(other["name"])) for other in others if not str(other["folder"]).endswith(own)]
+    except (KeyError, TypeError):  # it is the host's, so it may be anything; `lacks` tells
+        return []
+
+
 def _findings(document: Mapping[str, Any], host: Host, isolation: str) -> list[str]:
     unneeded = set()
     if host.trusted_clock:

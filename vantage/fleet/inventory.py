@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.errors import UsageError, not_found
+from core.errors import UsageError, nearest, not_found
 from vantage.fleet import runs, yaml_faults
 
 LOCAL = "local"
@@ -25,7 +25,10 @@ SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_free")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
-_SELECTED = "fleet_selected"
+_SELECTED, _OURS = "fleet_selected", "fleet_ours"
+
+_OUR_NAMES = "^(vantage|explain|campaign|collect)_"
+"""Variables of our roles: one that is misspelt would be ignored, and with it what it says, e.g. opt-outs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Flee
         "connection": "{{ ansible_connection | default('ssh', true) }}",
         "clock": "{{ vantage_clock | default('', true) }}",
     }
+    expressions[_OURS] = f"{{{{ query('ansible.builtin.varnames', '{_OUR_NAMES}') }}}}"
     if limit:
         pattern = json.dumps(limit)
         expressions[_SELECTED] = f"{{{{ query('ansible.builtin.inventory_hostnames', {pattern}) }}}}"
@@ -119,6 +123,12 @@ def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Flee
     values = runs.values_of(events)
     if not values:
         raise _empty(inventory, events)
+    known = _known()
+    for name, found in values.items():
+        if wrong := sorted(set(found[_OURS]) - known):
+            meant = nearest(wrong[0], known)
+            remedy = f"did you mean {meant}?" if meant else "see the table of variables in docs/design/fleet.md"
+            raise UsageError(f"{wrong[0]}, set for {name}, is not known", where=str(inventory), remedy=remedy)
     hosts = {
         name: Host(
             name=name,
@@ -142,6 +152,15 @@ def _password() -> str:
     if sys.stdin.isatty():
         return getpass.getpass("Password for sudo on the hosts: ")
     return sys.stdin.readline().rstrip("\n")
+
+
+def _known() -> set[str]:
+    """The variables that our roles declare."""
+    import yaml  # Ansible's
+
+    files = runs.files().glob("roles/*/meta/argument_specs.yml")
+    declared = [yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"] for path in files]
+    return {name for options in declared for name in options}
 
 
 def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:

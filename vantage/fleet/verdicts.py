@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.scrub import scrub
+from vantage.fleet import clocks
+from vantage.fleet.clocks import Interval
 
 MOST_CHARACTERS = 600
 """Of a host's fault, which is its own words or those of a program there."""
@@ -27,6 +29,8 @@ class Verdict:
     """What the playbook set as `fleet_result`."""
     note: str = ""
     """What the playbook set as `fleet_note`: a sentence for the user."""
+    clock_offset_s: Interval | None = None
+    """How far its clock is ahead of the control machine's, at least and at most, where the result has its time."""
 
     @property
     def untouched(self) -> bool:
@@ -40,6 +44,9 @@ class _Seen:
     unreachable: bool = False
     result: Mapping[str, Any] | None = None
     note: str = ""
+    asked: tuple[str, str] = ("", "")
+    """When the last command was started and had ended, by the control machine's clock."""
+    offset: Interval | None = None
     loop: list[str] = field(default_factory=list)
     """Faults of the items of a loop, whose task says only that some failed."""
 
@@ -70,10 +77,14 @@ def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
         seen.fault, seen.unreachable = f"unreachable: {sentence(answer)}", True
     elif event == "runner_on_ok":
         facts = answer.get("ansible_facts") or {}
+        if answer.get("cmd") is not None:
+            seen.asked = str(data.get("start") or ""), str(data.get("end") or "")
         if isinstance(facts, Mapping) and isinstance(found := facts.get("fleet_result"), Mapping):
             seen.result = found
         if isinstance(facts, Mapping):
             seen.note = str(facts.get("fleet_note") or seen.note).strip()
+        if all(seen.asked) and (account := clocks.account_of(seen.result)) is not None:
+            seen.offset = clocks.offset(account, *seen.asked)
     if event in ("runner_on_failed", "runner_on_ok"):
         seen.loop.clear()
 
@@ -84,7 +95,8 @@ def _verdict(host: str, seen: _Seen, stats: Mapping[str, Mapping[str, int]] | No
     elif stats.get("dark", {}).get(host) or stats.get("failures", {}).get(host):
         fault = seen.fault or "it failed, and Ansible does not say why"
     elif host in stats.get("processed", {}):
-        return Verdict(fault=None, changed=stats.get("changed", {}).get(host, 0), result=seen.result, note=seen.note)
+        changed = stats.get("changed", {}).get(host, 0)
+        return Verdict(fault=None, changed=changed, result=seen.result, note=seen.note, clock_offset_s=seen.offset)
     else:
         fault = UNTOUCHED
     changed = (stats or {}).get("changed", {}).get(host, 0)

@@ -1,0 +1,96 @@
+"""Two campaigns on one host: the second is refused with the name of the first, unless one of them was forced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.domain import Target
+from core.domain.counts import Counts
+from core.errors import PlaceError
+from core.files.journal import environment
+from downloader.campaign.plan import PlannedRun
+from downloader.control import host
+from downloader.control.document import read_status
+from downloader.control.reporter import Reporter
+from downloader.execution.journal import Journal
+from downloader.execution.run import _note_beside
+from downloader.schedule.schedule import State
+from vantage.fleet.examined import campaigns_beside
+
+CAMPAIGN = """
+import sys
+from pathlib import Path
+from downloader.control import host
+with host.announced(sys.argv[1], Path(sys.argv[2]), force=sys.argv[3] == "force"):
+    print("runs", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(params=["alone", "force"])
+def first(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], bool]]:
+    """A campaign of another process, and whether it was forced."""
+    argv = [sys.executable, "-c", CAMPAIGN, "wéek/1", "/var/lib/upshift/wéek 1/results", request.param]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "runs\n"
+        yield process, request.param == "force"
+        process.kill()
+
+
+def mine() -> list[host.Campaign]:
+    """Those of this test: other tests run beside it."""
+    return [other for other in host.others() if other.name == "wéek/1"]
+
+
+def test_the_second_is_refused_with_the_name_of_the_first(
+    first: tuple[subprocess.Popen[str], bool], tmp_path: Path
+) -> None:
+    process, forced = first
+    assert [other.force for other in mine()] == [forced]
+    if forced:
+        with host.announced("second", tmp_path, force=False):
+            pass
+    else:
+        with (
+            pytest.raises(PlaceError, match="the campaign wéek/1 runs on this host"),
+            host.announced("second", tmp_path, force=False),
+        ):
+            pass
+    with host.announced("second", tmp_path, force=True):
+        assert len(mine()) == 1
+    document = {"campaigns": [{"name": other.name, "folder": other.folder} for other in mine()]}
+    assert campaigns_beside(document, "week") == ["wéek/1"] and campaigns_beside(document, "wéek 1") == []
+    process.kill()
+    process.wait()
+    assert mine() == []
+
+
+def test_status_and_environment_say_who_ran_beside_it(tmp_path: Path) -> None:
+    running = ["week"]
+    with Reporter(tmp_path, campaign="month", others=lambda: running) as reporter:
+        reporter.begin(plan_sha256="", versions={}, counts={"A": Counts(planned=1)})
+        assert reporter.status().beside == ("week",)
+        running[:] = ["year"]
+        assert reporter.status().beside == ("week", "year"), "also those that have ended"
+        reporter.end(State.STOPPED, "SIGTERM")
+    assert read_status(tmp_path).beside == ("week", "year")
+    later = Reporter(tmp_path, campaign="month")
+    assert later.beside == ("week", "year"), "and those of earlier processes"
+    assert Reporter(tmp_path, campaign="other").beside == ()
+
+    target = Target(domain="a.example", url="https://a.example/f", provider="other")
+    run = PlannedRun(number=0, iteration=1, target=target, configurations=("W", "A"))
+    with contextlib.closing(Journal.open(tmp_path / "vantage" / "A", [run], plan_hash="h")) as journal:
+        journal.set_meta("environment", json.dumps({"kernel": "6.1"}))
+        _note_beside({"A": journal}, ())
+        assert environment({"A": journal})["vantage_points"]["A"] == {"kernel": "6.1"}
+        _note_beside({"A": journal}, later.beside)
+        found = environment({"A": journal})["vantage_points"]["A"]
+    assert found == {"kernel": "6.1", "campaigns_beside": ["week", "year"]}

@@ -1,0 +1,77 @@
+"""Clocks of a fleet: a host is told that its clock is wrong only if it must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vantage.fleet import clocks
+from vantage.fleet.verdicts import verdicts
+
+
+def account(began: float, now: float, *, synchronised: bool = True, max_error_s: float | None = 0.1) -> clocks.Account:
+    return clocks.Account(began=began, now=now, synchronised=synchronised, max_error_s=max_error_s)
+
+
+GOOD = account(0.0, 0.0)
+START, END = "1970-01-01T00:16:40+00:00", "1970-01-01T00:16:43.500000+00:00"  # 1000.0, 1003.5
+
+
+def test_the_offset_lies_between_what_is_known() -> None:
+    assert clocks.offset(account(1019.0, 1021.0), START, END) == (17.5, 19.0)
+    assert clocks.offset(account(982.0, 984.0), START[:19], END[:26]) == (-19.5, -18.0), "UTC without a zone"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "found"),
+    [
+        ({"a": (17.5, 19.0)}, {"a": "clock: it is 17.5 s or more ahead of that of this machine"}),
+        ({"a": (-19.5, -18.0)}, {"a": "clock: it is 18.0 s or more behind that of this machine"}),
+        ({"a": (2.8, 3.4), "b": (-0.2, 0.3)}, {}),
+        ({"a": (-1.0, 9.0)}, {}),
+        ({"a": (17.5, 19.0), "b": (-0.2, 0.3)}, {"a": "clock: it is 17.5 s or more ahead of that of this machine"}),
+        (
+            {"a": (3.0, 3.2), "b": (-3.4, -3.0), "c": (0.0, 0.1)},
+            {
+                "a": "clock: it is 6.0 s or more ahead of that of b",
+                "b": "clock: it is 6.0 s or more behind that of a",
+            },
+        ),
+    ],
+)
+def test_who_is_over_the_margin(offsets: dict[str, clocks.Interval], found: dict[str, str]) -> None:
+    said = clocks.faults(offsets, dict.fromkeys(offsets, GOOD))
+    assert said == {
+        host: f"{clause}, though its time daemon counts it as right within 0.1 s" for host, clause in found.items()
+    }
+
+
+def test_a_daemon_that_says_so_itself() -> None:
+    [said] = clocks.faults({"a": (18.0, 18.5)}, {"a": account(0.0, 0.0, synchronised=False, max_error_s=None)}).values()
+    assert said.endswith(", and its time daemon does not count it as synchronised")
+
+
+def test_the_offset_is_taken_from_the_command_that_told_the_time() -> None:
+    def event(kind: str, res: dict[str, Any], **more: object) -> dict[str, Any]:
+        return {"event": kind, "event_data": {"host": "a", "res": res, **more}}
+
+    told = {
+        "ansible_facts": {
+            "fleet_result": {"clock": {"began": 1018.0, "now": 1021.5, "synchronised": True, "max_error_s": 0.1}}
+        }
+    }
+    events = [
+        event("runner_on_ok", {"cmd": ["upshift", "status"]}, start=START, end=END),
+        event("runner_on_ok", told, start=END, end=END),
+        {"event": "playbook_on_stats", "event_data": {"processed": {"a": 1}}},
+    ]
+    assert verdicts(["a"], events)["a"].clock_offset_s == (18.0, 18.0)
+
+
+@pytest.mark.parametrize(
+    "answer", [None, {}, {"clock": []}, {"clock": {"began": "x"}}, {"clock": {"began": {}, "now": 1.0}}, {"clock": 7}]
+)
+def test_an_answer_without_sense_says_nothing_of_a_clock(answer: dict[str, Any] | None) -> None:
+    """It is the host's, so it may be anything."""
+    assert clocks.account_of(answer) is None
