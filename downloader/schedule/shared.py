@@ -22,8 +22,12 @@ class SharedPlan:
     slots: Slots | None
     """None: vantage points work whenever they can."""
 
-    digest: str
-    """The plan's hash."""
+    @property
+    def digest(self) -> str:
+        """The plan's hash."""
+        slots = self.slots
+        classes = None if slots is None else [slots.classes[key_of(target)] for target in self.targets]
+        return plan_hash(self.campaign, self.targets, self.vantage_points, classes=classes)
 
     def index(self, vantage: str) -> int:
         """The index of a vantage point."""
@@ -55,11 +59,4 @@ def share(
     """
     wanted = campaign.slot_s is not None or set(here) != set(vantage_points)
     slots = slots_for(campaign, targets, len(vantage_points)) if wanted else None
-    classes = None if slots is None else [slots.classes[key_of(target)] for target in targets]
-    return SharedPlan(
-        campaign=campaign,
-        targets=targets,
-        vantage_points=tuple(sorted(vantage_points)),
-        slots=slots,
-        digest=plan_hash(campaign, targets, vantage_points, classes=classes),
-    )
+    return SharedPlan(campaign=campaign, targets=targets, vantage_points=tuple(sorted(vantage_points)), slots=slots)
