@@ -1,4 +1,4 @@
-"""A campaign from its file to `kpis.parquet`: opens places, runs or resumes, inspects the folder."""
+"""A campaign from its file to `downloads.parquet`: opens places, runs or resumes, inspects the folder."""
 
 from __future__ import annotations
 

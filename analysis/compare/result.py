@@ -148,7 +148,7 @@ def compare(
     for path, side in ((a, one), (b, other)):
         if metric is Metric.THROUGHPUT and "mean_throughput" not in side.kpi_units:
             remedy = "finish the campaign with `upshift run`, or use --metric time"
-            raise UsageError("kpis.parquet has no column mean_throughput", where=str(path), remedy=remedy)
+            raise UsageError("no download has the KPI mean_throughput", where=str(path), remedy=remedy)
     found = changes(one, other, threshold=threshold, metric=metric, selection=selection)
     if not found:
         what = f"it has no configuration of {a} on the same targets"

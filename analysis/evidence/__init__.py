@@ -1,4 +1,4 @@
-"""Inspection: journals and captures -> `downloads`, `kpis` and the proof of treatment. Needs neither root nor a place.
+"""Inspection: journals and captures -> `downloads` with KPIs and proof. Needs neither root nor a place.
 
     campaign.py  a campaign folder: streams the journals, scans captures on all cores, writes the tables
     together.py  folders of several hosts as one

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from analysis.captures.kpis import ALL as KPIS
-from analysis.evidence.earlier import INSPECTED
+from analysis.evidence.earlier import PROOF
 from analysis.evidence.evidence import Evidence, from_file
 from analysis.evidence.identity import with_identity
 from analysis.evidence.rows import Inspected
 from core.domain import Download, Outcome, Proven
 from core.errors import UsageError
-from core.files import schemas
 from core.files.journal import CaptureFindings
+
+INSPECTED = (*PROOF, "kpi_engine")
+"""Columns of `downloads` that inspection fills in, besides the KPIs."""
 
 
 def inspect_capture(path: Path, downloads: Sequence[Download], *, factors: Mapping[str, Proven]) -> CaptureFindings:
@@ -38,18 +40,17 @@ def from_findings(text: str, downloads: Sequence[Download]) -> Evidence:
         UsageError: they have KPIs that this Upshift does not know.
     """
     rows, newer = [], set[str]()
-    columns = (*schemas.DOWNLOAD_KEY, "engine", *KPIS)
     for download, found in zip(with_identity(downloads), json.loads(text), strict=True):
         kpis: Mapping[str, Any] | None = found["kpis"]
         if kpis is not None:
-            if unknown := sorted(set(kpis) - set(columns)):
+            if unknown := sorted(set(kpis) - set(KPIS)):
                 raise UsageError(
                     f"it has KPIs of dropped captures that this Upshift does not know ({', '.join(unknown)})",
                     where=f"the journal of {download.vantage}",
                     remedy="use the newer Upshift that made them",
                 )
-            newer |= set(columns) - set(kpis)
-            kpis = {name: kpis.get(name) for name in columns}
+            newer |= set(KPIS) - set(kpis)
+            kpis = {name: kpis.get(name) for name in KPIS}
         proof = {name: found["proof"].get(name) for name in INSPECTED}
         rows.append(Inspected(download=replace(download, **proof), kpis=kpis))
     return Evidence(rows=tuple(rows), newer=frozenset(newer))

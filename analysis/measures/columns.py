@@ -70,6 +70,8 @@ class Downloads:
     ceilings: tuple[Ceiling, ...]
     has_rate: Mask
     """Whether it has a delivery rate (`ceilings.delivery_rates`)."""
+    has_kpis: Mask
+    """Whether a connection of the capture is known to be its own."""
     near_ceiling: Flags
     """See `ceilings.near_ceiling`."""
 

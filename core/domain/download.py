@@ -16,7 +16,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """One download of one file with one configuration: one row of a `downloads` file.
+    """One download of one file with one configuration: the first columns of a row of `downloads`, before its KPIs.
 
     Columns named `*_s` that mark a moment count from `started_at`, the first packet; None: not reached.
     """
@@ -168,7 +168,12 @@ class Download:
     identity_detail: str | None = None
     """What differs, as text."""
     engine: str | None = None
-    """Versions of the programs that made the `treatment_*` columns and the row of `kpis`."""
+    """Versions of the programs that made the `treatment_*` columns."""
+    kpi_engine: str | None = None
+    """Versions of the programs that made the KPIs; None: no connection is known to belong to the download, and its KPIs
+    are empty."""
+    run: int | None = None
+    """Number of the measurement run within its file, in the order of the rows; None: in no file yet."""
 
     @property
     def is_warmup(self) -> bool:
