@@ -21,7 +21,7 @@ from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import Stopping, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
-from analysis.report import conduct, figures, findings, published, render, report
+from analysis.report import figures, findings, published, render, report
 from analysis.report.summary import Summary
 from core import terminal
 from core.domain import Role
@@ -196,10 +196,10 @@ class Tables:
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
-        for sentence in (conduct.order_sentence(self.order), *conduct.stopping_sentences(self.stopping)):
+        for sentence in (findings.order_sentence(self.order), *findings.stopping_sentences(self.stopping)):
             terminal.print_line(to, sentence, indent=2)
         if self.stopping:
-            cells = conduct.stopping_cells(self.stopping)
+            cells = findings.stopping_cells(self.stopping)
             terminal.print_table(to, (cells,), title="Intervals that hold at every look", words=_WORDS)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.evidence import Inspection, inspect_campaign
-from analysis.evidence.stored import inspect_capture
+from analysis.evidence.sources import inspect_capture
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import atomic
 from core.files.lock import check_free

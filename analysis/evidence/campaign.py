@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
 from analysis.evidence.earlier import DOWNLOADS, Earlier
-from analysis.evidence.evidence import Evidence, from_capture
 from analysis.evidence.rows import Inspected, downloads_schema
-from analysis.evidence.stored import from_findings
+from analysis.evidence.sources import Evidence, from_capture, from_findings
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
 from core.files import atomic, schemas, store

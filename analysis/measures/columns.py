@@ -62,9 +62,9 @@ class Downloads:
     cache_state: Texts
     identity_flags: Texts
     cpu_bound: Flags
-    """See `processor.cpu_bound`."""
+    """See `ceilings.cpu_bound`."""
     starved: Flags
-    """See `processor.starved`."""
+    """See `ceilings.starved`."""
     ceiling: Codes
     """Index into `ceilings`: what is known of its client's highest rate at its vantage point."""
     ceilings: tuple[Ceiling, ...]

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.measures import memory
-from analysis.measures.arrays import Codes, Floats
+from analysis.measures.arrays import Codes, Floats, release_memory
 from analysis.measures.columns import Downloads
 from analysis.measures.comparisons import Design, read_design
-from analysis.measures.folder import Folder, read_folder
 from analysis.measures.reader import COLUMNS, Reader
 from core.domain import Download, Outcome, Superseded
 from core.errors import UsageError, not_found
@@ -26,6 +24,48 @@ from core.files.rows import build
 
 if TYPE_CHECKING:
     import pyarrow as pa
+from typing import Any
+
+from core.files.config import read_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """One campaign folder."""
+
+    path: Path
+    environment: Mapping[str, Any] | None
+    """`environment.json`, if present."""
+    lab: Mapping[str, Any] | None
+    """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
+    composition: Mapping[str, Any] | None = None
+    """`targets/composition.json`, the report of `upshift targets compose`, if present."""
+    windows: Mapping[str, Any] | None = None
+    """`targets/windows.json`: domain -> what `upshift survey iw` found, if the targets have it."""
+
+    @property
+    def published_quirks(self) -> tuple[str, ...]:
+        """Names of quirks of the published code with which it was measured (`downloader.quirks`)."""
+        campaign = (self.environment or {}).get("campaign")
+        found = campaign.get("published_quirks") if isinstance(campaign, dict) else None
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def read_folder(path: Path) -> Folder:
+    """The documents beside the downloads. Raises UsageError for one that is not valid JSON."""
+
+    def document(name: str) -> Mapping[str, Any] | None:
+        file = path / name
+        return read_json(file) if file.exists() else None
+
+    return Folder(
+        path=path,
+        environment=document("environment.json"),
+        lab=document("lab.json"),
+        composition=document("targets/composition.json"),
+        windows=document("targets/windows.json"),
+    )
+
 
 Value = float | int | str | bool | None
 
@@ -46,7 +86,7 @@ class Record:
     near_ceiling: bool | None = None
     """Whether its client may have been the limit, None if that is not known; see `ceilings.near_ceiling`."""
     starved: bool | None = None
-    """Whether its client waited for a CPU, None if that is not known; see `processor.starved`."""
+    """Whether its client waited for a CPU, None if that is not known; see `ceilings.starved`."""
 
     @property
     def run(self) -> tuple[int, str, str, int, str, str]:
@@ -210,9 +250,9 @@ def load(paths: Sequence[Path]) -> Dataset:
         if not reader.add(path, batches, folders[-1].environment):
             raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
         superseded += _superseded(path)
-    memory.release()
+    release_memory()
     downloads = reader.finish(lambda: _started_at(sources))
-    memory.release()
+    release_memory()
     return Dataset(
         folders=tuple(folders),
         sources=tuple(sources),

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.measures import processor
 from analysis.measures.arrays import Codes, Flags, Floats, Ints, Texts, numbered, rows_by_code
-from analysis.measures.ceilings import Ceiling, ceiling, delivery_rate, near_ceiling
+from analysis.measures.ceilings import Ceiling, ceiling, cpu_bound, delivery_rate, near_ceiling, starved
 from analysis.measures.columns import Downloads, Runs
 from core.domain import Outcome
 from core.errors import UsageError
@@ -169,8 +168,8 @@ class Reader:
             "has_kpis": batch.column("kpi_engine").is_valid().to_numpy(zero_copy_only=False),
             "treatment_ok": _flags(batch, "treatment_ok"),
             "slow_handshake": _flags(batch, "slow_handshake"),
-            "cpu_bound": processor.cpu_bound(is_ok, last_byte_s, _numbers(batch, "transfer_cpu_s")),
-            "starved": processor.starved(is_ok, last_byte_s, _numbers(batch, "run_delay_s")),
+            "cpu_bound": cpu_bound(is_ok, last_byte_s, _numbers(batch, "transfer_cpu_s")),
+            "starved": starved(is_ok, last_byte_s, _numbers(batch, "run_delay_s")),
         }
 
     def _rate(

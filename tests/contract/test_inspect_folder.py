@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from analysis.captures import scan
 from analysis.captures.connection import Connection
-from analysis.evidence import Inspection, evidence, inspect_campaign, link_together, rows
+from analysis.evidence import Inspection, inspect_campaign, link_together, rows, sources
 from core.domain import Download
 from core.errors import UsageError
 from core.files import store
@@ -160,7 +160,7 @@ def test_connections_of_others_are_not_kept(campaign: Path, monkeypatch: pytest.
         kept.append(len(connections))
         return rows.inspect_run(run, connections, *known, lost=lost)
 
-    monkeypatch.setattr(evidence, "inspect_run", counting)
+    monkeypatch.setattr(sources, "inspect_run", counting)
     inspected(campaign)
     assert contents(campaign) == before
     assert kept == [4] * 4

@@ -21,7 +21,7 @@ import pytest
 
 from analysis.evidence import inspect_campaign
 from analysis.evidence.rows import downloads_schema
-from analysis.evidence.stored import inspect_capture
+from analysis.evidence.sources import inspect_capture
 from core.domain import Download, Outcome, TreatmentReason
 from core.files import store
 from core.files.journal import CaptureFindings

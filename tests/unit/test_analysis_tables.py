@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import api
-from analysis.measures import dataset, processor, tables
+from analysis.measures import ceilings, dataset, tables
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_NAMES
 from analysis.measures.selection import Selection
@@ -147,7 +147,7 @@ def test_a_wait_counts_from_a_quarter_of_the_transfer_and_five_milliseconds(
     run_delay_s: float | None, last_byte_s: float, flag: bool | None
 ) -> None:
     delay_s = np.array([math.nan if run_delay_s is None else run_delay_s])
-    [found] = processor.starved(np.array([True]), np.array([last_byte_s]), delay_s)
+    [found] = ceilings.starved(np.array([True]), np.array([last_byte_s]), delay_s)
     assert found == (-1 if flag is None else flag)
 
 
