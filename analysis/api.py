@@ -57,7 +57,7 @@ class Tables:
     order: OrderEffects
     """What position and predecessor did to the times."""
     stopping: tuple[Stopping, ...]
-    """Of campaigns with a rule to stop early, one per vantage point."""
+    """For campaigns with a rule to stop early, one per vantage point."""
     quirks: tuple[Quirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
     congestion: tuple[CongestionRow, ...] = ()
@@ -75,7 +75,7 @@ class Tables:
         return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
 
     def ceilings(self) -> str:
-        """Of how many downloads the client itself may have been the limit: it stands below `head`."""
+        """How many downloads the client itself may have limited: it stands below `head`."""
         limits = client_limits(self.data.downloads)
         return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
 
@@ -92,7 +92,7 @@ class Tables:
         if name == "congestion":
             return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
         header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
-        return render.csv_text(header, render.table2_rows(self.table2, by=self.by.value if self.by else None))
+        return render.csv_text(header, render.table2_records(self.table2, by=self.by.value if self.by else None))
 
     def markdown(self, name: str) -> str:
         """One table as Markdown, shares in per cent."""
@@ -143,7 +143,7 @@ class Tables:
             | {"unlimited_only": self.selection.unlimited_only},
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
-            "table2": render.table2_rows(self.table2, by=by),
+            "table2": render.table2_records(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
             "limiters": render.limiter_rows(self.limiters),
             "order": dataclasses.asdict(self.order),

@@ -20,7 +20,7 @@ from core.sequential import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ReportFinding:
     """One comparison in words."""
 
     name: str
@@ -28,7 +28,7 @@ class Finding:
     sentence: str
 
 
-def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[Finding]:
+def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[ReportFinding]:
     """One finding per row that has a verdict and pairs; `doses` are the same rows, split."""
     found = []
     for row in rows:
@@ -40,7 +40,7 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
         )
         sentence += _why_not_called(row)
         sentence += "".join(_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison)
-        found.append(Finding(name=row.comparison.name, verdict=row.verdict, sentence=sentence))
+        found.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence))
     return found
 
 
@@ -168,7 +168,7 @@ def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
 
 
 def ceiling_sentence(found: ClientLimits, *, unlimited_only: bool) -> str:
-    """Of how many downloads the client itself may have been the limit, and of how many that is not known.
+    """How many downloads the client itself may have limited, and for how many that is not known.
 
     Args:
         unlimited_only: whether the former were left out of Table 2.

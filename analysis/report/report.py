@@ -26,7 +26,7 @@ from analysis.measures.comparisons import Design
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, writing
 from analysis.measures.pairs import Metric
-from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share, SpeedupRow
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
 from analysis.report import (
@@ -131,7 +131,7 @@ def _html(context: dict[str, Any]) -> str:
     return environment.get_template(_PAGE).render(**context)
 
 
-def heat(share: Share) -> str:
+def heat(share: PairShare) -> str:
     """How dark a cell is, 0 to 0.6: the square root keeps small shares visible and dark ones readable."""
     return f"{0.6 * (share.share or 0.0) ** 0.5:.3f}"
 
