@@ -78,11 +78,14 @@ def packets(folder: str | os.PathLike[str], row: Mapping[str, Any]) -> pa.Table:
     from analysis.evidence.matching import match
     from core.domain import Download
     from core.errors import UsageError, not_found
+    from core.files.journal import is_own
     from core.files.rows import build
 
     where = f"{row['configuration']} in run {row['run']}"
     if row["capture"] is None:
         raise UsageError("this download has no capture", where=where, remedy="choose one with a `capture`")
+    if not is_own(row["capture"], row["vantage"]):
+        raise UsageError("its capture is not in the vantage point's folder", where=where, remedy="choose another one")
     path = Path(folder) / row["capture"]
     if not path.exists():
         raise not_found(path, "capture", remedy="choose a download whose capture was kept")

@@ -100,7 +100,9 @@ def test_packets_are_those_of_one_download(folder: Path) -> None:
     with pytest.raises(UsageError, match="this download has no capture"):
         upshift.packets(folder, {**row, "capture": None})
     with pytest.raises(UsageError, match="capture not found"):
-        upshift.packets(folder, {**row, "capture": "vantage/none.pcap"})
+        upshift.packets(folder, {**row, "capture": f"vantage/{row['vantage']}/none.pcap"})
+    with pytest.raises(UsageError, match="its capture is not in the vantage point's folder"):
+        upshift.packets(folder, {**row, "capture": "../victim.pcap"})
     with pytest.raises(UsageError, match="no connection in the capture"):
         upshift.packets(folder, {**row, "local_port": 1})
 
