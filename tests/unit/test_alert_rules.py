@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from downloader.schedule.gate import State
 from prometheus_client.parser import text_string_to_metric_families
 
 from downloader.control import metrics
+from downloader.schedule.schedule import State
 from tests.unit.test_control_status import status
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "cloud" / "alerts.yml"

@@ -202,7 +202,7 @@ def test_a_host_in_the_place_of_another_goes_on_from_what_was_collected(tmp_path
     assert collected.read_bytes() == before
     with closing(Journal.open(new / "vantage/A", planned, plan_hash=PLAN)) as journal:
         assert journal.open_runs() == [planned[1].number, planned[2].number]
-        assert journal.captures.dropped(capture_of(planned[0])) == "{}", "so that nothing is missing at its end"
+        assert journal.findings(capture_of(planned[0])) == "{}", "so that nothing is missing at its end"
         work(new, journal, planned[2])
     taken = snapshot.take(new)
     assert [file.path for file in taken.captures] == [capture_of(planned[2])]
