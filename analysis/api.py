@@ -21,7 +21,7 @@ from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import Stopping, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
-from analysis.report import conduct, figures, findings, published, render, report
+from analysis.report import figures, findings, published, render, report
 from analysis.report.summary import Summary
 from core import terminal
 from core.domain import Role
@@ -57,7 +57,7 @@ class Tables:
     order: OrderEffects
     """What position and predecessor did to the times."""
     stopping: tuple[Stopping, ...]
-    """Of campaigns with a rule to stop early, one per vantage point."""
+    """For campaigns with a rule to stop early, one per vantage point."""
     quirks: tuple[Quirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
     congestion: tuple[CongestionRow, ...] = ()
@@ -75,7 +75,7 @@ class Tables:
         return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
 
     def ceilings(self) -> str:
-        """Of how many downloads the client itself may have been the limit: it stands below `head`."""
+        """How many downloads the client itself may have limited: it stands below `head`."""
         limits = client_limits(self.data.downloads)
         return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
 
@@ -92,7 +92,7 @@ class Tables:
         if name == "congestion":
             return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
         header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
-        return render.csv_text(header, render.table2_rows(self.table2, by=self.by.value if self.by else None))
+        return render.csv_text(header, render.table2_records(self.table2, by=self.by.value if self.by else None))
 
     def markdown(self, name: str) -> str:
         """One table as Markdown, shares in per cent."""
@@ -143,7 +143,7 @@ class Tables:
             | {"unlimited_only": self.selection.unlimited_only},
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
-            "table2": render.table2_rows(self.table2, by=by),
+            "table2": render.table2_records(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
             "limiters": render.limiter_rows(self.limiters),
             "order": dataclasses.asdict(self.order),
@@ -196,10 +196,10 @@ class Tables:
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
-        for sentence in (conduct.order_sentence(self.order), *conduct.stopping_sentences(self.stopping)):
+        for sentence in (findings.order_sentence(self.order), *findings.stopping_sentences(self.stopping)):
             terminal.print_line(to, sentence, indent=2)
         if self.stopping:
-            cells = conduct.stopping_cells(self.stopping)
+            cells = findings.stopping_cells(self.stopping)
             terminal.print_table(to, (cells,), title="Intervals that hold at every look", words=_WORDS)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.domain import Configuration, Download, Outcome, Target
+from core.files import store
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
@@ -178,3 +179,9 @@ def inspect_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
     program = Path(__file__).parent / "analysis_only.py"
     command = [*plain, sys.executable, str(program), "inspect", str(folder)]
     return subprocess.run(command, cwd=program.parents[1], capture_output=True, text=True, check=False)
+
+
+def kpi_rows(folder: Path) -> int:
+    """Downloads with KPIs, so with a connection in their capture."""
+    engines = store.read_table(folder / "downloads.parquet", "downloads")["kpi_engine"]
+    return len(engines) - int(engines.null_count)

@@ -1,4 +1,4 @@
-"""A campaign from its file to `kpis.parquet`: opens places, runs or resumes, inspects the folder."""
+"""A campaign from its file to `downloads.parquet`: opens places, runs or resumes, inspects the folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.evidence import Inspection, inspect_campaign
-from analysis.evidence.stored import inspect_capture
+from analysis.evidence.sources import inspect_capture
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import atomic
 from core.files.lock import check_free

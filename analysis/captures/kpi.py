@@ -19,7 +19,7 @@ class Kpi:
     """A figure of one connection: a pure function of its record."""
 
     name: str
-    """Column of `kpis.parquet` and key in JSON."""
+    """Column of `downloads.parquet` and key in JSON."""
     unit: str
     """Unit; empty without a unit, `1` for shares."""
     meaning: str

@@ -68,7 +68,7 @@ SHARES: Mapping[Limiter, float] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LimiterVerdict:
     """What limited a download."""
 
     limiter: Limiter
@@ -100,21 +100,21 @@ class _Round:
         return self.bytes / max(self.duration_ns, 1)
 
 
-def judge(connection: Connection) -> Verdict:
+def judge(connection: Connection) -> LimiterVerdict:
     """What limited the server's largest answer on this connection."""
     rounds = _rounds(connection)
     shares = _shares(connection, rounds)
     if (of_client := _client_cpu(connection, rounds)) is not None:
         share, evidence = of_client
         shares = {Limiter.CLIENT_CPU: share} | {name: each * (1 - share) for name, each in shares.items()}
-        return Verdict(limiter=Limiter.CLIENT_CPU, evidence=evidence, shares=shares)
+        return LimiterVerdict(limiter=Limiter.CLIENT_CPU, evidence=evidence, shares=shares)
     if connection.socket_drops and shares:
         lossy = shares.pop(Limiter.CONGESTION, 0.0)
         shares = {Limiter.CLIENT_SOCKET: lossy} | shares
         evidence = f"{connection.socket_drops} packets dropped at the client's socket"
-        return Verdict(limiter=Limiter.CLIENT_SOCKET, evidence=evidence, shares=shares)
+        return LimiterVerdict(limiter=Limiter.CLIENT_SOCKET, evidence=evidence, shares=shares)
     limiter = next((name for name, least in SHARES.items() if shares.get(name, 0.0) >= least), Limiter.UNKNOWN)
-    return Verdict(limiter=limiter, evidence=_evidence(connection, rounds, shares), shares=shares)
+    return LimiterVerdict(limiter=limiter, evidence=_evidence(connection, rounds, shares), shares=shares)
 
 
 def _client_cpu(connection: Connection, rounds: Sequence[_Round]) -> tuple[float, str] | None:

@@ -74,7 +74,7 @@ class Quantity(StrEnum):
         return self in (Quantity.OK, Quantity.FASTER)
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """The vocabulary is closed."""
 
     WORSE = "worse"
@@ -101,7 +101,7 @@ class Change:
     b: float | None
     """In B."""
     change: float | None
-    """Of times, throughputs and speed-ups the ratio, above 1 if B is better; of shares B - A."""
+    """For times, throughputs and speed-ups the ratio, above 1 if B is better; for shares B - A."""
     low: float | None
     """Lower end of its 95 % interval; None below `MINIMUM_DOMAINS` domains."""
     high: float | None
@@ -110,7 +110,7 @@ class Change:
     """Signed-rank test over domains: did nothing move?"""
     q: float = 1.0
     """The same, adjusted for the number of rows (Benjamini-Hochberg)."""
-    verdict: Verdict = Verdict.UNDECIDED
+    verdict: ChangeVerdict = ChangeVerdict.UNDECIDED
 
 
 def changes(
@@ -295,7 +295,7 @@ def _share(name: str, quantity: Quantity, a: Members, b: Members, domains: Ints,
 
 
 def _correlation(a: Floats, b: Floats) -> float:
-    """Of the domains' shares; 0 where it is negative or not defined."""
+    """Correlation of the domains' shares; 0 where it is negative or not defined."""
     if a.std() == 0 or b.std() == 0:
         return 0.0
     return max(0.0, float(np.corrcoef(a, b)[0, 1]))
@@ -312,12 +312,12 @@ def _nothing(name: str, quantity: Quantity, *, gates: bool) -> Change:
     )
 
 
-def _verdict(change: Change, threshold: float) -> Verdict:
+def _verdict(change: Change, threshold: float) -> ChangeVerdict:
     if change.low is None or change.high is None:
-        return Verdict.UNDECIDED
+        return ChangeVerdict.UNDECIDED
     least, most = (-threshold, threshold) if change.quantity.is_share else (1 / (1 + threshold), 1 + threshold)
     if change.q < LEVEL and change.high < least:
-        return Verdict.WORSE
+        return ChangeVerdict.WORSE
     if change.q < LEVEL and change.low > most:
-        return Verdict.BETTER
-    return Verdict.EQUAL if least < change.low and change.high < most else Verdict.UNDECIDED
+        return ChangeVerdict.BETTER
+    return ChangeVerdict.EQUAL if least < change.low and change.high < most else ChangeVerdict.UNDECIDED

@@ -59,7 +59,7 @@ class _Contents:
     """What the files of a campaign hold, beside the columns that tables need."""
 
     dates: str
-    """Of the first and of the last download."""
+    """Start of the first and of the last download."""
     targets: set[tuple[str, str]]
     """Domains and URLs."""
     versions: Mapping[str, set[str]]

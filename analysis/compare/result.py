@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.compare.changes import Change, Quantity, Verdict, changes, units
+from analysis.compare.changes import Change, ChangeVerdict, Quantity, changes, units
 from analysis.compare.differences import Difference, differences
 from analysis.measures import dataset
 from analysis.measures.pairs import Metric
@@ -40,11 +40,11 @@ class Result:
     @property
     def worse(self) -> tuple[Change, ...]:
         """The rows because of which a gate closes."""
-        return tuple(change for change in self.changes if change.gates and change.verdict is Verdict.WORSE)
+        return tuple(change for change in self.changes if change.gates and change.verdict is ChangeVerdict.WORSE)
 
     def sentence(self) -> str:
         """The answer."""
-        undecided = sum(change.gates and change.verdict is Verdict.UNDECIDED for change in self.changes)
+        undecided = sum(change.gates and change.verdict is ChangeVerdict.UNDECIDED for change in self.changes)
         limit = f"{100 * self.threshold:g} %"
         if self.worse:
             names = ", ".join(f"{change.name} ({change.quantity})" for change in self.worse)
@@ -148,7 +148,7 @@ def compare(
     for path, side in ((a, one), (b, other)):
         if metric is Metric.THROUGHPUT and "mean_throughput" not in side.kpi_units:
             remedy = "finish the campaign with `upshift run`, or use --metric time"
-            raise UsageError("kpis.parquet has no column mean_throughput", where=str(path), remedy=remedy)
+            raise UsageError("no download has the KPI mean_throughput", where=str(path), remedy=remedy)
     found = changes(one, other, threshold=threshold, metric=metric, selection=selection)
     if not found:
         what = f"it has no configuration of {a} on the same targets"

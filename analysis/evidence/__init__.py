@@ -1,8 +1,8 @@
-"""Inspection: journals and captures -> `downloads`, `kpis` and the proof of treatment. Needs neither root nor a place.
+"""Inspection: journals and captures -> `downloads` with KPIs and proof. Needs neither root nor a place.
 
     campaign.py  a campaign folder: streams the journals, scans captures on all cores, writes the tables
     together.py  folders of several hosts as one
-    evidence.py  where the rows of a measurement run come from: its capture
+    sources.py   where the rows of a measurement run come from: its capture, or what the journal keeps of it
     earlier.py   rows of an earlier inspection, for what is missing
     rows.py      downloads and the connections of their capture -> rows                        (pure)
     matching.py  which connection is a download's                                              (pure)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
-from analysis.evidence.earlier import DOWNLOADS, KPIS, Earlier, kept
-from analysis.evidence.evidence import Evidence, from_capture
-from analysis.evidence.rows import Inspected, kpi_schema
-from analysis.evidence.stored import from_findings
+from analysis.evidence.earlier import DOWNLOADS, Earlier
+from analysis.evidence.rows import Inspected, downloads_schema
+from analysis.evidence.sources import Evidence, from_capture, from_findings
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
 from core.files import atomic, schemas, store
@@ -23,6 +24,8 @@ from core.files.rows import build
 from core.progress import Progress
 
 SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class Inspection:
     void: int
     """Downloads of measurement runs that stayed void; they are included in the three numbers above."""
     kpis: int
-    """Rows of `kpis.parquet`."""
+    """Downloads with KPIs."""
     kept: int
     """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
     newer_kpis: tuple[str, ...]
@@ -68,11 +71,11 @@ class Inspection:
 def inspect_campaign(
     folder: Path, *, factors: Mapping[str, Proven], progress: Progress, jobs: int | None = None
 ) -> Inspection:
-    """Makes `downloads`, `kpis`, `superseded` and `environment.json` of a folder from its journals and captures.
+    """Makes `downloads`, `superseded` and `environment.json` of a folder from its journals and captures.
 
     If a capture or a journal is missing or damaged, rows that need it are kept from an earlier inspection. All files
     are complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that leaves the
-    earlier one, or none, so a download without KPIs never counts as proven.
+    earlier one, or none.
 
     Args:
         factors: name -> factor, of all that configurations may set.
@@ -100,8 +103,7 @@ class _Tables:
     ) -> None:
         self._folder, self._journals, self._factors = folder, journals, factors
         self._progress, self._jobs = progress, jobs
-        self._schema = kpi_schema()
-        self._earlier = Earlier(folder, self._schema.names)
+        self._earlier = Earlier(folder, tuple(KPIS))
         self._total = sum(journal.recorded_runs() for journal in journals.values())
         self._lost: list[Lost] = []
         self._newer: set[str] = set()
@@ -110,22 +112,18 @@ class _Tables:
 
     def write(self) -> Inspection:
         """Writes all tables."""
-        # They are replaced in this order; the one that makes the others valid is last.
-        paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, KPIS, DOWNLOADS)]
-        with atomic.whole_files(*paths) as (environment_part, superseded_part, kpis_part, downloads_part):
+        # They are replaced in this order.
+        paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, DOWNLOADS)]
+        with atomic.whole_files(*paths) as (environment_part, superseded_part, downloads_part):
             environment_part.write_text(atomic.json_text(self._environment()), encoding="utf-8")
             with store.Table(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
                 for attempt in self._superseded():
                     superseded.add(attempt)
-            with (
-                store.Table(downloads_part, "downloads", schemas.row_schema("downloads")) as downloads,
-                store.Table(kpis_part, "kpis", self._schema) as kpis,
-            ):
-                for row in self._rows():
-                    self._count(row)
-                    downloads.add(row.download)
-                    if row.kpis is not None:
-                        kpis.add(row.kpis)
+            with store.Table(downloads_part, "downloads", downloads_schema()) as downloads:
+                for run, rows in enumerate(measurement_runs(self._rows(), lambda row: row.download)):
+                    for row in rows:
+                        self._count(row)
+                        downloads.add(row.columns(run))
         return Inspection(
             folder=str(self._folder),
             downloads=sum(self._treatments.values()),
@@ -176,7 +174,7 @@ class _Tables:
         self._newer |= seen.newer
         for download, new in zip(run, seen.rows, strict=True):
             old = self._earlier.of(download)
-            stays = None if seen.lost is None else kept(new, old, self._earlier)
+            stays = None if seen.lost is None else self._earlier.kept(new, old)
             self._kept += stays is not None
             yield stays or new
         self._runs += 1
@@ -211,11 +209,11 @@ class _Tables:
 
 def _with_findings(journal: JournalReader) -> Iterator[tuple[Sequence[Download], str | None]]:
     """The measurement runs of a journal, each with the findings of its capture if that was dropped."""
-    for run in measurement_runs(journal.downloads()):
+    for run in measurement_runs(journal.downloads(), lambda download: download):
         yield run, None if run[0].capture is None else journal.findings(run[0].capture)
 
 
-def measurement_runs(downloads: Iterator[Download]) -> Iterator[tuple[Download, ...]]:
-    """Downloads in the order of their plan, one measurement run at a time."""
-    for _, run in itertools.groupby(downloads, key=lambda d: (d.iteration, d.domain, d.url)):
+def measurement_runs(rows: Iterable[Row], download: Callable[[Row], Download]) -> Iterator[tuple[Row, ...]]:
+    """Rows in the order of their plan, one measurement run at a time."""
+    for _, run in itertools.groupby(rows, key=lambda row: attrgetter(*schemas.RUN_KEY)(download(row))):
         yield tuple(run)

@@ -13,6 +13,7 @@ import core
 from analysis.captures.connection import Connection
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.scan import kpi_values
 from analysis.evidence.clocks import offset_s
 from analysis.evidence.handshakes import is_slow, smallest_rtt_s
 from analysis.evidence.identity import with_identity
@@ -35,7 +36,16 @@ class Inspected:
     download: Download
     """The download with its treatment, and any disturbance by the host."""
     kpis: Mapping[str, Value] | None
-    """A row of `kpis`; None if no connection is known to belong to this download."""
+    """KPI -> value; None if no connection is known to belong to this download."""
+
+    def columns(self, run: int) -> dict[str, Value]:
+        """The row of `downloads.parquet`.
+
+        Args:
+            run: number of its measurement run in the file.
+        """
+        own = {name: getattr(self.download, name) for name in schemas.row_schema("downloads").names}
+        return own | {"run": run} | {name: None if self.kpis is None else self.kpis[name] for name in KPIS}
 
 
 def inspect_run(
@@ -65,19 +75,13 @@ def inspect_run(
             treatment_detail=treatment.detail,
             slow_handshake=is_slow(download, rtt_s),
             engine=ENGINE,
+            kpi_engine=None if connection is None else ENGINE,
         )
         if disturbed := disturbance(download, connection, clock_s=clock_s):
             judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
-        kpis = None if connection is None else kpi_row(download, connection)
+        kpis = None if connection is None else kpi_values(with_account(connection, download))
         found.append(Inspected(download=judged, kpis=kpis))
     return tuple(found)
-
-
-def kpi_row(download: Download, connection: Connection) -> dict[str, Value]:
-    """A row of `kpis`: the download's key, the engine, then every KPI."""
-    row: dict[str, Value] = {name: getattr(download, name) for name in schemas.DOWNLOAD_KEY}
-    connection = with_account(connection, download)
-    return row | {"engine": ENGINE} | {name: kpi.compute(connection) for name, kpi in KPIS.items()}
 
 
 def with_account(connection: Connection, download: Download) -> Connection:
@@ -118,12 +122,10 @@ def _share(time_s: float | None, download: Download) -> float | None:
     return None if time_s is None or not download.last_byte_s else time_s / download.last_byte_s
 
 
-def kpi_schema() -> pa.Schema:
-    """Columns of `kpis.parquet`: key, engine, then one per KPI with its unit in the column's metadata."""
+def downloads_schema() -> pa.Schema:
+    """Columns of `downloads.parquet`: those of `core.domain.Download`, then one per KPI with its unit as metadata."""
     import pyarrow as pa
 
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-    keys = schemas.row_schema("downloads")
-    fields = [keys.field(name) for name in (*schemas.DOWNLOAD_KEY, "engine")]
-    fields += [pa.field(name, arrow[kpi.kind], metadata={"unit": kpi.unit}) for name, kpi in KPIS.items()]
-    return pa.schema(fields)
+    kpis = [pa.field(name, arrow[kpi.kind], metadata={"unit": kpi.unit}) for name, kpi in KPIS.items()]
+    return pa.schema([*schemas.row_schema("downloads"), *kpis])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from analysis.measures import memory
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -112,5 +111,15 @@ def on_all_cores(function: Callable[[Job], Result], jobs: Iterable[Job]) -> list
     """The results of the jobs, in their order. numpy sorts outside Python's lock, so threads use all cores."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         found = list(pool.map(function, jobs))
-    memory.release()  # Each thread has its own.
+    release_memory()  # Each thread has its own.
     return found
+
+
+def release_memory() -> None:
+    """Gives back what pyarrow and the C library keep; a C library other than glibc decides itself."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))

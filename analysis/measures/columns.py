@@ -62,14 +62,16 @@ class Downloads:
     cache_state: Texts
     identity_flags: Texts
     cpu_bound: Flags
-    """See `processor.cpu_bound`."""
+    """See `ceilings.cpu_bound`."""
     starved: Flags
-    """See `processor.starved`."""
+    """See `ceilings.starved`."""
     ceiling: Codes
     """Index into `ceilings`: what is known of its client's highest rate at its vantage point."""
     ceilings: tuple[Ceiling, ...]
     has_rate: Mask
     """Whether it has a delivery rate (`ceilings.delivery_rates`)."""
+    has_kpis: Mask
+    """Whether a connection of the capture is known to be its own."""
     near_ceiling: Flags
     """See `ceilings.near_ceiling`."""
 

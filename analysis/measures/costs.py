@@ -25,7 +25,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     """
     if metric is Metric.THROUGHPUT and THROUGHPUT_KPI not in dataset.kpi_units:
         raise UsageError(
-            f"no kpis.parquet here has a column {THROUGHPUT_KPI}",
+            f"no download here has the KPI {THROUGHPUT_KPI}",
             where="--metric throughput",
             remedy="finish the campaign with `upshift run`, or use --metric time",
         )

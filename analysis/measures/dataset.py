@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import operator
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.measures import memory
-from analysis.measures.arrays import Codes, Floats
+from analysis.measures.arrays import Codes, Floats, release_memory
 from analysis.measures.columns import Downloads
-from analysis.measures.comparisons import Appearance, Design, read_design
-from analysis.measures.folder import Folder, read_folder
+from analysis.measures.comparisons import Design, read_design
 from analysis.measures.reader import COLUMNS, Reader
-from analysis.measures.run_keys import read_kpi_keys
 from core.domain import Download, Outcome, Superseded
 from core.errors import UsageError, not_found
 from core.files import schemas, store
+from core.files.rows import build
 
 if TYPE_CHECKING:
     import pyarrow as pa
+from typing import Any
+
+from core.files.config import read_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """One campaign folder."""
+
+    path: Path
+    environment: Mapping[str, Any] | None
+    """`environment.json`, if present."""
+    lab: Mapping[str, Any] | None
+    """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
+    composition: Mapping[str, Any] | None = None
+    """`targets/composition.json`, the report of `upshift targets compose`, if present."""
+    windows: Mapping[str, Any] | None = None
+    """`targets/windows.json`: domain -> what `upshift survey iw` found, if the targets have it."""
+
+    @property
+    def published_quirks(self) -> tuple[str, ...]:
+        """Names of quirks of the published code with which it was measured (`downloader.quirks`)."""
+        campaign = (self.environment or {}).get("campaign")
+        found = campaign.get("published_quirks") if isinstance(campaign, dict) else None
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def read_folder(path: Path) -> Folder:
+    """The documents beside the downloads. Raises UsageError for one that is not valid JSON."""
+
+    def document(name: str) -> Mapping[str, Any] | None:
+        file = path / name
+        return read_json(file) if file.exists() else None
+
+    return Folder(
+        path=path,
+        environment=document("environment.json"),
+        lab=document("lab.json"),
+        composition=document("targets/composition.json"),
+        windows=document("targets/windows.json"),
+    )
+
 
 Value = float | int | str | bool | None
 
@@ -43,11 +82,11 @@ class Record:
     """Index into `Dataset.folders`: the same names in two folders are two measurement runs."""
     download: Download
     kpis: Mapping[str, Value]
-    """KPI name -> value; empty if `kpis.parquet` has no row for this download."""
+    """KPI name -> value; empty if it has none (`Download.kpi_engine`)."""
     near_ceiling: bool | None = None
     """Whether its client may have been the limit, None if that is not known; see `ceilings.near_ceiling`."""
     starved: bool | None = None
-    """Whether its client waited for a CPU, None if that is not known; see `processor.starved`."""
+    """Whether its client waited for a CPU, None if that is not known; see `ceilings.starved`."""
 
     @property
     def run(self) -> tuple[int, str, str, int, str, str]:
@@ -72,59 +111,52 @@ class Record:
         return None
 
 
+Source = Callable[[Sequence[str]], Iterator["pa.RecordBatch"]]
+"""(names of columns) -> batches of a folder's downloads with these columns; columns that it lacks are empty."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """All given folders together."""
 
     folders: tuple[Folder, ...]
+    sources: tuple[Source, ...]
+    """The downloads of each folder, for columns of which little needs all."""
     downloads: Downloads
-    kpi_rows: tuple[Codes, ...]
-    """Per folder, the download of each row of its `kpis.parquet`; -1 for a download that is not there."""
     kpi_units: Mapping[str, str]
-    """KPI name -> unit; empty without a unit."""
+    """KPI name -> unit, empty without a unit; only KPIs of folders with captures."""
     superseded: tuple[Superseded, ...]
     design: Design
     """The configurations and comparisons."""
     notes: tuple[str, ...]
     """Sentences about what is missing, to be printed."""
-    given: tuple[Record, ...] | None = None
-    """The records, if they are not those of the folders' files; see `of_records`."""
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Any column of `downloads`, an element per download."""
+        import pyarrow as pa
+
+        return pa.chunked_array([batch[name] for source in self.sources for batch in source([name])])
 
     def started_at(self) -> Floats:
-        """When each download started [Unix time, s]; read anew, as little needs it."""
-        return _started_at(self.folders) if self.given is None else _given_started_at(self.given)
+        """When each download started [Unix time, s]."""
+        return _started_at(self.sources)
 
     def kpi(self, name: str) -> Floats:
         """A KPI of each download as a finite number, NaN if it is missing."""
-        found = np.full(len(self.downloads), math.nan)
-        for rows, (values,) in self.kpi_numbers(name):
-            found[rows] = values
-        return found
+        return np.concatenate([np.empty(0), *(columns[0] for _, columns in self.kpi_numbers(name))])
 
     def kpi_numbers(self, *names: str) -> Iterator[tuple[Codes, list[Floats]]]:
         """Batches of downloads (their indices) with these KPIs as finite numbers, NaN where they are missing."""
-        if self.given is not None:
-            rows = [[math.nan if (value := r.number(name)) is None else value for r in self.given] for name in names]
-            yield np.arange(len(self.given)), [np.array(values, dtype=np.float64) for values in rows]
-            return
-        for at, columns in self.kpi_columns(*names):
-            yield at, [_finite(column) for column in columns]
+        for rows, columns in self.kpi_columns(*names):
+            yield rows, [_finite(column) for column in columns]
 
     def kpi_columns(self, *names: str) -> Iterator[tuple[Codes, list[pa.Array]]]:
         """Batches of downloads (their indices) with these KPIs, which are empty where a folder lacks the column."""
-        import pyarrow as pa
-
-        if self.given is not None:
-            yield np.arange(len(self.given)), [pa.array([r.kpis.get(name) for r in self.given]) for name in names]
-            return
-        for folder, rows in zip(self.folders, self.kpi_rows, strict=True):
-            file, first = folder.path / KPIS, 0
-            present = [name for name in names if len(rows) and name in store.columns(file, "kpis")]
-            for batch in store.scan(file, "kpis", present) if present else ():
-                at, first = rows[first : first + batch.num_rows], first + batch.num_rows
-                known = np.flatnonzero(at >= 0)
-                taken = batch if len(known) == len(at) else batch.take(pa.array(known))
-                yield at[known], [taken[name] if name in present else pa.nulls(len(known)) for name in names]
+        first = 0
+        for source in self.sources:
+            for batch in source(names):
+                yield np.arange(first, first + batch.num_rows, dtype=np.int32), [batch[name] for name in names]
+                first += batch.num_rows
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
@@ -133,73 +165,40 @@ class Dataset:
         Raises:
             UsageError: there are more than `MOST_RECORDS`.
         """
-        if self.given is not None:
-            return self.given
         _refuse_many(len(self.downloads), [folder.path for folder in self.folders])
-        kpis: dict[int, Mapping[str, Value]] = {}
-        read: list[tuple[int, Download]] = []
-        for index, (folder, rows) in enumerate(zip(self.folders, self.kpi_rows, strict=True)):
-            read += [(index, d) for d in store.read_rows(folder.path / DOWNLOADS, "downloads", Download)]
-            for at, row in zip(
-                rows.tolist(), store.each_row(folder.path / KPIS, "kpis") if len(rows) else (), strict=True
-            ):
-                kpis[at] = {name: row[name] for name in row if name not in _NO_KPIS}
+        rows = (
+            (index, row)
+            for index, folder in enumerate(self.folders)
+            for row in store.each_row(folder.path / DOWNLOADS, "downloads")
+        )
+        own = {entry.name for entry in dataclasses.fields(Download)}
         flags = zip(self.downloads.near_ceiling.tolist(), self.downloads.starved.tolist(), strict=True)
         return tuple(
             Record(
                 folder=index,
-                download=download,
-                kpis=kpis.get(row, {}),
+                download=build(Download, row),
+                kpis={} if row.get("kpi_engine") is None else {name: row[name] for name in row if name not in own},
                 near_ceiling=_FLAG[near],
                 starved=_FLAG[starved],
             )
-            for row, ((index, download), (near, starved)) in enumerate(zip(read, flags, strict=True))
+            for (index, row), (near, starved) in zip(rows, flags, strict=True)
         )
 
     def with_records(self, records: Sequence[Record]) -> Dataset:
         """The same folders with other downloads, e.g. changed ones."""
-        return of_records(
-            records,
-            folders=self.folders,
-            kpi_units=self.kpi_units,
-            superseded=self.superseded,
-            design=self.design,
-            notes=self.notes,
-        )
+        ordered = sorted(records, key=lambda record: record.folder)
+        members = [[record for record in ordered if record.folder == index] for index in range(len(self.folders))]
+        sources = tuple(partial(_columns_of, part) for part in members)
+        reader = Reader(len(ordered))
+        for folder, source in zip(self.folders, sources, strict=True):
+            reader.add(folder.path, source(COLUMNS), folder.environment)
+        downloads = reader.finish(lambda: _started_at(sources))
+        changed = dataclasses.replace(self, sources=sources, downloads=downloads)
+        changed.__dict__["records"] = tuple(ordered)  # What the property would read again.
+        return changed
 
 
-def of_records(
-    records: Sequence[Record],
-    *,
-    folders: Sequence[Folder],
-    kpi_units: Mapping[str, str],
-    superseded: Sequence[Superseded],
-    design: Design,
-    notes: Sequence[str],
-) -> Dataset:
-    """A dataset of these records, in the order of their folders; see `Dataset` for the other arguments."""
-    ordered = sorted(records, key=lambda record: record.folder)
-    reader = Reader(len(ordered))
-    for index, folder in enumerate(folders):
-        members = [record.download for record in ordered if record.folder == index]
-        reader.add(folder.path, [_as_batch(members)], folder.environment)
-    downloads, kpi_rows = reader.finish(lambda: _given_started_at(ordered))
-    return Dataset(
-        folders=tuple(folders),
-        downloads=downloads,
-        kpi_rows=kpi_rows,
-        kpi_units=kpi_units,
-        superseded=tuple(superseded),
-        design=design,
-        notes=tuple(notes),
-        given=tuple(ordered),
-    )
-
-
-DOWNLOADS, KPIS = "downloads.parquet", "kpis.parquet"
-
-_NO_KPIS = (*schemas.DOWNLOAD_KEY, "engine")
-"""Columns of `kpis` that are not KPIs."""
+DOWNLOADS = "downloads.parquet"
 
 _FLAG = {1: True, 0: False, -1: None}
 
@@ -229,87 +228,99 @@ def load(paths: Sequence[Path]) -> Dataset:
     """Reads campaign folders.
 
     Raises:
-        UsageError: a folder is missing, has no `downloads.parquet`, has none in it, has downloads that another
-            folder (or the same) already has, or uses the name of a configuration or a comparison for something else.
+        UsageError: a folder is missing, has no `campaign.json` or `downloads.parquet`, has none in it, has downloads
+            that another folder (or the same) already has, or uses the name of a configuration or a comparison for
+            something else.
     """
     folders: list[Folder] = []
+    sources: list[Source] = []
     superseded: list[Superseded] = []
-    units: dict[str, str] = {}
-    read: list[tuple[Path, list[Appearance]]] = []
     resolved: set[Path] = set()
     for path in paths:
         if path.resolve() in resolved:
             raise UsageError("this folder is named twice", where=str(path), remedy="name it once")
         resolved.add(path.resolve())
         _check(path)
+    design = read_design(paths)
     reader = Reader(sum(store.count(path / DOWNLOADS, "downloads") for path in paths))
-    with ThreadPoolExecutor(1) as beside:
-        for path in paths:
-            has_kpis = (path / KPIS).is_file()
-            scan = store.scan(path / KPIS, "kpis", schemas.DOWNLOAD_KEY) if has_kpis else ()
-            kpi_keys = beside.submit(read_kpi_keys, scan)
-            folders.append(read_folder(path))
-            batches = store.scan(path / DOWNLOADS, "downloads", COLUMNS)
-            appearances = reader.add(path, batches, folders[-1].environment)
-            if not appearances:
-                raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
-            read.append((path, appearances))
-            reader.add_kpis(kpi_keys.result())
-            for name, unit in store.columns(path / KPIS, "kpis").items() if has_kpis else ():
-                if name not in _NO_KPIS:
-                    units.setdefault(name, unit)
-            superseded += _superseded(path)
-    memory.release()
-    downloads, kpi_rows = reader.finish(lambda: _started_at(folders))
-    memory.release()
-    design = read_design(read)
+    for path in paths:
+        folders.append(read_folder(path))
+        sources.append(partial(_columns_in, path / DOWNLOADS))
+        batches = store.scan(path / DOWNLOADS, "downloads", COLUMNS)
+        if not reader.add(path, batches, folders[-1].environment):
+            raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
+        superseded += _superseded(path)
+    release_memory()
+    downloads = reader.finish(lambda: _started_at(sources))
+    release_memory()
     return Dataset(
         folders=tuple(folders),
+        sources=tuple(sources),
         downloads=downloads,
-        kpi_rows=kpi_rows,
-        kpi_units=units,
+        kpi_units=_kpi_units(folders, downloads),
         superseded=tuple(superseded),
         design=design,
-        notes=(*design.notes, *_notes(folders, downloads, kpi_rows)),
+        notes=tuple(_notes(folders, downloads)),
     )
 
 
-def _notes(folders: Sequence[Folder], downloads: Downloads, kpi_rows: Sequence[Codes]) -> Iterator[str]:
+def _kpi_units(folders: Sequence[Folder], downloads: Downloads) -> dict[str, str]:
+    """The KPIs of the folders that have some."""
+    own = {entry.name for entry in dataclasses.fields(Download)}
+    units: dict[str, str] = {}
+    for index in np.unique(downloads.runs.folder[downloads.run[downloads.has_kpis]]).tolist():
+        for name, unit in store.columns(folders[index].path / DOWNLOADS, "downloads").items():
+            if name not in own:
+                units.setdefault(name, unit)
+    return units
+
+
+def _notes(folders: Sequence[Folder], downloads: Downloads) -> Iterator[str]:
     """Which KPIs are missing, and which campaigns imitated the published code."""
-    is_ok = downloads.outcome.are(Outcome.OK)
     of_folder = downloads.of_run(downloads.runs.folder)
-    for index, (folder, rows) in enumerate(zip(folders, kpi_rows, strict=True)):
+    unmatched = downloads.outcome.are(Outcome.OK) & ~downloads.has_kpis
+    for index, folder in enumerate(folders):
+        members = of_folder == index
         if folder.published_quirks:
             yield (
                 f"{folder.path} was measured with quirks of the published code: {', '.join(folder.published_quirks)}."
             )
-        if not (folder.path / KPIS).is_file():
+        if not (members & downloads.has_kpis).any():
             yield (
-                f"{folder.path} has no kpis.parquet, so figures from its captures are missing; "
-                "`upshift inspect` makes the file from them."
+                f"{folder.path} has no KPIs, so figures from its captures are missing; "
+                "`upshift inspect` makes them from the captures."
             )
-        elif len(rows):
-            members = of_folder == index
-            unmatched = members & is_ok
-            unmatched[rows[rows >= 0]] = False
-            if unmatched.any():
-                yield (
-                    f"{folder.path}: {np.count_nonzero(unmatched)} of {np.count_nonzero(members)} downloads are ok and "
-                    "have no row in kpis.parquet."
-                )
+        elif missing := np.count_nonzero(unmatched & members):
+            yield f"{folder.path}: {missing} of {np.count_nonzero(members)} downloads are ok and have no KPIs."
 
 
-def _started_at(folders: Sequence[Folder]) -> Floats:
-    """When each download in the files started [Unix time, s]."""
-    batches = (
-        batch for folder in folders for batch in store.scan(folder.path / DOWNLOADS, "downloads", ["started_at"])
-    )
+def _columns_in(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return store.scan(path, "downloads", names, all_optional=True)
+
+
+def _columns_of(records: Sequence[Record], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Records as `store.scan` gives the rows of a file."""
+    import pyarrow as pa
+
+    known = {field.name: field.type for field in schemas.row_schema("downloads")}
+    columns = {}
+    for name in names:
+        if name == "run":  # A change of the records may have moved them to other runs.
+            numbers: dict[tuple[object, ...], int] = {}
+            column = pa.array([numbers.setdefault(record.run, len(numbers)) for record in records], type=known[name])
+        elif name in known:
+            column = pa.array([getattr(record.download, name) for record in records], type=known[name])
+        else:
+            column = pa.array([record.kpis.get(name) for record in records])
+        columns[name] = column.dictionary_encode() if pa.types.is_string(column.type) else column
+    yield pa.RecordBatch.from_pydict(columns)
+
+
+def _started_at(sources: Sequence[Source]) -> Floats:
+    """When each download started [Unix time, s]."""
+    batches = (batch["started_at"] for source in sources for batch in source(["started_at"]))
     # Also without any download.
-    return np.concatenate([np.empty(0), *(batch["started_at"].to_numpy(zero_copy_only=False) for batch in batches)])
-
-
-def _given_started_at(records: Sequence[Record]) -> Floats:
-    return np.array([record.download.started_at for record in records], dtype=np.float64)
+    return np.concatenate([np.empty(0), *(column.to_numpy(zero_copy_only=False) for column in batches)])
 
 
 def _finite(column: pa.Array) -> Floats:
@@ -319,20 +330,8 @@ def _finite(column: pa.Array) -> Floats:
     kind = column.type
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
         return np.full(len(column), math.nan)
-    found: Floats = column.cast("int8" if pt.is_boolean(kind) else kind).cast("float64").to_numpy(zero_copy_only=False)
-    return np.where(np.isfinite(found), found, math.nan)
-
-
-def _as_batch(downloads: Sequence[Download]) -> pa.RecordBatch:
-    """Downloads as `store.scan` gives them."""
-    import pyarrow as pa
-
-    schema = schemas.row_schema("downloads")
-    columns = {}
-    for name in COLUMNS:
-        column = pa.array(map(operator.attrgetter(name), downloads), type=schema.field(name).type)
-        columns[name] = column.dictionary_encode() if pa.types.is_string(column.type) else column
-    return pa.RecordBatch.from_pydict(columns)
+    values: Floats = column.cast("int8" if pt.is_boolean(kind) else kind).cast("float64").to_numpy(zero_copy_only=False)
+    return np.where(np.isfinite(values), values, math.nan)
 
 
 @contextmanager

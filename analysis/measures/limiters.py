@@ -117,7 +117,7 @@ def _parsed(texts: pa.Array) -> tuple[Floats, Codes]:
         table = None
     if table is None or table.num_rows != len(distinct):
         what = "the column limiter_shares has what is not a JSON object of numbers"
-        raise UsageError(what, where="kpis.parquet", remedy="make it again with `upshift inspect`")
+        raise UsageError(what, where="downloads.parquet", remedy="make it again with `upshift inspect`")
     for index, name in enumerate(Limiter):
         shares[:-1, index] = table.column(name.value).to_numpy()
     return shares, text

@@ -26,7 +26,8 @@ MINIMUM_RUNS = 10
 """With fewer measurement runs nothing is tested."""
 
 MOST_RUNS = 20_000
-"""Of more measurement runs so many are drawn: with 10 % noise they show effects of 0.2 %, in a second and 40 MB."""
+"""The most measurement runs that are tested; of more, so many are drawn: with 10 % noise they show effects of 0.2 %,
+in a second and 40 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,39 +1,84 @@
-"""Reads the downloads and KPIs of campaign folders into columns, a batch of row groups at a time."""
+"""Reads the downloads of campaign folders into columns, a batch of row groups at a time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.measures import processor
 from analysis.measures.arrays import Codes, Flags, Floats, Ints, Texts, numbered, rows_by_code
-from analysis.measures.ceilings import Ceiling, ceiling, delivery_rate, near_ceiling
+from analysis.measures.ceilings import Ceiling, ceiling, cpu_bound, delivery_rate, near_ceiling, starved
 from analysis.measures.columns import Downloads, Runs
-from analysis.measures.comparisons import Appearance
-from analysis.measures.run_keys import KEY_TEXTS, KpiKeys, Names, numbers, run_stretches
 from core.domain import Outcome
 from core.errors import UsageError
 from core.files import schemas
-from core.files.config import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_RUN_TEXTS = ("campaign", "vantage", "domain", "url")
+"""Columns of `schemas.RUN_KEY` that are texts."""
+
 _TEXTS = (
-    *("client", "transport", "provider", "outcome", "failure", "host_disturbance"),
+    *("configuration", "client", "transport", "provider", "outcome", "failure", "host_disturbance"),
     *("treatment_reason", "cache_state", "identity_flags"),
 )
 _OTHERS = (
-    *("levels", "position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
-    *("void_reason", "treatment_ok", "slow_handshake", "asn"),
+    *("position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
+    *("void_reason", "treatment_ok", "slow_handshake", "asn", "kpi_engine"),
 )
-COLUMNS = (*schemas.DOWNLOAD_KEY, *_TEXTS, *_OTHERS)
+COLUMNS = ("run", *schemas.RUN_KEY, *_TEXTS, *_OTHERS)
 """The columns of `downloads` that tables need."""
+
+
+class Names:
+    """Texts (or numbers) as codes, in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._known: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._known is None else len(self._known)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All texts so far, by code."""
+        return () if self._known is None else tuple(map(str, self._known.to_pylist()))
+
+    def sorted(self, codes: Codes) -> Texts:
+        """These codes as texts whose names are sorted."""
+        names = self.all
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.full(len(order) + 1, -1, dtype=np.min_scalar_type(-len(order) - 1))
+        rank[order] = np.arange(len(order))
+        return Texts(rank[codes], tuple(names[code] for code in order))
+
+    def encode(self, column: pa.DictionaryArray) -> Codes:
+        """The codes of a column, -1 where it is empty, in the narrowest type."""
+        local = self._local(column.dictionary)
+        kind = np.min_scalar_type(-len(self) - 1)
+        if not column.null_count:
+            found: Codes = local.astype(kind)[column.indices.to_numpy()]
+            return found
+        with_empty: Codes = np.append(local, -1).astype(kind)[column.indices.fill_null(len(local)).to_numpy()]
+        return with_empty
+
+    def _local(self, texts: pa.Array) -> Ints:
+        """The codes of these texts. Python looks up new ones only: thousands would take longer than all else."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pc.index_in(texts, value_set=texts[:0] if self._known is None else self._known)
+        if found.null_count:
+            new = pa.array(dict.fromkeys(texts.filter(found.is_null()).to_pylist()), type=texts.type)
+            self._known = new if self._known is None else pa.concat_arrays([self._known, new])
+            found = pc.index_in(texts, value_set=self._known)
+        codes: Ints = found.to_numpy().astype(np.int64)
+        return codes
 
 
 class Reader:
@@ -44,10 +89,10 @@ class Reader:
     """
 
     def __init__(self, rows: int) -> None:
-        self._names = {name: Names() for name in (*KEY_TEXTS, *_TEXTS, "levels", "asn")}
-        self._keys: list[list[npt.NDArray[Any]]] = []
-        """Folder and run key of each stretch: of neighbouring rows of one run."""
-        self._stretches = 0
+        self._names = {name: Names() for name in (*_RUN_TEXTS, *_TEXTS, "asn")}
+        self._groups: list[list[npt.NDArray[Any]]] = []
+        """Folder, number of the run and `schemas.RUN_KEY` of each group: neighbouring rows of one run."""
+        self._known_groups = 0
         self._rows = rows
         self._read = 0
         self._whole: dict[str, npt.NDArray[Any]] = {}
@@ -55,13 +100,9 @@ class Reader:
         self._ceilings: dict[tuple[int, int, int], tuple[int, Ceiling]] = {}
         """(folder, vantage, client) -> index, ceiling."""
         self._paths: list[Path] = []
-        self._kpis: list[tuple[Codes, Codes]] = []
-        """Per folder: stretch and configuration of each row of `kpis`; no rows if the file is missing."""
 
-    def add(
-        self, path: Path, batches: Iterable[pa.RecordBatch], environment: Mapping[str, Any] | None
-    ) -> list[Appearance]:
-        """Adds the downloads of a folder, and returns its configurations in order of appearance.
+    def add(self, path: Path, batches: Iterable[pa.RecordBatch], environment: Mapping[str, Any] | None) -> int:
+        """Adds the downloads of a folder, and returns their number.
 
         Args:
             path: the folder, for messages.
@@ -69,23 +110,19 @@ class Reader:
             environment: its `environment.json`, if present.
 
         Raises:
-            UsageError: a text in `levels` is not JSON.
+            UsageError: a row has no number of its measurement run.
         """
-        where = f"{path / 'downloads.parquet'}: column levels"
         self._paths.append(path)
-        self._kpis.append((np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int8)))
-        appearances: dict[int, Appearance] = {}
+        first = self._read
         for batch in batches:
-            known = len(self._names["levels"].all)
+            if batch.column("run").null_count:
+                raise UsageError("the column run has empty cells", where=str(path / "downloads.parquet"), remedy=_AGAIN)
             columns = self._columns(batch)
-            for text in self._names["levels"].all[known:]:
-                parse_json(text, where=where, remedy="export it again with `upshift run`")
             self._rate(batch, columns, environment)
-            _appear(batch, columns["configuration"], appearances)
             for name, values in columns.items():
                 self._fill(name, values)
             self._read += batch.num_rows
-        return list(appearances.values())
+        return self._read - first
 
     def _fill(self, name: str, values: npt.NDArray[Any]) -> None:
         """Writes a column of a batch into the whole one: joining all batches at the end would copy everything."""
@@ -97,46 +134,42 @@ class Reader:
         whole[self._read : self._read + len(values)] = values
         self._whole[name] = whole
 
-    def add_kpis(self, found: KpiKeys) -> None:
-        """Adds the rows of `kpis` of the folder added last."""
+    def _group(self, batch: pa.RecordBatch) -> Codes:
+        """The group of each row; what identifies its run is read from its first row."""
+        import pyarrow as pa
+
+        run = _numbers(batch, "run")
+        starts = np.ones(len(run), dtype=np.bool_)
+        starts[1:] = run[1:] != run[:-1]
+        first = np.flatnonzero(starts)
+        firsts = batch.select(list(schemas.RUN_KEY)).take(pa.array(first))
         keys = [
-            self._names[name].of(found.names[name])[column] if name in self._names else column
-            for name, column in zip(schemas.RUN_KEY, found.keys, strict=True)
+            self._names[name].encode(firsts.column(name)) if name in self._names else _numbers(firsts, name)
+            for name in schemas.RUN_KEY
         ]
-        codes = self._names["configuration"].of(found.names["configuration"])
-        stretch = found.stretch + self._add_keys(keys)
-        self._kpis[-1] = (stretch, codes[found.configuration])
-
-    def _stretch(self, batch: pa.RecordBatch) -> Codes:
-        """The stretch of each row."""
-        keys, found = run_stretches(batch, self._names)
-        return (found + self._add_keys(keys)).astype(np.int32)
-
-    def _add_keys(self, keys: Sequence[npt.NDArray[Any]]) -> int:
-        """Adds stretches of the folder added last; returns the number of the first."""
-        first, count = self._stretches, len(keys[0])
-        self._keys.append([np.full(count, len(self._paths) - 1), *keys])
-        self._stretches += count
-        return first
+        group = (np.cumsum(starts) - 1 + self._known_groups).astype(np.int32)
+        self._groups.append([np.full(len(first), len(self._paths) - 1), run[first], *keys])
+        self._known_groups += len(first)
+        return group
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         """The columns of `Downloads` that need no environment."""
-        found = {name: self._names[name].encode(batch.column(name)) for name in ("configuration", "levels", *_TEXTS)}
-        del found["levels"]  # Only its names are needed.
-        is_ok = Texts(found["outcome"], self._names["outcome"].all).are(Outcome.OK)
-        last_byte_s = numbers(batch, "last_byte_s")
-        return found | {
-            "stretch": self._stretch(batch),
+        texts = {name: self._names[name].encode(batch.column(name)) for name in _TEXTS}
+        is_ok = Texts(texts["outcome"], self._names["outcome"].all).are(Outcome.OK)
+        last_byte_s = _numbers(batch, "last_byte_s")
+        return texts | {
+            "group": self._group(batch),
             "asn": self._names["asn"].encode(batch.column("asn").dictionary_encode()),
-            "is_warmup": numbers(batch, "position") <= 0,
-            "position": numbers(batch, "position").astype(np.int16),
+            "is_warmup": _numbers(batch, "position") <= 0,
+            "position": _numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
-            "budget_s": numbers(batch, "budget_s"),
+            "budget_s": _numbers(batch, "budget_s"),
             "is_void": batch.column("void_reason").is_valid().to_numpy(zero_copy_only=False),
+            "has_kpis": batch.column("kpi_engine").is_valid().to_numpy(zero_copy_only=False),
             "treatment_ok": _flags(batch, "treatment_ok"),
             "slow_handshake": _flags(batch, "slow_handshake"),
-            "cpu_bound": processor.cpu_bound(is_ok, last_byte_s, numbers(batch, "transfer_cpu_s")),
-            "starved": processor.starved(is_ok, last_byte_s, numbers(batch, "run_delay_s")),
+            "cpu_bound": cpu_bound(is_ok, last_byte_s, _numbers(batch, "transfer_cpu_s")),
+            "starved": starved(is_ok, last_byte_s, _numbers(batch, "run_delay_s")),
         }
 
     def _rate(
@@ -156,51 +189,49 @@ class Reader:
             index[pair] = self._ceilings.setdefault((len(self._paths), at, of), known)[0]
         columns["ceiling"] = index[pairs]
         highest = np.array([math.nan if c.mbit_s is None else c.mbit_s for _, c in self._ceilings.values()])
-        rates = delivery_rate(numbers(batch, "body_bytes"), numbers(batch, "first_byte_s"), columns["last_byte_s"])
+        rates = delivery_rate(_numbers(batch, "body_bytes"), _numbers(batch, "first_byte_s"), columns["last_byte_s"])
         rates[Texts(columns["outcome"], self._names["outcome"].all).are(Outcome.FAILED)] = math.nan
         columns["has_rate"] = ~np.isnan(rates)
         columns["near_ceiling"] = near_ceiling(rates, highest[columns["ceiling"]])
 
-    def finish(self, started_at: Callable[[], Floats]) -> tuple[Downloads, tuple[Codes, ...]]:
-        """All downloads; and per folder, for each row of its `kpis`, the row of its download (-1: there is none).
+    def finish(self, started_at: Callable[[], Floats]) -> Downloads:
+        """All downloads.
 
         Args:
             started_at: reads when each download started [Unix time, s]; called if folders have the same runs.
 
         Raises:
-            UsageError: a download is listed twice, in one folder or in two.
+            UsageError: a download is listed twice, in one folder or in two, or a run has two targets.
         """
-        keys = [np.concatenate(part) for part in zip(*self._keys, strict=True)]
+        folder, run, *keys = (np.concatenate(part) for part in zip(*self._groups, strict=True))
+        del self._groups
         joined: dict[str, Any] = dict(self._whole)
         del self._whole
-        stretch = joined.pop("stretch")
-        of_stretch = numbered(keys)
-        del self._keys
-        is_measured = np.zeros(int(of_stretch.max(initial=-1)) + 1, dtype=np.bool_)
-        is_measured[of_stretch[stretch]] = True
-        # Runs of which only `kpis` has rows have numbers behind the others, for the check below.
-        number = np.where(is_measured, np.cumsum(is_measured), is_measured.sum() + np.cumsum(~is_measured)) - 1
-        run_of_stretch = number[of_stretch].astype(np.int32)
-        several = [np.empty(len(number), dtype=np.int64) for _ in keys]
-        for values, column in zip(several, keys, strict=True):
-            values[run_of_stretch] = column
-        key_of_run = dict(zip(("folder", *schemas.RUN_KEY), several, strict=True))
-        count = int(is_measured.sum())
-        for name in ("configuration", *_TEXTS):
+        # The runs in their order within the folder: rows may be in any order.
+        run_of_group = numbered([folder, run])
+        of_runs = []
+        for column in (folder, *keys):
+            values = np.empty(int(run_of_group.max(initial=-1)) + 1, dtype=np.int64)
+            values[run_of_group] = column
+            if (differ := np.flatnonzero(values[run_of_group] != column)).size:
+                group = differ[0]
+                where = str(self._paths[int(folder[group])] / "downloads.parquet")
+                what = f"rows of two measurement runs have the number {run[group]}"
+                raise UsageError(what, where=where, remedy=_AGAIN)
+            of_runs.append(values)
+        for name in _TEXTS:
             joined[name] = Texts(joined[name], self._names[name].all)
         joined["asn"] = self._names["asn"].sorted(joined["asn"])
+        key_of_run = dict(zip(("folder", *schemas.RUN_KEY), of_runs, strict=True))
         downloads = Downloads(
-            runs=self._runs({name: values[:count] for name, values in key_of_run.items()}),
-            run=run_of_stretch[stretch],
+            runs=self._runs(key_of_run),
+            run=run_of_group.astype(np.int32)[joined.pop("group")],
             ceilings=tuple(known for _, known in self._ceilings.values()),
             **joined,
         )
-        del stretch
-        rows = rows_by_code(downloads.configuration.codes, len(downloads.configuration.names))
-        self._refuse_repeats(downloads, rows)
-        if len(self._paths) > 1:
-            self._refuse_copies(downloads, key_of_run, started_at)
-        return downloads, tuple(self._kpi_rows(downloads, key_of_run, run_of_stretch, rows))
+        self._refuse_repeats(downloads)
+        self._refuse_copies(downloads, key_of_run, started_at)
+        return downloads
 
     def _runs(self, keys: Mapping[str, Ints]) -> Runs:
         return Runs(
@@ -211,17 +242,21 @@ class Reader:
             url=Texts(keys["url"], self._names["url"].all),
         )
 
-    def _refuse_repeats(self, downloads: Downloads, rows: Sequence[Ints]) -> None:
-        row = _repeated(downloads.run, rows, len(downloads.runs))
-        if row is not None:
-            path = self._paths[int(downloads.runs.folder[downloads.run[row]])]
-            what = f"download {self._words(downloads, row)} is listed twice"
-            raise UsageError(what, where=str(path / "downloads.parquet"), remedy="export it again")
+    def _refuse_repeats(self, downloads: Downloads) -> None:
+        """Raises UsageError for a run with two downloads of one configuration."""
+        seen = np.empty(len(downloads.runs), dtype=np.int32)
+        for members in rows_by_code(downloads.configuration.codes, len(downloads.configuration.names)):
+            run = downloads.run[members]
+            seen[run[::-1]] = members[::-1]  # The first row of each run stays.
+            later = np.flatnonzero(seen[run] != members)
+            if len(later):
+                raise self._twice(downloads, int(members[later[0]]))
 
     def _refuse_copies(self, downloads: Downloads, keys: Mapping[str, Ints], started_at: Callable[[], Floats]) -> None:
-        """Raises UsageError for a download that two folders have, e.g. as one is a copy of the other."""
-        same = numbered([keys[name][: len(downloads.runs)] for name in schemas.RUN_KEY])
-        rows = np.flatnonzero((np.bincount(same) > 1)[same][downloads.run])
+        """Raises UsageError for a download that is there twice, e.g. as one folder is a copy of another."""
+        same = numbered([keys[name] for name in schemas.RUN_KEY])
+        several = np.bincount(same) > 1
+        rows = np.flatnonzero(several[same][downloads.run]) if several.any() else ()
         if not len(rows):
             return
         started = np.unique(started_at()[rows], return_inverse=True)[1]
@@ -232,68 +267,30 @@ class Reader:
             return
         first, second = (int(rows[order[repeats[0] + step]]) for step in (0, 1))
         one, other = (self._paths[int(downloads.runs.folder[downloads.run[row]])] for row in (first, second))
+        if one == other:
+            raise self._twice(downloads, second)
         what = f"download {self._words(downloads, second)} is also in {one}"
         raise UsageError(what, where=str(other / "downloads.parquet"), remedy="name one of the two")
+
+    def _twice(self, downloads: Downloads, row: int) -> UsageError:
+        path = self._paths[int(downloads.runs.folder[downloads.run[row]])] / "downloads.parquet"
+        return UsageError(f"download {self._words(downloads, row)} is listed twice", where=str(path), remedy=_AGAIN)
 
     def _words(self, downloads: Downloads, row: int) -> str:
         runs, run, named = downloads.runs, int(downloads.run[row]), downloads.configuration
         vantage, domain = (texts.names[int(texts.codes[run])] for texts in (runs.vantage, runs.domain))
         return f"{vantage}, iteration {runs.iteration[run]}, {domain}, {named.names[int(named.codes[row])]}"
 
-    def _kpi_rows(
-        self, downloads: Downloads, keys: Mapping[str, Ints], run_of_stretch: Codes, rows: Sequence[Ints]
-    ) -> list[Codes]:
-        """Per folder, the download of each row of its `kpis`.
 
-        Args:
-            rows: the downloads of each configuration.
-        """
-        runs = len(keys["folder"])
-        names = self._names["configuration"].all
-        found = []
-        for path, (stretches, configurations) in zip(self._paths, self._kpis, strict=True):
-            run = run_of_stretch[stretches]
-            members_of = rows_by_code(configurations, len(names))
-            row = _repeated(run, members_of, runs)
-            if row is not None:
-                key = {name: int(keys[name][run[row]]) for name in ("vantage", "iteration", "domain")}
-                vantage, domain = (self._names[name].all[key[name]] for name in ("vantage", "domain"))
-                words = f"{vantage}, iteration {key['iteration']}, {domain}, {names[int(configurations[row])]}"
-                where = str(path / "kpis.parquet")
-                raise UsageError(f"two rows for download {words}", where=where, remedy="make the file again")
-            download = np.full(len(run), -1, dtype=np.int32)
-            at = np.empty(runs, dtype=np.int32)
-            for of_configuration, members in zip(rows, members_of, strict=True):
-                at[:] = -1
-                at[downloads.run[of_configuration]] = of_configuration
-                download[members] = at[run[members]]
-            found.append(download)
-        return found
+_AGAIN = "make it again with `upshift inspect`"
 
 
-def _repeated(run: Codes, members_of: Sequence[Ints], runs: int) -> int | None:
-    """A row with the run and the configuration of an earlier one; None if there is none.
-
-    Args:
-        members_of: the rows of each configuration, in their order.
-    """
-    seen = np.empty(runs, dtype=np.int32)
-    for members in members_of:
-        seen[run[members][::-1]] = members[::-1]  # The first row of each run stays.
-        later = np.flatnonzero(seen[run[members]] != members)
-        if len(later):
-            return int(members[later[0]])
-    return None
-
-
-def _appear(batch: pa.RecordBatch, configuration: Codes, found: dict[int, Appearance]) -> None:
-    """Adds the configurations that appear for the first time."""
-    codes, rows = np.unique(configuration, return_index=True)
-    for row, code in sorted(zip(rows.tolist(), codes.tolist(), strict=True)):
-        if code not in found:
-            found[code] = Appearance(*(batch.column(name)[row].as_py() for name in Appearance._fields))
+def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """A column of numbers; NaN where it is empty."""
+    values: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
+    return values
 
 
 def _flags(batch: pa.RecordBatch, name: str) -> Flags:
-    found: Flags = batch.column(name).cast("int8").fill_null(-1).to_numpy()
-    return found
+    values: Flags = batch.column(name).cast("int8").fill_null(-1).to_numpy()
+    return values

@@ -25,7 +25,7 @@ LARGER_CLUSTERS = ("AS", "vantage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class PairShare:
     """A part of n pairs, with its 95 % interval (None below `MINIMUM_DOMAINS` domains)."""
 
     count: int
@@ -92,8 +92,8 @@ class Intention:
 
     n: int
     domains: int
-    faster: Share
-    slower: Share
+    faster: PairShare
+    slower: PairShare
     median: Median
     p_wilcoxon: float
 
@@ -107,17 +107,17 @@ class SpeedupSummary:
     n: int
     """Pairs: measurement runs in which both downloads are ok or censored, with the requested treatment."""
     domains: int
-    faster: Share
+    faster: PairShare
     """Speed-up above 1. `faster`, `slower`, `tie` and `undecided` sum to 1."""
-    slower: Share
+    slower: PairShare
     """Speed-up below 1."""
-    tie: Share
+    tie: PairShare
     """Exactly equal costs; a tie is also in the bin `1.0-1.1`."""
-    undecided: Share
+    undecided: PairShare
     """Only a bound is known, and it does not decide which one was faster."""
-    bins: tuple[Share, ...]
+    bins: tuple[PairShare, ...]
     """One per `BIN_NAMES`. With `bin_undecided` they sum to 1."""
-    bin_undecided: Share
+    bin_undecided: PairShare
     """Only a bound is known, and it does not decide the bin."""
     bounds: int
     """Pairs of which only a bound is known, decided or not."""

@@ -25,7 +25,7 @@ from analysis.measures.rows import (
     Intention,
     LargerClusters,
     Median,
-    Share,
+    PairShare,
     SpeedupRow,
     SpeedupSummary,
 )
@@ -138,7 +138,7 @@ def _counted(pairs: Pairs, kinds: Codes, number: int) -> Ints:
 
 
 def _sides_of_domains(pairs: Pairs) -> _Counts:
-    """Of each of `SIDES`."""
+    """The pairs of each domain on each of `SIDES`."""
     sure = _counted(pairs, sides(pairs), len(SIDES))
     possible = sure.copy()
     for side in ("faster", "slower"):
@@ -147,7 +147,7 @@ def _sides_of_domains(pairs: Pairs) -> _Counts:
 
 
 def _bins_of_domains(pairs: Pairs) -> _Counts:
-    """Of each bin; the last kind are pairs that may be in several."""
+    """The pairs of each domain in each bin; the last kind are those that may be in several."""
     edges, several = np.array(BIN_EDGES), len(BIN_NAMES)
     first = np.searchsorted(edges, pairs.low, side="right")
     bounds = np.flatnonzero(pairs.low != pairs.high)
@@ -163,7 +163,7 @@ def _bins_of_domains(pairs: Pairs) -> _Counts:
     return _Counts(sure, possible)
 
 
-def _shares(*parts: _Counts) -> list[Share]:
+def _shares(*parts: _Counts) -> list[PairShare]:
     """The shares of all kinds, from the counts of one or more ways to divide the pairs."""
     sizes = parts[0].sure.sum(axis=1)
     sure, possible = (
@@ -171,12 +171,12 @@ def _shares(*parts: _Counts) -> list[Share]:
     )
     n, counts, most = int(sizes.sum()), sure.sum(axis=0).tolist(), possible.sum(axis=0).tolist()
     if len(sizes) < MINIMUM_DOMAINS:
-        return [Share(count=c, n=n, possible=m) for c, m in zip(counts, most, strict=True)]
+        return [PairShare(count=c, n=n, possible=m) for c, m in zip(counts, most, strict=True)]
     lows, highs = share_intervals(sure, sizes)
     if counts != most:
         highs = share_intervals(possible, sizes)[1]
     return [
-        Share(count=c, n=n, possible=m, low=float(low), high=float(high))
+        PairShare(count=c, n=n, possible=m, low=float(low), high=float(high))
         for c, m, low, high in zip(counts, most, lows, highs, strict=True)
     ]
 
@@ -244,7 +244,7 @@ def _failures(planned: PlannedPairs) -> Failures:
     return Failures(config_only=int(config.sum()) - both, vs_only=int(vs.sum()) - both, both=both, p=mcnemar(excess))
 
 
-def table2(
+def speedup_rows(
     groups: Mapping[str, Samples], comparisons: Sequence[Comparison], *, only_present: bool = False
 ) -> list[SpeedupRow]:
     """One row per group and comparison. q-values count all effects of the table, those of all groups together.

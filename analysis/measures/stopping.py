@@ -27,7 +27,7 @@ class StoppingRow:
     """Domains with a pair: the steps."""
     median: Interval
     share: Interval
-    """Of domains with a speed-up above 1."""
+    """The share of domains with a speed-up above 1."""
     meets: bool
     """Whether the rule is met by the downloads that analysis accepts."""
 

@@ -218,11 +218,11 @@ def table2(
     if samples is None:
         samples = costs.samples(dataset, metric=metric, selection=selection)
     if by is None:
-        return speedup.table2({"": samples}, dataset.design.comparisons)
+        return speedup.speedup_rows({"": samples}, dataset.design.comparisons)
     rank: Mapping[Grouping, Callable[[str], Any]] = {Grouping.ITERATION: int, Grouping.PROVIDER: provider_rank}
     parts = samples.parts(_groups(dataset.downloads, by)[samples.download])
     ordered = {name: parts[name] for name in sorted(parts, key=rank.get(by))}
-    return speedup.table2(ordered, dataset.design.comparisons, only_present=True)
+    return speedup.speedup_rows(ordered, dataset.design.comparisons, only_present=True)
 
 
 def _groups(d: Downloads, by: Grouping) -> Texts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from analysis.measures.rows import SpeedupRow
 from analysis.report import render
-from analysis.report.findings import Finding
+from analysis.report.findings import ReportFinding
 from core.domain import Role
 
 _TICKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
@@ -28,7 +28,7 @@ class ForestRow:
     """One comparison."""
 
     index: int
-    """Of the row in Table 2."""
+    """Index of the row in Table 2."""
     name: str
     role: Role
     verdict: str
@@ -65,7 +65,7 @@ class Forest:
     """Natural logarithms of the speed-ups at both ends of the plot."""
 
 
-def forest(rows: Sequence[SpeedupRow], found: Sequence[Finding]) -> Forest:
+def forest(rows: Sequence[SpeedupRow], found: Sequence[ReportFinding]) -> Forest:
     """The plot of these rows of Table 2, in their order; rows without pairs are left out.
 
     Args:
@@ -83,7 +83,7 @@ def forest(rows: Sequence[SpeedupRow], found: Sequence[Finding]) -> Forest:
     )
 
 
-def _row(index: int, row: SpeedupRow, axis: _Axis, finding: Finding | None) -> ForestRow:
+def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None) -> ForestRow:
     median = row.median
     interval = ""
     if median.low is not None and median.high is not None:

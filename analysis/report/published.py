@@ -91,7 +91,7 @@ EFFECTS_CSV = ("quirk", "table", "row", "column", "without", "with", "moved")
 def _flat(row: SpeedupRow | CongestionRow) -> dict[str, Any]:
     if isinstance(row, SpeedupRow):
         # What depends on the other rows of the table moves with them.
-        return {name: cell for name, cell in render.table2_rows([row])[0].items() if name not in _OF_THE_TABLE}
+        return {name: cell for name, cell in render.table2_records([row])[0].items() if name not in _OF_THE_TABLE}
     return dataclasses.asdict(row)
 
 

@@ -19,7 +19,7 @@ from analysis.measures.rows import (
     MINIMUM_DOMAINS,
     MINIMUM_PAIRS,
     Median,
-    Share,
+    PairShare,
     SpeedupRow,
     SpeedupSummary,
 )
@@ -84,14 +84,14 @@ DOSE_CSV = ("dose", "acted", *SUMMARY_CSV)
 """Columns of dose.csv; `acted` is yes, no or unknown, and each comparison has a line for each."""
 
 
-def percent(share: Share) -> str:
+def percent(share: PairShare) -> str:
     """`83` per cent; the count, `3/8`, of fewer than `MINIMUM_PAIRS` pairs; `–` without pairs."""
     if share.share is None:
         return "–"
     return f"{share.count}/{share.n}" if share.n < MINIMUM_PAIRS else f"{100 * share.share:.0f}"
 
 
-def share_of_runs(share: Share) -> str:
+def share_of_runs(share: PairShare) -> str:
     """`83 [71–92] % of 54 runs`, or `3 of 8 runs`."""
     runs = "run" if share.n == 1 else "runs"
     if share.n < MINIMUM_PAIRS:
@@ -99,7 +99,7 @@ def share_of_runs(share: Share) -> str:
     return f"{percent_interval(share)} % of {share.n} {runs}"
 
 
-def percent_interval(share: Share) -> str:
+def percent_interval(share: PairShare) -> str:
     """`83 [71–92]`, without the interval if there is none."""
     if share.low is None or share.high is None:
         return percent(share)
@@ -324,7 +324,7 @@ def configuration_rows(rows: Sequence[ConfigurationRow]) -> list[dict[str, Any]]
     return [{**dataclasses.asdict(row), "void_share": row.void_share} for row in rows]
 
 
-def table2_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
+def table2_records(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
     """Flat rows for CSV: shares 0..1, the columns of `TABLE2_CSV`."""
     return [({by: row.group} if by else {}) | _summary(row) | _evidence(row) for row in rows]
 

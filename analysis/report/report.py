@@ -21,16 +21,15 @@ from markupsafe import Markup
 
 import core
 from analysis.captures.limiter import Limiter
-from analysis.measures import composition, dose, limiters, order, stopping, tables, truth
+from analysis.measures import dose, limiters, order, stopping, tables, truth
 from analysis.measures.comparisons import Design
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, writing
 from analysis.measures.pairs import Metric
-from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share, SpeedupRow
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
 from analysis.report import (
-    conduct,
     figures,
     findings,
     forest,
@@ -47,6 +46,31 @@ from analysis.report.summary import Summary
 from core.domain import Download, Role, Transport
 from core.files import atomic
 from core.scrub import plain
+
+HEADINGS = ("provider", "files found", "eligible", "chosen", "why")
+
+
+def composition_cells(account: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Headings, then a row per provider: targets found, eligible and chosen, and why others were dropped."""
+    rows = []
+    for provider, share in account.get("providers", {}).items():
+        dropped = "; ".join(f"{count} {reason}" for reason, count in share.get("dropped", {}).items())
+        numbers = (str(share.get(name, "")) for name in ("seen", "eligible", "chosen"))
+        rows.append((str(provider), *numbers, dropped))
+    return [HEADINGS, *rows]
+
+
+def composition_sentences(account: Mapping[str, Any]) -> Iterator[str]:
+    """The requirement on targets."""
+    required = {
+        "tcp": "ECN, SACK and window scaling",
+        "quic": "HTTP/3",
+        "both": "ECN, SACK, window scaling and HTTP/3",
+        "none": "nothing",
+    }
+    asked = str(account.get("require", ""))
+    yield f"Eligible targets support {required.get(asked, asked)}; the draw has the seed {account.get('seed', '?')}."
+
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
 """Files of the page's script, in order."""
@@ -107,7 +131,7 @@ def _html(context: dict[str, Any]) -> str:
     return environment.get_template(_PAGE).render(**context)
 
 
-def heat(share: Share) -> str:
+def heat(share: PairShare) -> str:
     """How dark a cell is, 0 to 0.6: the square root keeps small shares visible and dark ones readable."""
     return f"{0.6 * (share.share or 0.0) ** 0.5:.3f}"
 
@@ -134,7 +158,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         findings.handshake_sentence(states),
         findings.truth_sentence(known),
         *_selection_sentences(dataset, options.selection),
-        conduct.order_sentence(ordered),
+        findings.order_sentence(ordered),
         findings.interval_note(main),
         *findings.method_sentences(main),
         *dataset.notes,
@@ -146,9 +170,9 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
         "noise": findings.noise_sentences(main),
-        "stopping": conduct.stopping_sentences(stopped),
-        "stopping_cells": conduct.stopping_cells(stopped),
-        "order_cells": conduct.order_cells(ordered),
+        "stopping": findings.stopping_sentences(stopped),
+        "stopping_cells": findings.stopping_cells(stopped),
+        "order_cells": findings.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(told | {"axis": plot.ends, "series": list(drawn.values())}),
         "max_points": f"{points.MAX_POINTS:,}",
@@ -180,7 +204,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "figures": _drawings(dataset, options.selection),
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
-            (composition.cells(f.composition), list(composition.sentences(f.composition)))
+            (composition_cells(f.composition), list(composition_sentences(f.composition)))
             for f in dataset.folders
             if f.composition
         ],

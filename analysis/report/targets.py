@@ -75,7 +75,7 @@ class TargetView:
     vantages: tuple[str, ...]
     providers: tuple[str, ...]
     limiters: tuple[str, ...]
-    """Of any of its downloads."""
+    """What limited any of its downloads."""
     ok: int
     planned: int
     size: str

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.evidence.rows import kpi_schema
+from analysis.evidence.rows import downloads_schema
 from core import paper
 from core.domain import Dose, Transport
 from core.files import atomic, description, schemas, store
@@ -78,18 +78,15 @@ def make(folder: Path, *, rows: int, seed: int = 1) -> int:
     comparisons = tuple(c for c in paper.COMPARISONS if {c.config, c.vs} <= compared)
     folder.mkdir(parents=True, exist_ok=True)
     description.write(folder, Description(campaign="big", configurations=known, comparisons=comparisons, doses=DOSES))
-    kpis = schemas.with_metadata(kpi_schema(), "kpis")
-    downloads_schema = schemas.with_metadata(schemas.row_schema("downloads"), "downloads")
+    schema = schemas.with_metadata(downloads_schema(), "downloads")
     written = 0
     with (
-        atomic.whole_files(folder / "kpis.parquet", folder / "downloads.parquet") as (kpis_part, downloads_part),
-        pq.ParquetWriter(kpis_part, kpis, compression="zstd") as kpi_writer,
-        pq.ParquetWriter(downloads_part, downloads_schema, compression="zstd") as w,
+        atomic.whole_file(folder / "downloads.parquet") as part,
+        pq.ParquetWriter(part, schema, compression="zstd") as writer,
     ):
-        for downloads, measured in _chunks(rows, names, rng):
-            w.write_table(_table(downloads, downloads_schema))
-            kpi_writer.write_table(_table(measured, kpis))
-            written += len(downloads["position"])
+        for columns in _chunks(rows, names, rng):
+            writer.write_table(_table(columns | {"run": columns["run"] + written // len(known)}, schema))
+            written += len(columns["run"])
     return written
 
 
@@ -106,8 +103,8 @@ def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _chunks(rows: int, names: Names, rng: np.random.Generator) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Downloads and KPIs of about `store.ROWS_AT_ONCE` rows, vantage point by vantage point as journals are."""
+def _chunks(rows: int, names: Names, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Columns of about `store.ROWS_AT_ONCE` rows, vantage point by vantage point as journals are."""
     size = len(names.configurations)
     iterations = -(-rows // (size * VANTAGES * DOMAINS))
     runs_at_once = -(-store.ROWS_AT_ONCE // size)
@@ -117,9 +114,7 @@ def _chunks(rows: int, names: Names, rng: np.random.Generator) -> Iterator[tuple
             yield _rows(f"V{vantage + 1}", runs, names, rng)
 
 
-def _rows(
-    vantage: str, runs: npt.NDArray[np.int64], names: Names, rng: np.random.Generator
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _rows(vantage: str, runs: npt.NDArray[np.int64], names: Names, rng: np.random.Generator) -> dict[str, Any]:
     size = len(names.configurations)
     order = rng.permuted(np.tile(np.arange(1, size), (len(runs), 1)), axis=1)  # The warm-up stays first.
     configuration = np.concatenate([np.zeros((len(runs), 1), dtype=np.int64), order], axis=1).ravel()
@@ -134,6 +129,7 @@ def _rows(
     is_tcp = np.array([one.transport is Transport.TCP for one in names.configurations])[configuration]
     body = np.where(has_failed, 0, 1_000_000)
     key = {
+        "run": np.repeat(np.arange(len(runs)), size),
         "campaign": _coded(np.zeros(count, dtype=np.int32), ["big"]),
         "vantage": _coded(np.zeros(count, dtype=np.int32), [vantage]),
         "iteration": np.repeat(runs // DOMAINS + 1, size),
@@ -166,25 +162,19 @@ def _rows(
         "cache_state": _coded(np.where(has_failed, -1, (rng.random(count) < 0.01).astype(np.int64)), ["hit", "miss"]),
         "identity_flags": _coded(np.where(has_failed | (configuration == 0), -1, rng.random(count) < 0.01), flags),
     }
-    kpis = (
-        key
-        | {
-            "engine": _coded(np.zeros(count, dtype=np.int32), ["generated"]),
-            "mean_throughput": pa.array(body * 8.4 / time_s / 1e6, mask=has_failed),
-            "ce_packets": pa.array(rng.poisson(0.2, count), mask=has_failed | ~is_tcp),
-            "sack_blocks": pa.array(rng.poisson(0.5, count), mask=has_failed | ~is_tcp),
-            "flight_lower_max": pa.array(rng.integers(30_000, 90_000, count), mask=has_failed | ~is_tcp),
-        }
-        | _limiters(count, rng)
-    )
-    keep = pa.array(~has_failed)
-    return downloads, {
-        name: (pa.array(c) if not isinstance(c, pa.Array) else c).filter(keep) for name, c in kpis.items()
-    }
+    kpis = {
+        "kpi_engine": _coded(np.where(has_failed, -1, 0), ["generated"]),
+        "mean_throughput": pa.array(body * 8.4 / time_s / 1e6, mask=has_failed),
+        "ce_packets": pa.array(rng.poisson(0.2, count), mask=has_failed | ~is_tcp),
+        "sack_blocks": pa.array(rng.poisson(0.5, count), mask=has_failed | ~is_tcp),
+        "flight_lower_max": pa.array(rng.integers(30_000, 90_000, count), mask=has_failed | ~is_tcp),
+    } | _limiters(has_failed, rng)
+    return downloads | kpis
 
 
-def _limiters(count: int, rng: np.random.Generator) -> dict[str, pa.Array]:
+def _limiters(has_failed: npt.NDArray[np.bool_], rng: np.random.Generator) -> dict[str, pa.Array]:
     """What limited each download: two causes for half of them, else three, as in the demo. Three decimals."""
+    count = len(has_failed)
     causes = rng.permutation(np.array(LIMITERS))[:3].tolist()
     shares = rng.dirichlet((4.0, 1.0, 0.3), count)
     shares[: count // 2, 2] = 0.0
@@ -192,8 +182,8 @@ def _limiters(count: int, rng: np.random.Generator) -> dict[str, pa.Array]:
     of_each = (dict(zip(causes, parts, strict=True)) for parts in rng.permutation(shares).tolist())
     texts = [json.dumps({name: share for name, share in parts.items() if share}) for parts in of_each]
     return {
-        "limiter": _coded(rng.integers(0, 3, count), causes),
-        "limiter_shares": pa.array(texts),
+        "limiter": _coded(np.where(has_failed, -1, rng.integers(0, 3, count)), causes),
+        "limiter_shares": pa.array(texts, mask=has_failed),
     }
 
 

@@ -25,16 +25,15 @@ AIM_S, AIM_MB = 15.0, 2_000.0
 
 
 def without_limiters(folder: Path, to: Path) -> Path:
-    """A copy of the campaign whose `kpis.parquet` does not have the limiters."""
+    """A copy of the campaign without the columns of limiters."""
     to.mkdir()
-    for name in ("campaign.json", "downloads.parquet"):
-        (to / name).symlink_to((folder / name).resolve())
-    with pq.ParquetFile(folder / "kpis.parquet") as kpis:
-        names = [name for name in kpis.schema_arrow.names if not name.startswith("limiter")]
-        schema = pa.schema([kpis.schema_arrow.field(name) for name in names], metadata=kpis.schema_arrow.metadata)
-        with pq.ParquetWriter(to / "kpis.parquet", schema, compression="zstd") as writer:
-            for group in range(kpis.num_row_groups):
-                writer.write_table(kpis.read_row_group(group, columns=names))
+    (to / "campaign.json").symlink_to((folder / "campaign.json").resolve())
+    with pq.ParquetFile(folder / "downloads.parquet") as file:
+        names = [name for name in file.schema_arrow.names if not name.startswith("limiter")]
+        schema = pa.schema([file.schema_arrow.field(name) for name in names], metadata=file.schema_arrow.metadata)
+        with pq.ParquetWriter(to / "downloads.parquet", schema, compression="zstd") as writer:
+            for group in range(file.num_row_groups):
+                writer.write_table(file.read_row_group(group, columns=names))
     return to
 
 

@@ -75,7 +75,7 @@ class Dose:
     """When an option took effect in a download: if this KPI is above this number."""
 
     kpi: str
-    """A column of `kpis`."""
+    """A KPI: a column of `downloads`."""
     above: float
     """Threshold, in the KPI's unit."""
     words: str

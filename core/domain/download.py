@@ -16,7 +16,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """One download of one file with one configuration: one row of a `downloads` file.
+    """One download of one file with one configuration: the first columns of a row of `downloads`, before its KPIs.
 
     Columns named `*_s` that mark a moment count from `started_at`, the first packet; None: not reached.
     """
@@ -117,19 +117,19 @@ class Download:
     """The client's data about the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
     response_headers: str | None
     """Response headers that identify cache and CDN, as JSON."""
-    capture: str | None
+    capture: str | None = None
     """Path of the capture, relative to the campaign's folder."""
-    capture_dropped: int | None
+    capture_dropped: int | None = None
     """Packets that the kernel dropped before tcpdump read them, during the whole measurement run."""
-    lab_lateness_p99_ms: float | None
+    lab_lateness_p99_ms: float | None = None
     """How late the path emulator delivered packets during the measurement run (lab only)."""
-    lab_sent: int | None
+    lab_sent: int | None = None
     """Packets of this connection that entered the emulator, both directions (lab only)."""
-    lab_received: int | None
+    lab_received: int | None = None
     """Packets of this connection that left the emulator (lab only)."""
-    lab_dropped: int | None
+    lab_dropped: int | None = None
     """Packets dropped as programmed: seeded loss, full queue, AQM (lab only)."""
-    lab_marked: int | None
+    lab_marked: int | None = None
     """Packets that the emulator marked CE (lab only)."""
     server_end: str | None = None
     """Data from the server's end of the path, as JSON (lab only): the SYN as it arrived there, the
@@ -168,7 +168,12 @@ class Download:
     identity_detail: str | None = None
     """What differs, as text."""
     engine: str | None = None
-    """Versions of the programs that made the `treatment_*` columns and the row of `kpis`."""
+    """Versions of the programs that made the `treatment_*` columns."""
+    kpi_engine: str | None = None
+    """Versions of the programs that made the KPIs; None: no connection is known to belong to the download, and its KPIs
+    are empty."""
+    run: int | None = None
+    """Number of the measurement run within its file, in the order of the rows; None: in no file yet."""
 
     @property
     def is_warmup(self) -> bool:

@@ -67,7 +67,7 @@ class Description:
     comparisons: tuple[Comparison, ...]
     """In the order of the rows of Table 2."""
     doses: Mapping[str, Dose] = dataclasses.field(default_factory=dict)
-    """Factor -> when it took effect; without factors for which it is unknown. Files of older versions have none."""
+    """Factor -> when it took effect; without factors for which it is unknown."""
 
 
 def check(
@@ -123,15 +123,13 @@ def write(folder: Path, description: Description) -> None:
     atomic.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
 
 
-def read(folder: Path) -> Description | None:
-    """The folder's description of its campaign; None without a `campaign.json` (made by an older Upshift).
+def read(folder: Path) -> Description:
+    """The folder's description of its campaign.
 
     Raises:
-        UsageError: the file is damaged, is of a newer schema, or has an invalid comparison.
+        UsageError: the file is missing or damaged, is of a newer schema, or has an invalid comparison.
     """
     path = folder / FILE_NAME
-    if not path.exists():
-        return None
     document = read_json(path, remedy=_AGAIN)
     schema = document.pop("schema", None)
     if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:

@@ -23,9 +23,8 @@ if typing.TYPE_CHECKING:
 
 SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
-    "downloads": 2,
+    "downloads": 3,
     "superseded": 2,
-    "kpis": 2,
     "survey_options": 1,
     "survey_quic": 1,
     "connections": 1,
@@ -36,11 +35,11 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
 ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
 """Kind of table -> dataclass of its rows, if that is in `core.domain`."""
 
-DOWNLOAD_KEY = ("campaign", "vantage", "iteration", "domain", "url", "configuration")
-"""The columns that identify a download; `kpis` has them too."""
+RUN_KEY = ("campaign", "vantage", "iteration", "domain", "url")
+"""The columns of `downloads` that identify a measurement run in any folder; within one it has a number, `run`."""
 
-RUN_KEY = DOWNLOAD_KEY[:-1]
-"""The columns that identify a measurement run within a folder."""
+DOWNLOAD_KEY = (*RUN_KEY, "configuration")
+"""The columns that identify a download in any folder."""
 
 _UNIT_SUFFIXES = {"_s": "s", "_ms": "ms", "_at": "s since 1970-01-01 UTC", "_bytes": "B"}
 
@@ -79,9 +78,7 @@ def schema_of(row_type: type) -> pa.Schema:
 
 @cache
 def known_fields(kind: str) -> tuple[pa.Field, ...]:
-    """The columns of a kind whose types are known here; of `kpis`, those that identify the download."""
-    if kind == "kpis":
-        return tuple(row_schema("downloads").field(name) for name in DOWNLOAD_KEY)
+    """The columns of a kind whose types are known here; those of KPIs are not."""
     return tuple(row_schema(kind)) if kind in ROW_TYPES else ()
 
 

@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 
 ROWS_AT_ONCE = 10_000
-"""Rows of a row group. In `downloads` and `kpis`, the group goes on to the end of the measurement run."""
+"""Rows of a row group. In `downloads`, the group goes on to the end of the measurement run."""
 
 ROWS_READ_AT_ONCE = 1_000
 
@@ -62,7 +62,7 @@ class Table:
         import pyarrow.parquet as pq
 
         self._schema = schema
-        self._key = schemas.RUN_KEY if kind in ("downloads", "kpis") else ()
+        self._has_runs = kind == "downloads"
         self._rows: list[object] = []
         self._writer = pq.ParquetWriter(path, schemas.with_metadata(schema, kind), compression="zstd")
 
@@ -83,10 +83,10 @@ class Table:
         self._rows.append(row)
 
     def _continues_run(self, row: object) -> bool:
-        if not self._key:
+        if not self._has_runs:
             return False
-        key = _picker(row)(*self._key)
-        return bool(key(row) == key(self._rows[-1]))
+        run = _picker(row)("run")
+        return bool(run(row) is not None and run(row) == run(self._rows[-1]))
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -148,10 +148,13 @@ def columns(path: Path, kind: str) -> Mapping[str, str]:
         return {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in file.schema_arrow}
 
 
-def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def scan(path: Path, kind: str, columns: Sequence[str], *, all_optional: bool = False) -> Iterator[pa.RecordBatch]:
     """Reads some columns of a table, whole row groups at a time, at least `ROWS_SCANNED_AT_ONCE` rows if there are.
 
-    Row groups of `downloads` and `kpis` that Upshift wrote hold whole measurement runs.
+    Row groups of `downloads` that Upshift wrote hold whole measurement runs.
+
+    Args:
+        all_optional: no column has to be there.
 
     Yields:
         Batches with exactly these columns, in this order. Columns with a known type have it, but text is a dictionary
@@ -167,7 +170,7 @@ def scan(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBat
     with _opened(path, kind) as file:
         present = file.schema_arrow.names
         for name in columns:
-            if name not in present and (name not in known or not known[name].nullable):
+            if not all_optional and name not in present and (name not in known or not known[name].nullable):
                 raise UsageError(f"the column {name} is missing", where=str(path), remedy="make it again")
         wanted = [name for name in columns if name in present]
         texts = [name for name in wanted if file.schema_arrow.field(name).type == pa.string()]
@@ -208,7 +211,9 @@ def _batch(table: pa.Table, columns: Sequence[str], known: Mapping[str, pa.Field
 
     arrays: dict[str, pa.Array] = {}
     for name in columns:
-        kind = known[name].type if name in known else table.schema.field(name).type
+        kind = known[name].type if name in known else pa.null()
+        if name in table.column_names and name not in known:
+            kind = table.schema.field(name).type
         if name not in table.column_names or pa.types.is_null(table.schema.field(name).type):
             found = pa.nulls(table.num_rows, kind)
         else:

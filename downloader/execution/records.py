@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from core.system.place import Verdict
@@ -33,12 +34,22 @@ class Planned:
     port: int
 
 
+_MEASURED = {entry.name for entry in dataclasses.fields(ClientResult)} & {
+    entry.name for entry in dataclasses.fields(Download)
+} - {"response_headers"}
+"""What a client measures and a row has as it is, by the same name."""
+
+
 def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
     """The row of a download from a client's result; `looked_up` is the source of its address."""
     configuration, target = planned.configuration, planned.target
     result = _without_page(result, target)
     detail = result.tcp if result.tcp is not None else result.quic
+    measured: dict[str, Any] = {name: getattr(result, name) for name in _MEASURED}
+    if measured["server_port"] is None:
+        measured["server_port"] = planned.port
     return Download(
+        **measured,
         campaign=planned.campaign,
         vantage=planned.vantage,
         iteration=planned.iteration,
@@ -51,47 +62,11 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         levels=json.dumps(dict(recorded(configuration).levels)),
         position=planned.position,
         attempts=planned.attempt,
-        started_at=result.started_at,
-        setup_s=result.setup_s,
-        outcome=result.outcome,
-        failure=result.failure,
-        failure_detail=result.failure_detail,
-        http_status=result.http_status,
-        http_version=result.http_version,
-        content_length=result.content_length,
-        content_type=result.content_type,
-        body_bytes=result.body_bytes,
-        body_sha256=result.body_sha256,
-        server_ip=result.server_ip,
-        server_port=result.server_port if result.server_port is not None else planned.port,
-        local_ip=result.local_ip,
-        local_port=result.local_port,
         dns_s=None if looked_up is None else looked_up.dns_s,
         cnames=None if looked_up is None else json.dumps(looked_up.cnames),
-        connect_s=result.connect_s,
-        tls_s=result.tls_s,
-        headers_s=result.headers_s,
-        first_byte_s=result.first_byte_s,
-        last_byte_s=result.last_byte_s,
         budget_s=planned.budget_s,
-        client_cpu_s=result.client_cpu_s,
-        transfer_cpu_s=result.transfer_cpu_s,
-        run_delay_s=result.run_delay_s,
-        socket_drops=result.socket_drops,
-        client_version=result.client_version,
-        tls_version=result.tls_version,
-        tls_cipher=result.tls_cipher,
-        tls_group=result.tls_group,
-        alpn=result.alpn,
         transport_detail=None if detail is None else json.dumps(detail, sort_keys=True),
         response_headers=json.dumps(dict(result.response_headers), sort_keys=True) if result.http_status else None,
-        capture=None,
-        capture_dropped=None,
-        lab_lateness_p99_ms=None,
-        lab_sent=None,
-        lab_received=None,
-        lab_dropped=None,
-        lab_marked=None,
         prefix=target.prefix,
         asn=target.asn,
     )

@@ -50,7 +50,7 @@ TABLES_BYTES = 400_000
 """Size of the tables that `upshift inspect` writes, whatever their length: schemas, statistics, environment."""
 
 ROW_BYTES = 800
-"""What each download adds to the tables. `downloads` and `kpis` have 250 to 500 together, by the captures' variety."""
+"""What each download adds to the tables. `downloads.parquet` has 250 to 500, by the captures' variety."""
 
 
 def needed_bytes(campaign: Campaign, target: Target) -> int:

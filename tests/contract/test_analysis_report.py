@@ -166,7 +166,7 @@ def test_report_without_kpis_lab_and_environment(tmp_path: Path) -> None:
     api.make_all([folder])
     html = (folder / "report" / "index.html").read_text()
     check_page(html)
-    assert "has no kpis.parquet" in html and "No environment.json" in html
+    assert "has no KPIs" in html and "No environment.json" in html
     assert 'id="truth"' not in html and "No two configurations could be compared" in html
 
 

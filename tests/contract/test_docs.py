@@ -51,7 +51,7 @@ def test_every_column_of_every_table_has_a_meaning() -> None:
 
 def test_units_and_meanings_are_those_of_the_code() -> None:
     sections = {title: {column.name: column for column in columns} for title, _, columns in data_dictionary.sections()}
-    handshake = sections["kpis.parquet"]["handshake_rtt"]
+    handshake = sections["downloads.parquet"]["handshake_rtt"]
     assert (handshake.kind, handshake.unit) == ("number or null", "ms") and "RFC" in handshake.meaning
     started = sections["superseded.parquet"]["started_at"]
     assert (started.kind, started.unit) == ("number", "s since 1970-01-01 UTC")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from analysis.captures import scan
 from analysis.captures.connection import Connection
-from analysis.evidence import Inspection, evidence, inspect_campaign, link_together, rows
+from analysis.evidence import Inspection, inspect_campaign, link_together, rows, sources
 from core.domain import Download
 from core.errors import UsageError
 from core.files import store
@@ -28,7 +28,7 @@ from tests.inspected import CONFIGURATIONS, START, TCP, captures, inspect_elsewh
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
 
-TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet", "environment.json")
+TABLES = ("downloads.parquet", "superseded.parquet", "environment.json")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -50,8 +50,9 @@ def downloads(folder: Path) -> list[Download]:
 
 
 def kpis(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = store.read_table(folder / "kpis.parquet", "kpis").to_pylist()
-    return found
+    """The rows with KPIs."""
+    table = store.read_table(folder / "downloads.parquet", "downloads").to_pylist()
+    return [row for row in table if row["kpi_engine"] is not None]
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_connections_of_others_are_not_kept(campaign: Path, monkeypatch: pytest.
         kept.append(len(connections))
         return rows.inspect_run(run, connections, *known, lost=lost)
 
-    monkeypatch.setattr(evidence, "inspect_run", counting)
+    monkeypatch.setattr(sources, "inspect_run", counting)
     inspected(campaign)
     assert contents(campaign) == before
     assert kept == [4] * 4
@@ -186,25 +187,25 @@ def test_rows_keep_the_version_that_made_them(campaign: Path, monkeypatch: pytes
 
 
 def without(folder: Path, *columns: str) -> None:
-    """Takes columns of `kpis.parquet` away: KPIs that an older Upshift did not have."""
-    path = folder / "kpis.parquet"
-    store.write_table(path, "kpis", store.read_table(path, "kpis").drop_columns(list(columns)))
+    """Takes columns away: KPIs that an older Upshift did not have."""
+    path = folder / "downloads.parquet"
+    store.write_table(path, "downloads", store.read_table(path, "downloads").drop_columns(list(columns)))
 
 
 def test_kept_rows_lack_newer_kpis(campaign: Path) -> None:
     inspected(campaign)
-    without(campaign, "mean_throughput", "engine")
+    without(campaign, "mean_throughput")
     captures(campaign)[0].unlink()
     inspected(campaign)
     assert [row["mean_throughput"] is None for row in kpis(campaign)] == [True] * 4 + [False] * 12
-    assert [row["engine"] for row in kpis(campaign)] == [None] * 4 + [rows.ENGINE] * 12
+    assert [row["kpi_engine"] for row in kpis(campaign)] == [rows.ENGINE] * 16
 
 
 def test_kpis_of_a_newer_version_are_not_thrown_away(campaign: Path) -> None:
     inspected(campaign)
-    path = campaign / "kpis.parquet"
-    table = store.read_table(path, "kpis")
-    store.write_table(path, "kpis", table.append_column("newer", pa.array([1.0] * len(table))))
+    path = campaign / "downloads.parquet"
+    table = store.read_table(path, "downloads")
+    store.write_table(path, "downloads", table.append_column("newer", pa.array([1.0] * len(table))))
     before = contents(campaign)
     captures(campaign)[0].unlink()
     with pytest.raises(UsageError, match=r"this Upshift does not know newer; use the newer Upshift"):
@@ -236,12 +237,11 @@ def test_a_journal_that_is_gone(tmp_path: Path) -> None:
     assert (found.downloads, found.kept) == (30, 20)
 
 
-@pytest.mark.parametrize("table", ["downloads", "kpis"])
-def test_rows_that_no_journal_has_are_not_thrown_away(campaign: Path, table: str) -> None:
+def test_rows_that_no_journal_has_are_not_thrown_away(campaign: Path) -> None:
     inspected(campaign)
-    path = campaign / f"{table}.parquet"
-    whole = store.read_table(path, table)
-    store.write_table(path, table, pa.concat_tables([whole.slice(3), whole.slice(0, 3)]))
+    path = campaign / "downloads.parquet"
+    whole = store.read_table(path, "downloads")
+    store.write_table(path, "downloads", pa.concat_tables([whole.slice(3), whole.slice(0, 3)]))
     before = contents(campaign)
     with pytest.raises(UsageError, match="that are not in the journals"):
         inspected(campaign)
@@ -278,7 +278,7 @@ for when, folder in enumerate(sys.argv[1:]):
 
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_kill_leaves_nothing_that_counts_as_proven(tmp_path: Path, earlier: bool) -> None:
-    """Killed before the n-th file gets its name: `downloads.parquet` comes last, and with the KPIs that it needs."""
+    """Killed before the n-th file gets its name: `downloads.parquet` comes last."""
     folders = [make_campaign(tmp_path / str(when), recorded=2) for when in range(len(TABLES))]
     before: dict[str, bytes] = {}
     for folder in folders:

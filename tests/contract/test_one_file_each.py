@@ -3,7 +3,7 @@
 So is a new client, which is one file and its program.
 
 Proven on a copy of the packages, to which only these files are added, through the command line: each appears in
-`--help`, in a campaign file, in a campaign that runs in a small lab, in `downloads.parquet` or `kpis.parquet`, and in
+`--help`, in a campaign file, in a campaign that runs in a small lab, in `downloads.parquet`, and in
 the tables and the report; and a fault in the use of each is told like that of a shipped one.
 """
 
@@ -257,7 +257,7 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
     environment = json.loads((copy / "out/environment.json").read_text())
     [vantage] = environment["vantage_points"].values()
     assert vantage["python_packages"]["trustme"] == version("trustme") == rows["new"].client_version
-    kpis = store.read_table(copy / "out/kpis.parquet", "kpis")
+    kpis = store.read_table(copy / "out/downloads.parquet", "downloads")
     assert kpis.schema.field("bytes_per_packet").metadata[b"unit"] == b"B"
     assert 14 in kpis.column("window_scale_client").to_pylist()  # the new client's level, which no other asked for
     values = kpis.column("bytes_per_packet").to_pylist()

@@ -15,7 +15,7 @@ from analysis.report import report
 from tests.browser import Browser, Visit
 from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
 from tests.unit import pcap_writer
-from tests.unit.analysis_factory import make_download, realistic, write_campaign
+from tests.unit.analysis_factory import make_download, of_records, realistic, write_campaign
 
 VISIBLE_TARGETS = "[...document.querySelectorAll('details.target')].filter((one) => !one.hidden).length"
 A4 = 794
@@ -96,14 +96,7 @@ def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path)
         dataclasses.replace(r, kpis={**r.kpis, "limiter": "congestion" if r.download.domain == "d1" else "path_rate"})
         for r in data.records
     ]
-    told = dataset.of_records(
-        limited,
-        folders=data.folders,
-        kpi_units={**data.kpi_units, "limiter": ""},
-        superseded=(),
-        design=data.design,
-        notes=(),
-    )
+    told = of_records(limited, kpi_units={**data.kpi_units, "limiter": ""}, design=data.design)
     report.write(told, tmp_path / "report.html")
     with browser.visit(tmp_path / "report.html") as visit:
         assert visit.run("[...document.querySelectorAll('#by-limiter option')].map((one) => one.value)") == [

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from analysis.evidence import inspect_campaign
-from analysis.evidence.stored import inspect_capture
+from analysis.evidence.sources import inspect_capture
 from core.files.config import read_toml
 from core.progress import show
 from downloader.campaign.campaign import from_document

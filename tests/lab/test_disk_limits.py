@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from analysis.evidence import inspect_campaign
-from analysis.evidence.rows import kpi_schema
-from analysis.evidence.stored import inspect_capture
+from analysis.evidence.rows import downloads_schema
+from analysis.evidence.sources import inspect_capture
 from core.domain import Download, Outcome, TreatmentReason
 from core.files import store
 from core.files.journal import CaptureFindings
@@ -29,6 +29,7 @@ from downloader.factors import ALL as FACTORS
 from downloader.limits.captures import pack
 from tests.campaigns import run_in
 from tests.cells import Repeats
+from tests.inspected import kpi_rows
 from tests.journaled import recorded
 from tests.lab.noise import TOO_NOISY
 from tests.lab.test_download_run import Silent, World, all_clients, campaign, world
@@ -59,7 +60,7 @@ def kept(out: Path) -> list[Path]:
 
 
 def tables(out: Path) -> dict[str, bytes]:
-    return {name: (out / name).read_bytes() for name in ("downloads.parquet", "kpis.parquet", "superseded.parquet")}
+    return {name: (out / name).read_bytes() for name in ("downloads.parquet", "superseded.parquet")}
 
 
 def test_tables_from_dropped_captures_equal_those_from_kept_ones(world: World, tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_tables_from_dropped_captures_equal_those_from_kept_ones(world: World, t
 
 
 def test_a_kpi_that_is_newer_than_the_drop_is_empty(world: World, tmp_path: Path) -> None:
-    newest = kpi_schema().names[-1]
+    newest = downloads_schema().names[-1]
 
     def older(path: Path, downloads: Sequence[Download]) -> CaptureFindings:
         found = INSPECT(path, downloads)
@@ -98,7 +99,7 @@ def test_a_kpi_that_is_newer_than_the_drop_is_empty(world: World, tmp_path: Path
     found = run(world, out, older, disk={"captures": "none"})
     assert found.newer_kpis == (newest,)
     assert f"empty where captures were dropped before it was known: {newest}" in found.sentence()
-    table = store.read_table(out / "kpis.parquet", "kpis")
+    table = store.read_table(out / "downloads.parquet", "downloads")
     assert table.column(newest).null_count == len(table) == 2 * DOWNLOADS
     assert table.column("rtt_min").null_count == 0
 
@@ -215,7 +216,7 @@ def test_the_limit_is_never_exceeded(world: World, tmpfs: Tmpfs, tmp_path: Path,
     assert len(samples) > 20 and 0.3 * limit_mb * 1e6 < max(samples) <= limit_mb * 1e6
     out = tmpfs.copy(tmp_path / "copy")
     runs = iterations * len(DOMAINS)
-    assert len(store.read_table(out / "kpis.parquet", "kpis")) == runs * DOWNLOADS
+    assert kpi_rows(out) == runs * DOWNLOADS
     rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
     # On a busy host a client may wake up after its packets: that is no matter of the disk.
     assert len(rows) == runs * DOWNLOADS
@@ -268,4 +269,4 @@ def test_a_disk_that_something_else_fills(world: World, tmpfs: Tmpfs, tmp_path: 
     out = tmpfs.copy(tmp_path / "copy")
     rows = recorded(out)
     assert len(rows) == 2 * len(DOMAINS) * DOWNLOADS and all(row.outcome == "ok" for row in rows)
-    assert len(store.read_table(out / "kpis.parquet", "kpis")) == len(rows)
+    assert kpi_rows(out) == len(rows)

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from core.files import store
-from tests.inspected import inspect_elsewhere
+from tests.inspected import inspect_elsewhere, kpi_rows
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 
 pytestmark = pytest.mark.lab
 
-TABLES = ("downloads.parquet", "kpis.parquet", "superseded.parquet")
+TABLES = ("downloads.parquet", "superseded.parquet")
 PLANNED = 2 * 2 * 4  # iterations, targets, two configurations and a warm-up per transport
 
 
@@ -66,4 +65,4 @@ def test_a_finished_campaign(world: Any) -> None:
     first_capture.write_bytes(b"")
     assert world.upshift("inspect", "out").returncode == 1
     assert contents(out) == before
-    assert len(store.read_table(out / "kpis.parquet", "kpis")) == PLANNED
+    assert kpi_rows(out) == PLANNED

@@ -24,6 +24,7 @@ from core.domain import Superseded, VoidReason
 from core.files import store
 from downloader.execution.journal import Journal
 from tests.cells import Repeats, cells
+from tests.inspected import kpi_rows
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 
@@ -170,6 +171,6 @@ def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repea
     assert interrupted >= 1, "the kills did not hit downloads"
     thrown = store.read_rows(out / "superseded.parquet", "superseded", Superseded)
     assert {row.reason for row in thrown} <= set(VoidReason)
-    assert len(store.read_table(out / "kpis.parquet", "kpis")) == planned
+    assert kpi_rows(out) == planned
     world.clean()
     host.check()

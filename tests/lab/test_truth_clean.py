@@ -1,7 +1,7 @@
 """On clean paths from 3 to 100 ms the product's figures are the theory's, the emulator's and tcpdump's.
 
 For each path one campaign of three iterations (BL, WS, ALL after a warm-up), run from a campaign file to
-`downloads.parquet` and `kpis.parquet`. Proven are
+`downloads.parquet`. Proven are
 
 - the median of three download times against the model with the programmed RTT and rate (10 %), and BL's delivery rate
   against the smaller of rate and 65,535 bytes per RTT (0.85 to 1.02);

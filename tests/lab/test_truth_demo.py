@@ -25,6 +25,7 @@ from core.domain import Download, Outcome, Target, Transport
 from core.files import store
 from core.system import process
 from tests.cells import cells
+from tests.inspected import kpi_rows
 from tests.lab.campaigns import is_void, print_capture, state_folder
 from tests.lab.noise import host_noise, measured
 
@@ -148,7 +149,7 @@ def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     assert len(rows) == demo.runs * (2 + len(PAPER))
     assert sorted({row.vantage for row in rows}) == sorted(VANTAGES[demo.topology])
     assert sorted({row.configuration for row in rows}) == sorted(["warmup", "warmup-quic", *PAPER])
-    assert store.read_table(out / "kpis.parquet", "kpis").num_rows >= len(demo.supported()) - 1
+    assert kpi_rows(out) >= len(demo.supported()) - 1
     assert json.loads((out / "environment.json").read_text(encoding="utf-8"))
     assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["topology"] == demo.topology
     assert all((out / "vantage" / name / "journal.sqlite").is_file() for name in VANTAGES[demo.topology])

@@ -6,13 +6,19 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from analysis.measures.comparisons import of_downloads
-from core.domain import Comparison, Dose, Download, Superseded, VoidReason
+from analysis.measures import dataset
+from analysis.measures.comparisons import Design
+from analysis.measures.dataset import Dataset, Folder, Record
+from analysis.measures.reader import COLUMNS, Reader
+from core import paper
+from core.domain import Comparison, Dose, Download, Superseded, Transport, VoidReason
 from core.files import atomic, description, schemas, store
+from core.files.description import DescribedConfiguration, Description
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -106,16 +112,70 @@ def make_kpis(download: Download, **changes: float | None) -> dict[str, float | 
     return values | changes
 
 
-def write_kpis(path: Path, downloads: Sequence[Download], rows: Sequence[Mapping[str, Any]]) -> None:
-    """`kpis.parquet` as `upshift` writes it."""
+def of_downloads(downloads: Iterable[Download]) -> Description:
+    """A description with the downloads' configurations, and the paper's comparisons of those."""
+    first: dict[str, Download] = {}
+    for download in downloads:
+        first.setdefault(download.configuration, download)
+    order = [configuration.name for configuration in (paper.WARMUP, *paper.CONFIGURATIONS)]
+    names = sorted(first, key=lambda name: (order.index(name) if name in order else len(order), name))
+    configurations = tuple(
+        DescribedConfiguration(
+            name=name,
+            client=first[name].client,
+            transport=Transport(first[name].transport) if first[name].transport in tuple(Transport) else Transport.TCP,
+            levels=json.loads(first[name].levels),
+            options={},
+        )
+        for name in names
+    )
+    comparisons = tuple(c for c in paper.COMPARISONS if c.config in first and c.vs in first)
+    return Description(campaign="synthetic", configurations=configurations, comparisons=comparisons)
+
+
+def of_records(records: Sequence[Record], *, kpi_units: Mapping[str, str], design: Design | None = None) -> Dataset:
+    """A dataset without files."""
+    described = of_downloads(record.download for record in records)
+    path, reader = Path("campaign"), Reader(0)
+    reader.add(path, dataset._columns_of([], COLUMNS), None)
+    empty = Dataset(
+        folders=(Folder(path=path, environment=None, lab=None),),
+        sources=(),
+        downloads=reader.finish(lambda: np.empty(0)),
+        kpi_units=kpi_units,
+        superseded=(),
+        design=design or Design(configurations=described.configurations, comparisons=described.comparisons),
+        notes=(),
+    )
+    return empty.with_records(records)
+
+
+def write_downloads(
+    path: Path,
+    downloads: Sequence[Download],
+    kpis: Sequence[Mapping[str, Any] | None] | None = None,
+    texts: Mapping[str, Sequence[str | None]] = MappingProxyType({}),
+) -> None:
+    """`downloads.parquet` as inspection writes it: measurement runs have numbers, and KPIs stand beside.
+
+    Args:
+        kpis: of each download; None: no connection is known.
+        texts: further KPIs, with a value per download.
+    """
     import pyarrow as pa
 
-    kinds = {"iteration": pa.int64()}
-    fields = [pa.field(name, kinds.get(name, pa.string())) for name in schemas.DOWNLOAD_KEY]
-    fields += [pa.field(name, pa.float64(), metadata={"unit": unit}) for name, unit in KPI_UNITS.items()]
-    columns: dict[str, list[Any]] = {name: [getattr(d, name) for d in downloads] for name in schemas.DOWNLOAD_KEY}
-    columns |= {name: [row.get(name) for row in rows] for name in KPI_UNITS}
-    store.write_table(path, "kpis", pa.table(columns, schema=pa.schema(fields)))
+    rows = list(kpis) if kpis is not None else [None] * len(downloads)
+    numbers: dict[tuple[Any, ...], int] = {}
+    own = schemas.row_schema("downloads")
+    columns: dict[str, list[Any]] = {name: [getattr(d, name) for d in downloads] for name in own.names}
+    keys = [tuple(getattr(d, name) for name in schemas.RUN_KEY) for d in downloads]
+    columns["run"] = [numbers.setdefault(key, len(numbers)) for key in keys]
+    columns["kpi_engine"] = [None if row is None else "generated" for row in rows]
+    columns |= {name: [None if row is None else row.get(name) for row in rows] for name in KPI_UNITS}
+    columns |= {name: list(values) for name, values in texts.items()}
+    fields = [pa.field(name, pa.float64(), metadata={"unit": unit}) for name, unit in KPI_UNITS.items()]
+    fields += [pa.field(name, pa.string()) for name in texts]
+    store.write_table(path, "downloads", pa.table(columns, schema=pa.schema([*own, *fields])))
 
 
 def make_superseded(**changes: Any) -> Superseded:
@@ -136,28 +196,28 @@ def write_campaign(
     folder: Path,
     downloads: Iterable[Download],
     *,
-    kpis: bool | Callable[[Download], Mapping[str, Any]] = True,
+    kpis: bool | Callable[[Download], Mapping[str, Any] | None] = True,
+    texts: Mapping[str, Sequence[str | None]] = MappingProxyType({}),
     lab: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
     superseded: Sequence[Superseded] = (),
     comparisons: Sequence[Comparison] | None = None,
     doses: Mapping[str, Dose] | None = None,
 ) -> Path:
-    """A campaign folder; `kpis` may be a function of a download, `comparisons` (None: an older folder) its own, with
-    `doses`."""
+    """A campaign folder; `kpis` may be a function of a download (None: no connection), `comparisons` its own (None: the
+    paper's), with `doses`; see `write_downloads` for `texts`."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(downloads)
-    store.write_rows(folder / "downloads.parquet", "downloads", rows)
-    if kpis:
-        make = make_kpis if kpis is True else kpis
-        write_kpis(folder / "kpis.parquet", rows, [make(d) for d in rows])
+    make = make_kpis if kpis is True else kpis
+    write_downloads(folder / "downloads.parquet", rows, [make(d) for d in rows] if make else None, texts)
     if lab is not None:
         atomic.write_json(folder / "lab.json", lab)
     if environment is not None:
         atomic.write_json(folder / "environment.json", environment)
+    described = dataclasses.replace(of_downloads(rows), doses=doses or {})
     if comparisons is not None:
-        told = dataclasses.replace(of_downloads(rows), comparisons=tuple(comparisons), doses=doses or {})
-        description.write(folder, told)
+        described = dataclasses.replace(described, comparisons=tuple(comparisons))
+    description.write(folder, described)
     if superseded:
         write_superseded(folder / "superseded.parquet", superseded)
     return folder

@@ -10,13 +10,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.captures.limiter import Limiter
-from analysis.measures.ceilings import CEILING_SHARE, Ceiling, ceiling
+from analysis.measures.ceilings import CEILING_SHARE, CPU_LIMIT, RUN_DELAY_LEAST_S, RUN_DELAY_LIMIT, Ceiling, ceiling
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.judgement import judge
 from analysis.measures.limiters import LimiterRow, limiter_of, shares_of
 from analysis.measures.pairs import Metric
-from analysis.measures.processor import CPU_LIMIT, RUN_DELAY_LEAST_S, RUN_DELAY_LIMIT
 from analysis.measures.rows import SpeedupRow, SpeedupSummary
 from analysis.measures.selection import ClientLimits, Identity, Selection
 from analysis.measures.speedup import row_of, summary_of

@@ -77,7 +77,7 @@ def speedup_row(samples: Iterable[Sample], comparison: Comparison) -> SpeedupRow
 
 def table2(samples: Iterable[Sample], comparisons: Sequence[Comparison]) -> list[SpeedupRow]:
     """All rows, of one group."""
-    return speedup.table2({"": table(samples)}, comparisons)
+    return speedup.speedup_rows({"": table(samples)}, comparisons)
 
 
 def slow_pair(samples: Iterable[Sample], config: str, vs: str) -> tuple[Pairs, PlannedPairs]:

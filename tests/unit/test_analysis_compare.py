@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.compare import result
-from analysis.compare.changes import Change, Quantity, Verdict
+from analysis.compare.changes import Change, ChangeVerdict, Quantity
 from analysis.measures import dataset
 from analysis.measures.pairs import Metric
 from core import paper
@@ -94,8 +94,8 @@ def test_a_slower_configuration_closes_the_gate(tmp_path: Path) -> None:
     assert change.a is not None
     assert change.b / change.a == pytest.approx(1.12, abs=0.04)
     # ALL vs WS got better, as WS got worse: that closes nothing.
-    assert row(made, "ALL vs WS", Quantity.SPEEDUP).verdict is Verdict.BETTER
-    assert row(made, "BL", Quantity.TIME).verdict is Verdict.EQUAL
+    assert row(made, "ALL vs WS", Quantity.SPEEDUP).verdict is ChangeVerdict.BETTER
+    assert row(made, "BL", Quantity.TIME).verdict is ChangeVerdict.EQUAL
     # The other way round everything is better or equal.
     back = result.compare(made.b, made.a, threshold=0.05)
     assert row(back, "WS", Quantity.TIME).change == pytest.approx(1 / (change.change or math.nan))
@@ -114,7 +114,7 @@ def test_no_download_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_less_than_the_threshold_leaves_it_open(tmp_path: Path) -> None:
     a, b = downloads(1), downloads(2, slower("WS", 1.12))
     assert not compared(tmp_path, a, b, threshold=0.20).worse
-    assert row(compared(tmp_path, a, b, threshold=0.20), "WS", Quantity.TIME).verdict is Verdict.EQUAL
+    assert row(compared(tmp_path, a, b, threshold=0.20), "WS", Quantity.TIME).verdict is ChangeVerdict.EQUAL
 
 
 @pytest.mark.thorough
@@ -168,7 +168,7 @@ def test_shares_of_faster_pairs_move(tmp_path: Path) -> None:
     made = compared(tmp_path, downloads(1, fast_quiche), downloads(2, reversed_quiche))
     change = row(made, "quiche vs BL", Quantity.FASTER)
     assert (change.a, change.b) == (1.0, 0.0)
-    assert change.verdict is Verdict.WORSE
+    assert change.verdict is ChangeVerdict.WORSE
     # Its noise floor cannot close the gate.
     assert not row(made, "BL2 vs BL", Quantity.SPEEDUP).gates
 
@@ -184,7 +184,7 @@ def test_only_common_targets_count_and_the_others_are_told(tmp_path: Path) -> No
 
 def test_too_few_domains_give_no_verdict(tmp_path: Path) -> None:
     made = compared(tmp_path, downloads(1, domains=9), downloads(2, slower("WS", 3.0), domains=9))
-    assert {change.verdict for change in made.changes} == {Verdict.UNDECIDED}
+    assert {change.verdict for change in made.changes} == {ChangeVerdict.UNDECIDED}
     assert {change.low for change in made.changes} == {None}
     assert "No interval and no verdict below 10 domains (here: 9 and more)." in made.notes
 
@@ -272,4 +272,4 @@ def test_quantities_of_throughput_are_in_mbit_s(tmp_path: Path) -> None:
     # 1 MB in 0.5 to 1.8 s, with 5 % of headers.
     assert change.a == pytest.approx(8.4 / 1.15, rel=0.05)
     assert change.b == pytest.approx(change.a / 2, rel=0.05)
-    assert change.verdict is Verdict.WORSE
+    assert change.verdict is ChangeVerdict.WORSE

@@ -111,4 +111,4 @@ def test_folders_with_other_doses_are_refused(tmp_path: Path) -> None:
     one = folder(tmp_path / "a", [ECN_BL], DOSES)
     two = folder(tmp_path / "b", [ECN_BL], DOSES | {"ecn": Dose(kpi="ce_packets", above=5, words="CE seen")})
     with pytest.raises(UsageError, match="ce_packets above 0 and ce_packets above 5"):
-        read_design([(one, []), (two, [])])
+        read_design([one, two])

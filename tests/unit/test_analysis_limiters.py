@@ -7,7 +7,6 @@ import io
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from analysis import api
@@ -15,7 +14,6 @@ from analysis.captures.limiter import Limiter
 from analysis.measures import dataset
 from analysis.measures.limiters import limiters
 from core.domain import Comparison
-from core.files import store
 from tests.unit.analysis_factory import make_download, write_campaign
 
 KPIS = {
@@ -31,13 +29,12 @@ KPIS = {
 @pytest.fixture
 def data(tmp_path: Path) -> dataset.Dataset:
     rows = [make_download(configuration=name, domain=domain) for name, domain in KPIS]
-    folder = write_campaign(tmp_path / "c", rows, comparisons=[Comparison.of("WS", "BL")])
-    table = store.read_table(folder / "kpis.parquet", "kpis")
-    told = [KPIS[row["configuration"], row["domain"]] for row in table.to_pylist()]
-    texts = [None if shares is None else json.dumps(shares) for _, shares in told]
-    table = table.append_column("limiter", pa.array([limiter for limiter, _ in told], type=pa.string()))
-    table = table.append_column("limiter_shares", pa.array(texts, type=pa.string()))
-    store.write_table(folder / "kpis.parquet", "kpis", table)
+    values = [KPIS[row.configuration, row.domain] for row in rows]
+    texts = {
+        "limiter": [limiter for limiter, _ in values],
+        "limiter_shares": [None if shares is None else json.dumps(shares) for _, shares in values],
+    }
+    folder = write_campaign(tmp_path / "c", rows, comparisons=[Comparison.of("WS", "BL")], texts=texts)
     return dataset.load([folder])
 
 

@@ -14,14 +14,12 @@ from typer.testing import CliRunner
 
 from analysis import api
 from analysis.measures import quirk, quirks, tables
-from analysis.measures.comparisons import Design, of_downloads
-from analysis.measures.dataset import Dataset, Record, of_records
-from analysis.measures.folder import Folder
+from analysis.measures.dataset import Dataset, Record
 from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects
 from analysis.report import beside, published
 from core.errors import UsageError
-from tests.unit.analysis_factory import make_download, realistic, write_campaign
+from tests.unit.analysis_factory import make_download, of_records, realistic, write_campaign
 from upshift.cli import app
 
 TCP = ("BL", "BL2", "SACK", "WS", "ALL")
@@ -75,12 +73,7 @@ def world(change: Callable[[dict[str, Any]], Any] = lambda _: None, *, iteration
 
 
 def dataset_of(records: Iterable[Record]) -> Dataset:
-    members = tuple(records)
-    told = of_downloads(member.download for member in members)
-    design = Design(configurations=told.configurations, comparisons=told.comparisons)
-    folder = Folder(path=Path("campaign"), environment=None, lab=None)
-    units = {"mean_throughput": "Mbit/s"}
-    return of_records(members, folders=[folder], kpi_units=units, superseded=(), design=design, notes=())
+    return of_records(tuple(records), kpi_units={"mean_throughput": "Mbit/s"})
 
 
 def moved(data: Dataset, name: str, *, metric: Metric = Metric.THROUGHPUT) -> dict[str, set[str]]:

@@ -319,7 +319,7 @@ def test_a_row_for_each_comparison_and_group() -> None:
     groups = {
         name: table([each for each, is_x in zip(samples, of_x, strict=True) if is_x == (name == "x")]) for name in "yx"
     }
-    rows = speedup.table2(groups, [ac, AB, ad], only_present=True)
+    rows = speedup.speedup_rows(groups, [ac, AB, ad], only_present=True)
     assert [(row.group, row.comparison, row.n) for row in rows] == [("y", AB, 1), ("x", ac, 1), ("x", AB, 1)]
 
 

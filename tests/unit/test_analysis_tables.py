@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import api
-from analysis.measures import dataset, processor, tables
+from analysis.measures import ceilings, dataset, tables
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_NAMES
 from analysis.measures.selection import Selection
@@ -28,7 +28,7 @@ from analysis.measures.tables import Grouping
 from analysis.report import findings, render, report
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError
-from core.files import atomic, schemas, store
+from core.files import store
 from tests.terminals import on_terminal
 from tests.unit.analysis_factory import (
     LEVELS,
@@ -37,13 +37,11 @@ from tests.unit.analysis_factory import (
     make_superseded,
     realistic,
     write_campaign,
-    write_kpis,
+    write_downloads,
     write_superseded,
 )
 from upshift.cli import app
 from upshift.commands import tables as cli
-
-VOID = ("void_reason", "void_detail")
 
 
 def downloads_of(data: dataset.Dataset) -> list[Download]:
@@ -149,36 +147,11 @@ def test_a_wait_counts_from_a_quarter_of_the_transfer_and_five_milliseconds(
     run_delay_s: float | None, last_byte_s: float, flag: bool | None
 ) -> None:
     delay_s = np.array([math.nan if run_delay_s is None else run_delay_s])
-    [found] = processor.starved(np.array([True]), np.array([last_byte_s]), delay_s)
+    [found] = ceilings.starved(np.array([True]), np.array([last_byte_s]), delay_s)
     assert found == (-1 if flag is None else flag)
 
 
-def test_folders_of_version_1_told_voids_by_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    late = make_download(configuration="WS", treatment_ok=False, treatment_detail="void: the lab was late")
-    cut = make_download(configuration="BL", treatment_ok=False, treatment_detail="interrupted")
-    wrong = make_download(configuration="ECN", treatment_ok=False, treatment_detail="refused")
-    folder = tmp_path / "c"
-    with monkeypatch.context() as past:
-        past.setattr(schemas, "SCHEMA_VERSIONS", {"downloads": 1, "superseded": 1})
-        old = [field for field in schemas.row_schema("downloads") if field.name not in ("engine", *VOID)]
-        for name, rows in (("downloads", [late, wrong]), ("superseded", [late, cut])):
-            path = folder / f"{name}.parquet"
-            with atomic.whole_file(path) as part, store.Table(part, name, pa.schema(old)) as table:
-                for row in rows:
-                    table.add(row)
-    data = dataset.load([folder])
-    assert [(d.void_reason, d.void_detail, d.treatment_ok, d.treatment_detail) for d in downloads_of(data)] == [
-        ("unknown", "the lab was late", None, None),
-        (None, None, False, "refused"),
-    ]
-    assert [(row.configuration, row.attempt, row.reason, row.detail) for row in data.superseded] == [
-        ("WS", 1, "unknown", "the lab was late"),
-        ("BL", 1, "interrupted", None),
-    ]
-
-
 def test_table2_knows_the_answer(tmp_path: Path) -> None:
-    """An older folder has the rows of the paper, and what it has besides is named."""
     folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, BL2=2.0, WS=1.0, ALL=2.5, mine=1.6))
     data = dataset.load([folder])
     rows = {row.comparison.name: row for row in tables.table2(data)}
@@ -187,7 +160,7 @@ def test_table2_knows_the_answer(tmp_path: Path) -> None:
     assert (rows["WS vs BL"].faster.share, rows["WS vs BL"].bins[-1].share) == (1.0, 1.0)
     assert (rows["ALL vs BL"].slower.share, rows["ALL vs BL"].median.value) == (1.0, pytest.approx(0.8))
     assert rows["WS vs BL"].median.low == pytest.approx(2.0)
-    assert "has no campaign.json" in data.notes[0] and "none of mine" in data.notes[0]
+    assert not data.notes
 
 
 def test_rows_are_what_the_campaign_declares(tmp_path: Path) -> None:
@@ -199,9 +172,8 @@ def test_rows_are_what_the_campaign_declares(tmp_path: Path) -> None:
     downloads = two_configurations(mine=1.0, again=1.0, theirs=1.5)
     described = two_configurations(gone=1.0)
     folder = write_campaign(tmp_path / "c", [*downloads, *described], comparisons=declared)
-    store.write_rows(folder / "downloads.parquet", "downloads", downloads)
+    write_downloads(folder / "downloads.parquet", downloads)
     data = dataset.load([folder])
-    assert not [note for note in data.notes if "campaign.json" in note]
     rows = tables.table2(data)
     assert [row.comparison for row in rows] == declared
     assert [row.n for row in rows] == [12, 12, 0] and rows[2].excluded == {"gone not in the run": 12}
@@ -409,7 +381,7 @@ def test_throughput_metric_is_the_papers_ratio(tmp_path: Path) -> None:
 def test_without_kpis_time_works_and_throughput_says_why(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", two_configurations(BL=1.0, WS=1.0), kpis=False)
     data = dataset.load([folder])
-    assert "kpis.parquet" in data.notes[0] and "upshift inspect" in data.notes[0]
+    assert "has no KPIs" in data.notes[0] and "upshift inspect" in data.notes[0]
     assert tables.table2(data)[0].n == 12
     with pytest.raises(UsageError, match="mean_throughput"):
         tables.table2(data, metric=Metric.THROUGHPUT)
@@ -463,14 +435,29 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a readable Parquet"):
         dataset.load([good])
     write_superseded(good / "superseded.parquet", [])
-    write_kpis(good / "kpis.parquet", [make_download()] * 2, [{}, {}])
-    with pytest.raises(UsageError, match="two rows"):
+    table = store.read_table(good / "downloads.parquet", "downloads")
+    others = [
+        make_download(domain="other.example", configuration=name, iteration=n) for n, name in ((2, "WS"), (1, "BL"))
+    ]
+    other = write_campaign(tmp_path / "other", others)
+    read = store.read_table(other / "downloads.parquet", "downloads")
+    both = pa.concat_tables([table, read.slice(1), read.slice(0, 1)])
+    store.write_table(good / "downloads.parquet", "downloads", both)
+    with pytest.raises(UsageError, match="rows of two measurement runs have the number 0"):
+        dataset.load([good])
+    at = table.schema.get_field_index("run")
+    for changed in (table.drop_columns(["run"]), table.set_column(at, "run", pa.nulls(1, pa.int64()))):
+        store.write_table(good / "downloads.parquet", "downloads", changed)
+        with pytest.raises(UsageError, match="the column run has empty cells"):
+            dataset.load([good])
+    (good / "campaign.json").unlink()
+    with pytest.raises(UsageError, match=r"campaign\.json"):
         dataset.load([good])
 
 
 def test_kpis_that_do_not_match_are_told(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path / "c", [make_download(), make_download(configuration="WS")])
-    write_kpis(folder / "kpis.parquet", [make_download()], [{"mean_throughput": 1.0}])
+    rows = [make_download(), make_download(configuration="WS")]
+    folder = write_campaign(tmp_path / "c", rows, kpis=lambda d: make_kpis(d) if d.configuration == "BL" else None)
     assert "1 of 2 downloads" in dataset.load([folder]).notes[0]
 
 

@@ -165,8 +165,9 @@ def test_campaign_json_tells_it_all_and_is_read_again(tmp_path: Path) -> None:
     assert document["comparisons"][0] == {"name": "BL2 vs BL", "config": "BL2", "vs": "BL", "role": "noise_floor"}
 
 
-def test_a_folder_of_an_older_upshift_has_none(tmp_path: Path) -> None:
-    assert description.read(tmp_path) is None
+def test_a_folder_without_a_description_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"campaign\.json"):
+        description.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.scan import kpi_values
 from analysis.evidence import clocks, handshakes, matching, proof, rows
 from core.domain import Download, HostDisturbance, TreatmentReason
 from core.files import schemas
@@ -24,6 +25,10 @@ START = 1_700_000_000.0
 
 def judge_treatment(row: Download, seen: Connection | None, **more: Any) -> proof.Treatment:
     return proof.judge_treatment(row, seen, FACTORS, **more)
+
+
+def kpis_of(row: Download, seen: Connection) -> Mapping[str, Any]:
+    return kpi_values(rows.with_account(seen, row))
 
 
 def inspect_run(downloads: Sequence[Download], connections: Sequence[Connection]) -> tuple[rows.Inspected, ...]:
@@ -209,9 +214,9 @@ def test_an_incomplete_capture_says_nothing_of_delivery() -> None:
 def test_quic_kpis_have_the_clients_account() -> None:
     told = '{"data_blocked_received": 2, "stream_data_blocked_received": 3, "packets_lost": 4, "loss_episodes": 5}'
     quic = connection(protocol="quic", syn_ns=None)
-    found = rows.kpi_row(download(transport="quic", transport_detail=told), quic)
+    found = kpis_of(download(transport="quic", transport_detail=told), quic)
     assert (found["quic_data_blocked"], found["client_losses"], found["quic_loss_episodes"]) == (5, 4, 5)
-    found = rows.kpi_row(download(transport="quic", transport_detail='{"version": "0x00000001"}'), quic)
+    found = kpis_of(download(transport="quic", transport_detail='{"version": "0x00000001"}'), quic)
     assert (found["quic_data_blocked"], found["client_losses"], found["quic_loss_episodes"]) == (None, None, None)
 
 
@@ -311,11 +316,14 @@ def test_without_a_handshake_there_is_one_clock() -> None:
 
 
 def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:
-    schema = rows.kpi_schema()
-    assert schema.names == [*schemas.DOWNLOAD_KEY, "engine", *KPIS]
+    schema = rows.downloads_schema()
+    assert schema.names == [*schemas.row_schema("downloads").names, *KPIS]
     assert schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
-    row = rows.kpi_row(download(), connection())
-    assert list(row) == schema.names and row["engine"] == rows.ENGINE
+    (found,) = inspect_run([download()], [connection()])
+    row = found.columns(7)
+    assert list(row) == schema.names and row["engine"] == row["kpi_engine"] == rows.ENGINE and row["run"] == 7
+    (lost,) = inspect_run([download()], [])
+    assert all(lost.columns(0)[name] is None for name in (*KPIS, "kpi_engine")) and lost.kpis is None
 
 
 @pytest.mark.parametrize("transport", ["tcp", "quic"])
@@ -331,7 +339,7 @@ def test_goodput_and_delivery_rate_are_of_the_body_and_end_with_the_data(transpo
         response_first_bytes=10_200,
         server=side(ip_bytes=1_100_000, last_data_ns=start_ns + 1_000_000_000),
     )
-    row = rows.kpi_row(download(transport=transport, body_bytes=1_000_000), found)
+    row = kpis_of(download(transport=transport, body_bytes=1_000_000), found)
     assert row["goodput"] == pytest.approx(8)
     assert row["delivery_rate"] == pytest.approx(0.99 * 8 / 0.8)
     assert (row["mean_throughput"], row["throughput_published"]) == (pytest.approx(8.8), pytest.approx(4.4))

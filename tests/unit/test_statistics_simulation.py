@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from analysis.measures.pairs import Pairs
-from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Share
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.verdict import SIGNIFICANCE, Verdict
 from core.domain import Comparison
@@ -42,7 +42,7 @@ def truth(name: str, iterations: int) -> tuple[float, dict[str, float]]:
     return float(np.exp(np.median(np.median(logs, axis=1)))), shares
 
 
-def covers(share: Share, value: float) -> bool:
+def covers(share: PairShare, value: float) -> bool:
     assert share.low is not None and share.high is not None
     return share.low <= value <= share.high
 

@@ -162,7 +162,7 @@ def campaign_rows(runs: int, of_each: int) -> list[Download]:
     """Downloads run by run."""
     names = [f"c{number}" for number in range(of_each)]
     return [
-        make_download(domain=f"{run}.example", configuration=name, cache_state=None if run % 2 else "hit")
+        make_download(run=run, domain=f"{run}.example", configuration=name, cache_state=None if run % 2 else "hit")
         for run in range(runs)
         for name in names
     ]
@@ -176,12 +176,6 @@ def test_row_groups_hold_whole_measurement_runs(tmp_path: Path, monkeypatch: pyt
     with pq.ParquetFile(path) as file:
         sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
     assert sizes == [14] * 10
-    kpis = tmp_path / "kpis.parquet"
-    schema = pa.schema([schemas.row_schema("downloads").field(name) for name in schemas.DOWNLOAD_KEY])
-    with atomic.whole_file(kpis) as part, store.Table(part, "kpis", schema) as table:
-        for row in rows:
-            table.add({name: getattr(row, name) for name in schemas.DOWNLOAD_KEY})
-    assert pq.ParquetFile(kpis).metadata.row_group(0).num_rows == 14
     assert store.read_rows(path, "downloads", Download) == rows
 
 
@@ -241,6 +235,6 @@ def test_a_scan_refuses_what_it_cannot_give(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UsageError, match="not a readable Parquet file"):
         list(store.scan(path, "downloads", ["domain"]))
-    with pytest.raises(UsageError, match="not kpis"):
+    with pytest.raises(UsageError, match="not superseded"):
         store.write_rows(path, "downloads", campaign_rows(1, 1))
-        list(store.scan(path, "kpis", ["domain"]))
+        list(store.scan(path, "superseded", ["domain"]))

@@ -37,7 +37,7 @@ def inspect(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Progress and one result per folder as JSON lines.")] = False,
 ) -> None:
-    """Make downloads.parquet, kpis.parquet and the proof of treatment again, from journals and captures.
+    """Make downloads.parquet with KPIs and the proof of treatment again, from journals and captures.
 
     It needs no network, no root and no lab, so it works on a copy of a folder on any machine. Rows that cannot be made
     again because their capture is missing are kept and named, and the exit code is 1.

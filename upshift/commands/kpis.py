@@ -77,7 +77,7 @@ def kpis(
 
 
 def kpis_listing() -> dict[str, list[tuple[str, str]]]:
-    """The columns of `kpis.parquet` with meaning and source, for `upshift kpis --help`."""
+    """The KPIs, columns of `downloads.parquet`, with meaning and source, for `upshift kpis --help`."""
     from analysis.captures.kpis import ALL
 
     units = {"": "no unit", "1": "share, 0 to 1"}

@@ -110,7 +110,7 @@ def _share_below_within(values: Floats, clusters: Ints, sizes: Ints) -> Floats:
 
 
 def _middle_ranks(rows: Floats) -> Floats:
-    """Of each element of sorted rows, the number of smaller ones in its row, and half of those that are equal."""
+    """For each element of sorted rows: the number of smaller ones in its row, and half of those that are equal."""
     size = rows.shape[1]
     ranks = np.tile(np.arange(size) + 0.5, (len(rows), 1))
     is_new = np.ones((len(rows), size + 1), dtype=np.bool_)

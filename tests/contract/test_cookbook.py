@@ -1,0 +1,122 @@
+"""Every snippet of the cookbook runs, on a folder made by the project's own journal, captures and inspection."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import upshift
+from analysis.evidence import inspect_campaign
+from analysis.measures import dataset, tables
+from core.domain import Comparison, Transport
+from core.errors import UsageError
+from core.files import description
+from core.files.description import DescribedConfiguration, Description
+from downloader.factors import ALL as FACTORS
+from tests import inspected
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SNIPPETS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/cookbook.md").read_text(encoding="utf-8"), flags=re.S)
+PAIRED = ("ALL", "BL")
+
+
+class Silent:
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's folder if `UPSHIFT_DEMO_FOLDER` names one, else one with hand-made captures."""
+    if demo := os.environ.get("UPSHIFT_DEMO_FOLDER"):
+        return Path(demo)
+    tcp = ("warmup", *PAIRED, "WS")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(inspected, "TCP", tcp)
+        patched.setattr(inspected, "CONFIGURATIONS", (*tcp, "quiche"))
+        made = inspected.make_campaign(tmp_path_factory.mktemp("cookbook") / "c", runs=12)
+    inspect_campaign(made, factors=FACTORS, progress=Silent())
+    rows = {row["configuration"]: row for row in upshift.read(made).to_pylist()}
+    configurations = [
+        DescribedConfiguration(
+            name=name, client=row["client"], transport=Transport(row["transport"]), levels={}, options={}
+        )
+        for name, row in rows.items()
+    ]
+    comparisons = (Comparison.of(*PAIRED),)
+    described = Description(campaign="cookbook", configurations=tuple(configurations), comparisons=comparisons)
+    description.write(made, described)
+    return made
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_a_snippet_runs(folder: Path, tmp_path: Path, number: int) -> None:
+    for name in ("duckdb", "matplotlib", "pandas"):
+        if f"import {name}" in SNIPPETS[number] or name == "pandas":
+            pytest.importorskip(name)
+    code = f"folder = {str(folder)!r}\n{SNIPPETS[number]}"
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    drawn = re.findall(r'savefig\("(.*?)"\)', SNIPPETS[number])
+    assert done.stdout or drawn
+    assert all((tmp_path / name).stat().st_size > 1_000 for name in drawn)
+
+
+def test_there_is_a_snippet_of_each_kind() -> None:
+    page = "".join(SNIPPETS)
+    assert len(SNIPPETS) == 5 and {"duckdb", "matplotlib.pyplot"} <= set(re.findall(r"import ([\w.]+)", page))
+
+
+def test_pairs_are_those_of_table_2(folder: Path) -> None:
+    pairs = upshift.pairs(folder, *PAIRED)
+    (row,) = [row for row in tables.table2(dataset.load([folder])) if row.comparison == Comparison.of(*PAIRED)]
+    logs: dict[str, list[float]] = {}
+    for one in pairs.to_pylist():
+        assert one["speedup_low"] <= one["speedup_high"]
+        logs.setdefault(one["domain"], []).append(np.log(one["speedup_low"]))
+    assert (len(pairs), len(logs), pairs["speedup"].null_count) == (row.n, row.domains, row.bounds)
+    if not row.bounds:
+        assert np.exp(np.median([np.median(values) for values in logs.values()])) == pytest.approx(row.median.value)
+    downloads = upshift.read(folder)
+    for side, name in zip(("config_row", "vs_row"), PAIRED, strict=True):
+        taken = downloads.take(pairs[side])
+        assert set(taken["configuration"].to_pylist()) == {name}
+        assert taken["run"].to_pylist() == pairs["run"].to_pylist()
+        assert taken["domain"].to_pylist() == pairs["domain"].to_pylist()
+
+
+def test_packets_are_those_of_one_download(folder: Path) -> None:
+    row = next(r for r in upshift.read(folder).to_pylist() if r["configuration"] == "BL" and r["kpi_engine"])
+    packets = upshift.packets(folder, row)
+    sent = [direction == "s2c" for direction in packets["direction"].to_pylist()]
+    assert sum(sent) == row["packets_from_server"] and len(sent) - sum(sent) == row["packets_from_client"]
+    with pytest.raises(UsageError, match="this download has no capture"):
+        upshift.packets(folder, {**row, "capture": None})
+    with pytest.raises(UsageError, match="capture not found"):
+        upshift.packets(folder, {**row, "capture": f"vantage/{row['vantage']}/none.pcap"})
+    with pytest.raises(UsageError, match="its capture is not in the vantage point's folder"):
+        upshift.packets(folder, {**row, "capture": "../victim.pcap"})
+    with pytest.raises(UsageError, match="no connection in the capture"):
+        upshift.packets(folder, {**row, "local_port": 1})
+
+
+def test_wrong_arguments_are_one_sentence(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown configuration 'AL'"):
+        upshift.pairs(folder, "AL", "BL")
+    with pytest.raises(UsageError, match="unknown metric 'speed'"):
+        upshift.pairs(folder, *PAIRED, metric="speed")
+    with pytest.raises(UsageError, match="file not found"):
+        upshift.read(tmp_path)
+
+
+def test_importing_upshift_imports_no_library() -> None:
+    code = "import sys, upshift; print(*{'numpy', 'pyarrow', 'analysis'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
