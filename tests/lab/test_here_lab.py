@@ -113,6 +113,7 @@ def test_wrong_input_is_one_sentence_before_anything_is_changed(
     assert not (world.folder / "wrong").exists()
 
 
+@pytest.mark.soak  # needs the folders of the three processes above
 def test_another_plan_is_refused_before_anything_is_changed(world: Any) -> None:
     world.upshift("lab", "down")
     text = (world.folder / "c.toml").read_text()
