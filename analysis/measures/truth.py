@@ -288,6 +288,6 @@ def _delivery_ratio(path: LabPath, used: Sequence[Download]) -> float | None:
 def _levels(download: Download) -> dict[str, str]:
     try:
         levels = json.loads(download.levels)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(k): str(v) for k, v in levels.items()} if isinstance(levels, dict) else {}

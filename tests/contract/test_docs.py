@@ -87,16 +87,21 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the modules
 
 
-def test_changes_are_told_newest_first(tmp_path: Path) -> None:
-    for name in ("9.late.md", "10.new.md", "README.md", "0.9.0/1.a.md", "0.10.0/2.b.md"):
-        path = tmp_path / "changes" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"About\n{name}.\n")
-    lines = [line for line in changelog.text(tmp_path).splitlines() if line.startswith(("##", "-"))]
-    assert lines == [
-        *("## Unreleased", "- About 10.new.md.", "- About 9.late.md."),
-        *("## 0.10.0", "- About 0.10.0/2.b.md.", "## 0.9.0", "- About 0.9.0/1.a.md."),
-    ]
+def test_changes_are_told_newest_first_and_a_release_keeps_them(tmp_path: Path) -> None:
+    def lines() -> list[str]:
+        return [line for line in changelog.text(tmp_path).splitlines() if line.startswith(("##", "-"))]
+
+    (tmp_path / "changes").mkdir()
+    for name in ("9.late.md", "10.new.md", "README.md"):
+        (tmp_path / "changes" / name).write_text(f"About\n{name}.\n")
+    assert lines() == ["## Unreleased", "- About 10.new.md.", "- About 9.late.md."]
+    changelog.release(tmp_path, "0.9.0", "2027-01-31")
+    assert [path.name for path in (tmp_path / "changes").iterdir()] == ["README.md"]
+    (tmp_path / "changes" / "11.next.md").write_text("Next.\n")
+    told = ["## 0.9.0 (2027-01-31)", "- About 10.new.md.", "- About 9.late.md."]
+    assert lines() == ["## Unreleased", "- Next.", *told]
+    changelog.release(tmp_path, "0.10.0", "2027-02-28")
+    assert lines() == ["## 0.10.0 (2027-02-28)", "- Next.", *told]
 
 
 def printed_words() -> Iterator[str]:

@@ -108,7 +108,7 @@ def test_text_in_the_columns_of_a_campaign(tmp_path: Path, text: str) -> None:
     good = store.read_table(path, "downloads")
     for name, said in (
         ("last_byte_s", "downloads.parquet: the column last_byte_s holds string, not double"),
-        ("levels", "downloads.parquet: column levels: "),
+        ("run", "downloads.parquet: the column run holds string, not int"),
     ):
         store.write_table(path, "downloads", good.set_column(good.schema.get_field_index(name), name, [[text]]))
         assert_sentence(upshift("tables", folder), said)

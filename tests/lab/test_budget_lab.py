@@ -16,7 +16,7 @@ import pytest
 
 from core.files.journal import JournalReader
 from core.system import process
-from downloader.limits.budget import DAY_S
+from downloader.limits.budget import DAY_S, Spent
 from tests.cells import Repeats
 from tests.lab.test_download_run import World, all_clients, open_world
 
@@ -81,7 +81,7 @@ class Campaign:
         found = 0
         for journal in self.journals():
             with closing(journal):
-                found += journal.spent.totals(time.time() + self.noon_s + day * DAY_S).networks.get("AS64500", 0)
+                found += Spent(journal.db).totals(time.time() + self.noon_s + day * DAY_S).networks.get("AS64500", 0)
         return found
 
     def recorded(self) -> int:

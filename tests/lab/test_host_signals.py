@@ -203,7 +203,7 @@ def scrape(path: Path) -> dict[tuple[str, ...], float]:
         head, _, page = b"".join(iter(lambda: client.recv(65536), b"")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200 ")
     return {
-        (sample.name, *sorted(sample.labels.values())): sample.value
+        (sample.name, *sorted(value for name, value in sample.labels.items() if name != "campaign")): sample.value
         for family in text_string_to_metric_families(page.decode())
         for sample in family.samples
     }
