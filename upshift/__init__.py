@@ -1,6 +1,6 @@
 """Upshift: how much faster do downloads get when a transport option changes?
 
-What a campaign's folder holds, for Python (docs/cookbook.md); importing this costs nothing:
+What a campaign's folder holds, for Python (docs/use/cookbook.md); importing this costs nothing:
 
     upshift.read(folder)                       every planned download with its KPIs, as an Arrow table
     upshift.pairs(folder, "quiche", "ALL")     the pairs from which that row of Table 2 is made

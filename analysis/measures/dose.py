@@ -3,7 +3,7 @@
 A speed-up of 1.0 over many runs may mean that an option has no effect, or that it could not take effect: ECN without a
 queue, a large window where 65,535 bytes are enough. Each factor defines when it took effect (`Factor.dose`, a KPI and a
 threshold), which is stored in `campaign.json`. What tells the parts apart happened after the option was set: they are
-described and not tested. See docs/design/analysis.md.
+described and not tested. See docs/method/comparisons.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The speed-up of a configuration over a reference within one measurement run is cost(reference) / cost(configuration),
 where the cost is the download time (metric `time`) or the reciprocal of the mean throughput (metric `throughput`, the
 ratio of ANRW'23). A censored download costs *more* than measured, so only a bound of its pair is known. All runs are
-paired at once, as arrays. See docs/design/analysis.md.
+paired at once, as arrays. See docs/method/comparisons.md.
 """
 
 from __future__ import annotations

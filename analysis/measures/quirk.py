@@ -2,7 +2,7 @@
 
 Each quirk is one file in `quirks/`: a change of the records (downloads with their KPIs) from which tables are made. The
 source of each is the published code, github.com/tumi8/active-tcp-and-quic-measurements at commit 9faf8f4. What needs
-other packets than were sent is no quirk of this kind: see `published_quirks` in docs/design/downloader.md.
+other packets than were sent is no quirk of this kind: see `published_quirks` in docs/method/published-way.md.
 """
 
 from __future__ import annotations

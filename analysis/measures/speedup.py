@@ -2,7 +2,7 @@
 
 The unit of every test and interval is the domain, as runs of one domain are not independent. A pair of which only a
 bound is known counts where the bound decides, is `undecided` elsewhere, and is never dropped. See
-docs/design/analysis.md.
+docs/method/statistics.md.
 """
 
 from __future__ import annotations

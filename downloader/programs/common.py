@@ -119,7 +119,7 @@ def no_certificates(options: Options) -> WrongUseError:
 class Document:
     """The JSON document during the download. Times count from `start`, right before the first packet.
 
-    It also chooses the cause of a failure; see the table for all clients in docs/design/downloader.md.
+    It also chooses the cause of a failure; see the table for all clients in docs/method/failures.md.
     """
 
     def __init__(self, client: str, package: str, options: Options, *, handshake: str = "connect_s") -> None:

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scripts.pages import architecture, changelog, commands, data_dictionary
+from scripts.pages import architecture, changelog, commands, data_dictionary, glossary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGES: Mapping[str, Callable[[Path], str]] = {
     "CHANGELOG.md": changelog.text,
     "docs/architecture.svg": architecture.text,
-    "docs/commands.md": commands.text,
-    "docs/data-dictionary.md": data_dictionary.text,
+    "docs/reference/commands.md": commands.text,
+    "docs/reference/data-dictionary.md": data_dictionary.text,
+    "docs/reference/glossary.md": glossary.text,
 }
 """File -> what it should hold, given the checkout's folder."""

@@ -1,7 +1,8 @@
-"""docs/commands.md: every command of `upshift` with its arguments and options, from the Typer apps."""
+"""docs/reference/commands.md: every command of `upshift`, its module, arguments and options, from the Typer apps."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from scripts.pages.markdown import cell, table
 from upshift import cli
+
+STAGES = ("analysis", "cdn_mapping", "crawler", "downloader", "survey", "upshift", "vantage")
 
 HEAD = """# Commands
 
@@ -23,13 +26,26 @@ where, and how to fix it); 75 a fault of this host, so the same command may succ
 def text(_: Path) -> str:
     commands = list(all_commands())
     contents = "".join(f"- [`{name}`](#{name.replace(' ', '-')}): {cell(summary(c))}\n" for name, c in commands)
-    return f"{HEAD}\n{contents}" + "".join(section(name, command) for name, command in commands)
+    modules = "\nWhere each command is in the code (`upshift/cli.py` has this table):\n\n" + table(
+        ("command", "module", "what it imports of ours"), map_of_modules()
+    )
+    return f"{HEAD}\n{contents}{modules}" + "".join(section(name, command) for name, command in commands)
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
     """Name with `upshift` before it, and click's command; groups give their members."""
     for name in cli.COMMANDS:
         yield from members(f"upshift {name}", cli.load(name))
+
+
+def map_of_modules() -> Iterator[tuple[str, str, str]]:
+    """Each command with the file that has it, and the packages that this file imports, now or when it is called."""
+    for name, (target, _) in cli.COMMANDS.items():
+        file = f"upshift/commands/{target.partition(':')[0]}.py"
+        tree = ast.parse((Path(cli.__file__).parents[1] / file).read_text(encoding="utf-8"))
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+        parts = {".".join(module.split(".")[:2]) for module in imported if module.split(".")[0] in STAGES}
+        yield f"`upshift {name}`", f"`{file}`", ", ".join(f"`{part}`" for part in sorted(parts))
 
 
 def members(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""docs/data-dictionary.md: every file and column, from the schemas, the dataclasses' docstrings and the KPIs.
+"""docs/reference/data-dictionary.md: every file and column, from the schemas, the dataclasses' docstrings and the KPIs.
 
 A column's meaning is the text below the field of its dataclass. If missing, it is that of the field of the
 same name in `Download` or `Target`: these words mean the same everywhere.

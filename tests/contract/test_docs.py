@@ -12,6 +12,7 @@ import grimp
 import pytest
 
 from analysis.captures import summary as kpi_summary
+from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.limiter import Limiter
 from core import paper
 from core.domain import (
@@ -32,7 +33,7 @@ from scripts.pages import PAGES, architecture, changelog, commands, data_diction
 from scripts.pages.attributes import attributes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GLOSSARY = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+GLOSSARY = (REPOSITORY / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -130,7 +131,16 @@ def test_the_glossary_explains(word: str) -> None:
     """As an entry of its own, or one of several that share an entry: the word, then a colon, then what it means."""
     heads = re.findall(r"^- ([^:]+): \S", GLOSSARY, re.M) + re.findall(r"(`\w+`): \S", GLOSSARY)
     explained = {part.strip("`* ") for head in heads for part in head.split(",")}
-    assert word in explained, f"docs/glossary.md does not explain {word}"
+    assert word in explained, f"docs/reference/glossary.md does not explain {word}"
+
+
+def test_the_glossary_says_of_plug_ins_what_they_say_of_themselves() -> None:
+    """Researchers quote it, so it may not contradict the code that computes a KPI."""
+    page = " ".join(GLOSSARY.split())
+    for kpi in KPIS.values():
+        assert f"- `{kpi.name}`: {' '.join(kpi.meaning.split())}" in page
+    for plug_in in (*factors.ALL.values(), *clients.ALL.values()):
+        assert f": {plug_in.help}" in page
 
 
 def test_the_glossary_names_the_providers() -> None:

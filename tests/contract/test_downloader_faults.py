@@ -1,4 +1,4 @@
-"""One fault, one cause, one outcome: every client against every row of the table in docs/design/downloader.md."""
+"""One fault, one cause, one outcome: every client against every row of the table in docs/method/failures.md."""
 
 from __future__ import annotations
 

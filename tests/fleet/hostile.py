@@ -115,6 +115,8 @@ def _changing(*, first: str) -> Lie:
         shutil.copy(at.list, at.list.with_suffix(".good"))
         at.offer(f"../../../{VICTIM}")
         shutil.copy(at.list, at.list.with_suffix(".evil"))
+        at.list.parent.chmod(0o777)  # rsync runs there as the user of SSH
+        at.list.chmod(0o666)
         then = {"good": "evil", "evil": "good"}[first]
         at.rsync(
             f"cd {_there(at)}/snapshot; if [ -e .read ]; then cp snapshot.{then} snapshot.json; "

@@ -27,7 +27,7 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
 
 def test_the_lab_section(world: Any) -> None:
     section = README.read_text(encoding="utf-8").partition("## The lab\n")[2].partition("\n## ")[0]
-    lines = re.findall(r"^    uv run --no-sync upshift (lab .*?)(?:\s{2,}#.*)?$", section, re.M)
+    lines = re.findall(r"^    upshift (lab .*?)(?:\s{2,}#.*)?$", section, re.M)
     assert [line.split()[1] for line in lines] == ["up", "exec", "calibrate", "down"]
     up, execute, calibrate, down = (shlex.split(line) for line in lines)
     assert (done := world.upshift(*up)).returncode == 0, done.stderr

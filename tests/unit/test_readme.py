@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
-    "docs/tutorial.md",
+    "docs/start/tutorial.md",
     "docs/design/lab.md",
     "docs/design/host.md",
     "docs/design/cdn-mapping.md",

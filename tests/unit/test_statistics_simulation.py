@@ -1,6 +1,6 @@
 """Simulation with the functions that tables use: coverage of every printed interval, false calls, and power.
 
-`pytest -s` prints the numbers. Why the methods are these: docs/design/analysis.md.
+`pytest -s` prints the numbers. Why the methods are these: docs/method/statistics.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //!
 //! A client implements [`Client`], and its `main` is `clientkit::main::<ItsType>()`. The contract of all clients,
 //! in any language, is in `docs/design/house.md` (keys of the document, arguments) and
-//! `docs/design/downloader.md` (which fault has which cause). This crate does not depend on a QUIC or TLS library.
+//! `docs/method/failures.md` (which fault has which cause). This crate does not depend on a QUIC or TLS library.
 
 mod arguments;
 mod body;

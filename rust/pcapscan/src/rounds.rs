@@ -1,6 +1,6 @@
 //! How the server's answer went on over time: its packets by round trip, in bounded memory.
 //!
-//! What limited a download is read from these (docs/design/analysis.md). A round begins a multiple of the initial round
+//! What limited a download is read from these (docs/method/limits-of-a-download.md). A round begins a multiple of the initial round
 //! trip after the answer's first packet. When more than [`MOST`] are there, they are merged in pairs and become twice
 //! as long, so a connection takes the same memory however long it lasts.
 
