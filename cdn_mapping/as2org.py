@@ -207,8 +207,8 @@ def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
     columns: list[str] = []
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
-            _, found, names = line.partition("format:")
-            if found:
+            _, marker, names = line.partition("format:")
+            if marker:
                 columns = [name.strip() for name in names.split("|")]
             continue
         if not line.strip():
@@ -281,7 +281,7 @@ def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:
         raise UsageError("its lists are nested too deeply", where=str(path), remedy="give a list of lists") from None
     except ValueError as error:
         raise UsageError(f"this is not JSON ({error})", where=str(path), remedy="fix that line") from None
-    found = []
+    siblings = []
     for number, group in enumerate(groups, 1):
         if not isinstance(group, list) or not group:
             raise UsageError(
@@ -289,8 +289,8 @@ def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:
                 where=str(path),
                 remedy="give an as2org+ sibling list: [[15169, 36040], ...]",
             )
-        found.append([_sibling(asn, path, number) for asn in group])
-    return found
+        siblings.append([_sibling(asn, path, number) for asn in group])
+    return siblings
 
 
 def _sibling(value: object, path: Path, number: int) -> int:

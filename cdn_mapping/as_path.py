@@ -74,7 +74,7 @@ def segments(attributes: bytes, *, as_bytes: int) -> tuple[Segment, ...]:
 
 
 def _parse(data: bytes, as_bytes: int) -> tuple[Segment, ...]:
-    found = []
+    segments = []
     position = 0
     while position < len(data):
         if position + 2 > len(data):
@@ -84,9 +84,9 @@ def _parse(data: bytes, as_bytes: int) -> tuple[Segment, ...]:
         if kind not in _NOTATION or stop > len(data):
             raise PathError(f"an AS path has a segment of type {kind} and {count} numbers that does not fit")
         code = f">{count}{'H' if as_bytes == 2 else 'I'}"
-        found.append(Segment(kind, struct.unpack_from(code, data, position + 2)))
+        segments.append(Segment(kind, struct.unpack_from(code, data, position + 2)))
         position = stop
-    return tuple(found)
+    return tuple(segments)
 
 
 def _hops(path: tuple[Segment, ...]) -> int:

@@ -86,8 +86,8 @@ class StreamReader:
 
     def _judge_stream(self, statuses: set[str], hollow: int) -> None:
         if self.entries == 0:
-            said = ", ".join(sorted(statuses)) or "no record at all"
-            raise self._fault(f"BGPStream gave no RIB entry (record status: {said})")
+            named = ", ".join(sorted(statuses)) or "no record at all"
+            raise self._fault(f"BGPStream gave no RIB entry (record status: {named})")
         if hollow:
             raise self._fault(f"BGPStream silently skipped {hollow} records, as it does with ADD-PATH")
 

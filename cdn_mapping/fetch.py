@@ -65,10 +65,10 @@ def checked_address(host: str, port: int) -> str:
                 remedy="fetch outside the lab, with the variable unset",
             ) from None
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise UsageError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     check_address(addresses[0])
     return addresses[0]
 
@@ -125,7 +125,7 @@ def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | N
         folder = urljoin(base, f"{collector + '/' if collector else ''}bgpdata/{month:%Y.%m}/RIBS/")
         names = _RIB.findall(read_index(folder) or "")
         if names:
-            name: str = max(names, key=lambda found: found[1])[0]
+            name: str = max(names, key=lambda match: match[1])[0]
             return urljoin(folder, name)
     raise IncompleteError(
         f"no RIB of {now:%B %Y} or the month before is listed", where=base, remedy="check the collector's name"
@@ -137,7 +137,7 @@ def newest_as2org(base: str = CAIDA) -> str:
     names = _AS2ORG.findall(read_index(base) or "")
     if not names:
         raise IncompleteError("no as-org2info file is listed", where=base, remedy="check the address")
-    name: str = max(names, key=lambda found: (found[1], found[2] == "jsonl"))[0]
+    name: str = max(names, key=lambda match: (match[1], match[2] == "jsonl"))[0]
     return urljoin(base, name)
 
 
@@ -213,12 +213,12 @@ def _placed(response: http.client.HTTPResponse, start: int, url: str) -> tuple[i
     """Where the body of this response begins in the file, and the file's length (None if unknown)."""
     length = response.headers.get("Content-Length")
     if response.status == 206:
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
-        if found is None or int(found[1]) != start:
+        content_range = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if content_range is None or int(content_range[1]) != start:
             raise IncompleteError(
                 "the server sent a different byte range than requested", where=url, remedy="remove the .part file"
             )
-        return start, int(found[2])
+        return start, int(content_range[2])
     if response.status == 200:
         return 0, int(length) if length and length.isdigit() else None
     raise IncompleteError(

@@ -42,8 +42,8 @@ class Cuts:
         at = np.searchsorted(self.key, wanted, side="right")
         if self.low is not None:
             at = self._refine(at, high, low)
-        found = self.prefix[np.maximum(at - 1, 0)]
-        return np.where(at == 0, np.int32(NONE), found)
+        matches = self.prefix[np.maximum(at - 1, 0)]
+        return np.where(at == 0, np.int32(NONE), matches)
 
     def find_v4(self, addresses: npt.NDArray[np.uint32]) -> I32:
         """`find` for IPv4 addresses as 32-bit numbers, without conversion to 64 bits."""
@@ -51,9 +51,9 @@ class Cuts:
             return np.full(len(addresses), NONE, np.int32)
         at = np.searchsorted(self.key, addresses, side="right")
         at -= 1
-        found: I32 = self.prefix[at]
-        found[at < 0] = NONE
-        return found
+        matches: I32 = self.prefix[at]
+        matches[at < 0] = NONE
+        return matches
 
     def _refine(self, at: npt.NDArray[np.int64], high: U64, low: U64) -> npt.NDArray[np.int64]:
         """Among cuts of the same upper half, the last one whose lower half is not above the address's.

@@ -99,10 +99,10 @@ def sentences(mapped: Mapped) -> list[str]:
         f"provider      {mapped.rule.provider}",
         f"rule          {mapped.rule.text}",
     ]
-    seen = [f"AS{asn} by {votes}" for asn, votes in origin.votes.items()]
+    announced = [f"AS{asn} by {votes}" for asn, votes in origin.votes.items()]
     if origin.as_set_votes:
-        seen.append(f"an AS_SET by {origin.as_set_votes}")
-    lines.append(f"seen as       {', '.join(seen)} peers (dissent {origin.dissent:.1%})")
+        announced.append(f"an AS_SET by {origin.as_set_votes}")
+    lines.append(f"announced as       {', '.join(announced)} peers (dissent {origin.dissent:.1%})")
     if origin.moas:
         rivals = ", ".join(f"AS{asn}" for asn in mapped.rival_asns)
         lines.append(f"MOAS          {'of other organisations: ' + rivals if rivals else 'all of one organisation'}")

@@ -28,7 +28,7 @@ class ProviderFile:
     __pydantic_config__ = STRICT
 
     name: str
-    """As in the column `provider`."""
+    """The name in the column `provider`."""
     title: str
     """Display name."""
     seed_asns: list[int]
@@ -132,9 +132,9 @@ def read_providers(folder: Path = SHIPPED) -> dict[Path, ProviderFile]:
     files = {path: _read(path) for path in sorted(folder.glob("*.toml"))}
     if not files:
         raise UsageError("the folder has no *.toml file", where=str(folder), remedy="copy one of " + str(SHIPPED))
-    seen: dict[str, Path] = {}
+    path_of: dict[str, Path] = {}
     for path, provider in files.items():
-        other = seen.setdefault(provider.name, path)
+        other = path_of.setdefault(provider.name, path)
         if other != path:
             raise UsageError(
                 f"field name: {provider.name!r} is also the name in {other}", where=str(path), remedy="rename one"

@@ -131,7 +131,7 @@ class Entry(NamedTuple):
     origin: int | None
     """The AS that announced it; None if the path is empty or ends in an AS_SET."""
     as_path: str
-    """As bgpdump and BGPStream write it, nearest AS first: `701 6453 {64,65}`; AS_CONFED_* in ( ) and [ ]."""
+    """The path as bgpdump and BGPStream write it, nearest AS first: `701 6453 {64,65}`; AS_CONFED_* in ( ) and [ ]."""
     peer_asn: int
     peer_address: str
     path_id: int | None

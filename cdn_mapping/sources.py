@@ -134,10 +134,10 @@ def _finish(ballot: Ballot, sources: list[dict[str, Any]], *, where: str) -> Pre
     if not len(built.v4.low) and not len(built.v6.low):
         skipped = sum((Counter(source.get("skipped", {})) for source in sources), Counter())
         reasons = [f"{count} routes with a {reason}" for reason, count in ballot.dropped.items()]
-        said = "; ".join(reasons + [f"{count} records of {kind}" for kind, count in skipped.items()])
+        losses = "; ".join(reasons + [f"{count} records of {kind}" for kind, count in skipped.items()])
         cut = any(source.get("truncated_at") is not None for source in sources)
         raise UsageError(
-            f"no usable prefix: {ballot.routes} routes read" + (f", dropped: {said}" if said else ""),
+            f"no usable prefix: {ballot.routes} routes read" + (f", dropped: {losses}" if losses else ""),
             where=where,
             remedy="the file is truncated: fetch it again" if cut else "give a RIB dump (rib.*, bview.*), not updates",
         )
@@ -153,7 +153,7 @@ def _reporter(progress: Progress, rib: Path) -> Any:
 
 def warnings(opened: PrefixTable) -> list[str]:
     """Warnings about missing data in the table, for standard error."""
-    found = []
+    sentences = []
     for source in opened.about.get("sources", []):
         cut, missed = source.get("truncated_at"), source.get("missed_routes", 0)
         if cut is None:
@@ -164,5 +164,5 @@ def warnings(opened: PrefixTable) -> list[str]:
             if cut == "somewhere"
             else f"the file is truncated at byte {cut} of the inflated data"
         )
-        found.append(f"{source['path']}: {where}; the data before that is used{used}")
-    return found
+        sentences.append(f"{source['path']}: {where}; the data before that is used{used}")
+    return sentences

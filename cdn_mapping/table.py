@@ -144,23 +144,23 @@ class PrefixTable:
         if len(self.v4.origin) == 0:
             return np.zeros(len(addresses), np.uint32)
         index = self.v4.cuts.find_v4(addresses)
-        found = self.v4.origin[index]
-        found[index == NONE] = UNKNOWN
-        return found
+        origins = self.v4.origin[index]
+        origins[index == NONE] = UNKNOWN
+        return origins
 
     def origins_v6(self, high: U64, low: U64) -> npt.NDArray[np.uint32]:
         """Origin AS of each IPv6 address (upper and lower half), 0 if there is none."""
         if len(self.v6.origin) == 0:
             return np.zeros(len(high), np.uint32)
         index = self.v6.cuts.find(high, low)
-        found = self.v6.origin[index]
-        found[index == NONE] = UNKNOWN
-        return found
+        origins = self.v6.origin[index]
+        origins[index == NONE] = UNKNOWN
+        return origins
 
     def find_all(self, addresses: Sequence[str | IPAddress]) -> list[Origin | None]:
         """`find` for many addresses: those of a version are looked up at once."""
         parsed = [unmapped(ipaddress.ip_address(address)) for address in addresses]
-        found: list[Origin | None] = [None] * len(parsed)
+        origins: list[Origin | None] = [None] * len(parsed)
         for version, family in ((4, self.v4), (6, self.v6)):
             chosen = [position for position, ip in enumerate(parsed) if ip.version == version]
             values = [int(parsed[position]) for position in chosen]
@@ -169,8 +169,8 @@ class PrefixTable:
             index = family.cuts.find(high, low)
             known = {int(i): family.describe(int(i)) for i in np.unique(index) if i != NONE}
             for position, i in zip(chosen, index, strict=True):
-                found[position] = known.get(int(i))
-        return found
+                origins[position] = known.get(int(i))
+        return origins
 
     def save(self, path: Path) -> None:
         """Writes the table atomically; uncompressed, because it is loaded often."""
@@ -211,9 +211,9 @@ def load(path: Path) -> PrefixTable:
     except FileNotFoundError:
         raise not_found(path) from None
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(
-            f"not a valid prefix table of Upshift ({said})",
+            f"not a valid prefix table of Upshift ({reason})",
             where=str(path),
             remedy="build it again: upshift map table RIB -o FILE.npz",
         ) from None

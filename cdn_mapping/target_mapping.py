@@ -100,8 +100,8 @@ def chains_by_dns(
 def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]]:
     """The targets with the mapping of their addresses (the columns of `Target` from `asn` on), and a summary."""
     addresses = table.column("server_ip").to_pylist()
-    asked = list(dict.fromkeys(address for address in addresses if address is not None))
-    known = dict(zip(asked, mapper.map(asked), strict=True))
+    distinct = list(dict.fromkeys(address for address in addresses if address is not None))
+    known = dict(zip(distinct, mapper.map(distinct), strict=True))
     rows: list[Mapped | None] = [known.get(address) for address in addresses]
     no_chain = [None] * len(rows)
     chains = table.column("cname_chain").to_pylist() if "cname_chain" in table.column_names else no_chain

@@ -15,8 +15,8 @@ def _extract() -> Callable[[str], tuple[str, str]]:
     extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
 
     def split(host: str) -> tuple[str, str]:
-        found = extract(host)
-        return found.domain, found.suffix
+        parts = extract(host)
+        return parts.domain, parts.suffix
 
     return split
 

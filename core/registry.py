@@ -40,7 +40,7 @@ class Registry(Generic[Variant], Mapping[str, Variant]):
     @cached_property
     def _variants(self) -> dict[str, Variant]:
         package = importlib.import_module(self._package)
-        found: dict[str, Variant] = {}
+        by_name: dict[str, Variant] = {}
         for module_info in pkgutil.iter_modules(package.__path__):
             if module_info.name.startswith("_"):
                 continue
@@ -53,9 +53,9 @@ class Registry(Generic[Variant], Mapping[str, Variant]):
             if not variants:
                 raise LookupError(f"{module.__name__} holds no {self._kind.__name__}; give it one, or remove the file")
             for variant in variants:
-                if found.setdefault(variant.name, variant) is not variant:
+                if by_name.setdefault(variant.name, variant) is not variant:
                     raise LookupError(f"{module.__name__}: there are two {self._kind.__name__}s named {variant.name!r}")
-        return dict(sorted(found.items()))
+        return dict(sorted(by_name.items()))
 
     def pick(self, name: str, *, where: str) -> Variant:
         """The variant of that name. Raises UsageError that lists the known names."""

@@ -162,10 +162,10 @@ class SpeedUps:
 
     def width(self, quantity: Quantity) -> float:
         """The width of the interval, see `Quantity`; may be infinite."""
-        found = self.interval(quantity)
+        interval = self.interval(quantity)
         if quantity is Quantity.SHARE:
-            return found.high - found.low
-        return found.high / found.low - 1 if found.low and not math.isinf(found.high) else math.inf
+            return interval.high - interval.low
+        return interval.high / interval.low - 1 if interval.low and not math.isinf(interval.high) else math.inf
 
     def meets(self, rule: Rule) -> bool:
         """Whether all its intervals are narrow enough."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-Found = TypeVar("Found")
+State = TypeVar("State")
 
 Cells = Sequence[Sequence[str]]
 """Rows of a table; the first one is the heading."""
@@ -100,25 +100,25 @@ def table(cells: Cells, *, words: Collection[str], least: int = _READABLE) -> Ta
 
 
 def watch(
-    found: Found,
-    look: Callable[[], Found],
+    state: State,
+    look: Callable[[], State],
     *,
-    picture: Callable[[Found], RenderableType],
-    ended: Callable[[Found], bool],
+    picture: Callable[[State], RenderableType],
+    ended: Callable[[State], bool],
     every_s: float,
-) -> Found:
+) -> State:
     """Shows a state on standard output's terminal, in place, until it has ended; returns the last one.
 
     Args:
-        found: the state now.
+        state: the state now.
         look: gives the state at its time.
         every_s: between two looks [s].
     """
     from rich.live import Live
 
-    with Live(picture(found), console=console(sys.stdout), auto_refresh=False) as live:
-        while not ended(found):
+    with Live(picture(state), console=console(sys.stdout), auto_refresh=False) as live:
+        while not ended(state):
             time.sleep(every_s)
-            found = look()
-            live.update(picture(found), refresh=True)
-    return found
+            state = look()
+            live.update(picture(state), refresh=True)
+    return state

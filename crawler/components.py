@@ -12,7 +12,7 @@ from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from core.outreach.blocks import BlockLists
 from crawler.manners import RefusedError, admit
 from crawler.names import Pins
-from crawler.visit import Ask, Outcome, Want
+from crawler.visit import Ask, CrawlOutcome, Want
 
 IDLE_S = 3
 """How long an idle connection stays open [s]: longer than the pause between two requests at the default rate. With
@@ -97,7 +97,7 @@ class GateMiddleware:
         host = urlsplit(request.url).hostname or ""
         pinned = Pins.current.get(host) if Pins.current is not None else None
         if ask is None or pinned is None or pinned != ask.address:
-            raise RefusedError(Outcome.OTHER_ADDRESS, f"{host} is not pinned to a checked address")
+            raise RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{host} is not pinned to a checked address")
         admit(self._blocks, host, pinned)
         if ask.want is not Want.ROBOTS and (ask.robots is None or not ask.robots.allows(request.url)):
-            raise RefusedError(Outcome.ROBOTS_DISALLOWED, request.url)
+            raise RefusedError(CrawlOutcome.ROBOTS_DISALLOWED, request.url)

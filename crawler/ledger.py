@@ -12,7 +12,7 @@ from core.outreach.lists import Listed, in_shard
 
 
 @dataclass(slots=True, kw_only=True)
-class Result:
+class DomainResult:
     """The result of one domain."""
 
     domain: str
@@ -82,13 +82,13 @@ class Ledger(ledger.Ledger):
         """Pending domains with their ranks, in the order of the list; each once per open ledger."""
         return ((entry.domain, entry.rank) for entry in self.entries())
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: DomainResult) -> None:
         """Marks a domain as done; survives a kill of the process."""
         document = asdict(result) | {"crawled_at": time.time()}
         self.record([(document.pop("domain"), document.pop("outcome"), document)])
 
-    def found(self) -> Iterator[Target]:
+    def targets(self) -> Iterator[Target]:
         """Targets in the order of the list, read lazily."""
         for entry, _, document in self.results("found"):
-            found = {name: document[name] for name in _OF_TARGET}
-            yield Target(domain=entry.domain, rank=entry.rank, **found)
+            columns = {name: document[name] for name in _OF_TARGET}
+            yield Target(domain=entry.domain, rank=entry.rank, **columns)

@@ -59,8 +59,8 @@ class Links:
 def ending(url: str) -> str:
     """Lower-case extension of the URL's path, empty if there is none."""
     name = urlsplit(url).path.rpartition("/")[2]
-    stem, dot, found = name.rpartition(".")
-    return found.lower() if dot and stem and len(found) <= 8 else ""
+    stem, dot, suffix = name.rpartition(".")
+    return suffix.lower() if dot and stem and len(suffix) <= 8 else ""
 
 
 def normal(base: str, reference: str) -> str | None:
@@ -98,7 +98,7 @@ def _references(root: lxml.html.HtmlElement) -> Iterator[tuple[str, bool]]:
                 if not value or (tag == "link" and ending(value.partition("?")[0]) in _PAGE_ENDINGS):
                     continue  # <link> names stylesheets and icons, but also the page itself (canonical, alternate)
                 if attribute.endswith("srcset"):
-                    yield from ((found, True) for found in _SRCSET.findall(value[:20_000]))
+                    yield from ((address, True) for address in _SRCSET.findall(value[:20_000]))
                 else:
                     yield value, is_file
 
@@ -115,13 +115,13 @@ def extract(body: bytes, *, url: str, encoding: str | None = None) -> Links:
         for number, (reference, element_is_file) in enumerate(_references(root)):
             if number >= MAX_LINKS:
                 break
-            found = normal(base or url, str(reference))
-            if found is None:
+            link = normal(base or url, str(reference))
+            if link is None:
                 continue
-            if element_is_file or ending(found) not in _PAGE_ENDINGS:
-                files.setdefault(found)
+            if element_is_file or ending(link) not in _PAGE_ENDINGS:
+                files.setdefault(link)
             else:
-                pages.setdefault(found)
+                pages.setdefault(link)
     except (lxml.etree.LxmlError, LookupError, ValueError):
         pass  # not HTML after all, or an unknown encoding: no links
     ranked = sorted(files, key=lambda link: _CLASS.get(ending(link), _UNKNOWN_CLASS))

@@ -81,7 +81,7 @@ SIZE_GETS = 24
 """Most concurrent GETs for a size: each may hold the minimum size in memory until it is stopped."""
 
 
-class Pace:
+class Throttle:
     """Rate and concurrency per server address, and Crawl-delay per host, shared by all visits."""
 
     def __init__(self, rate_per_s: float, concurrency: int) -> None:

@@ -21,15 +21,15 @@ from core.outreach.lists import TopList, identity
 from core.progress import Progress
 from core.system import signals
 from crawler.ledger import Filled, Ledger
-from crawler.manners import AGENT, Pace
-from crawler.visit import Limits, Outcome
+from crawler.manners import AGENT, Throttle
+from crawler.visit import CrawlLimits, CrawlOutcome
 
 OLDEST_SCRAPY = (2, 19)
 """First version in which responses without a body have the server's address (Scrapy's pull request 8048)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class CrawlOptions:
     """The user's options."""
 
     source: Path
@@ -37,7 +37,7 @@ class Options:
     ledger: Path
     contact: str
     """Address (mail or web) that site owners find in the user agent."""
-    limits: Limits = field(default_factory=Limits)
+    limits: CrawlLimits = field(default_factory=CrawlLimits)
     shard: tuple[int, int] = (1, 1)
     limit: int | None = None
     workers: int = 200
@@ -60,7 +60,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class CrawlSummary:
     """How the crawl ended."""
 
     domains: int
@@ -73,11 +73,11 @@ class Summary:
     complaints: list[str]
 
     @property
-    def found(self) -> int:
-        return self.outcomes[Outcome.FOUND]
+    def with_file(self) -> int:
+        return self.outcomes[CrawlOutcome.FOUND]
 
 
-def crawl(options: Options, progress: Progress) -> Summary:
+def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
     """Runs the crawl, or resumes it from its ledger, and writes the targets.
 
     Raises:
@@ -91,11 +91,11 @@ def crawl(options: Options, progress: Progress) -> Summary:
         rows = TopList(options.source)
         filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
         _visit_all(options, ledger, blocks, progress)
-        targets.write_rows(options.out, ledger.found())
+        targets.write_rows(options.out, ledger.targets())
         domains, outcomes = ledger.counts()
     finally:
         ledger.close()
-    return Summary(
+    return CrawlSummary(
         domains=domains,
         outcomes=outcomes,
         list_form=rows.form,
@@ -106,7 +106,7 @@ def crawl(options: Options, progress: Progress) -> Summary:
     )
 
 
-def settings(options: Options) -> dict[str, Any]:
+def settings(options: CrawlOptions) -> dict[str, Any]:
     """Scrapy's settings: only what this crawl uses; Scrapy's other middleware is off."""
     return {
         "LOG_ENABLED": False,
@@ -139,7 +139,7 @@ def settings(options: Options) -> dict[str, Any]:
     }
 
 
-def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: Progress) -> None:
+def _visit_all(options: CrawlOptions, ledger: Ledger, blocks: BlockLists, progress: Progress) -> None:
     total, before = ledger.counts()
     if sum(before.values()) >= total:
         return
@@ -161,15 +161,15 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
     faults: list[BaseException] = []
 
     def on_done(outcomes: Counter[str]) -> None:
-        found = outcomes[Outcome.FOUND]
+        files = outcomes[CrawlOutcome.FOUND]
         done = sum(outcomes.values())
-        failed = done - found - outcomes[Outcome.NO_FILE]
+        failed = done - files - outcomes[CrawlOutcome.NO_FILE]
         causes = ", ".join(
             f"{count} {cause}"
             for cause, count in outcomes.most_common()
-            if cause not in (Outcome.FOUND, Outcome.NO_FILE)
+            if cause not in (CrawlOutcome.FOUND, CrawlOutcome.NO_FILE)
         )
-        progress.update("crawling domains", done=done, total=total, failed=failed, note=f"found {found}; {causes}")
+        progress.update("crawling domains", done=done, total=total, failed=failed, note=f"found {files}; {causes}")
 
     process = CrawlerProcess(settings(options))
     process.crawl(
@@ -178,7 +178,7 @@ def _visit_all(options: Options, ledger: Ledger, blocks: BlockLists, progress: P
         limits=options.limits,
         resolver=Resolver(options.nameserver, port=options.nameserver_port),
         blocks=blocks,
-        pace=Pace(options.rate_per_s, options.per_address),
+        pace=Throttle(options.rate_per_s, options.per_address),
         workers=options.workers,
         timeout_s=options.timeout_s,
         faults=faults,

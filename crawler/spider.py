@@ -27,10 +27,10 @@ from twisted.web._newclient import ParseError
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
 from crawler.components import ASK
-from crawler.ledger import Ledger, Result
-from crawler.manners import Pace, RefusedError
+from crawler.ledger import DomainResult, Ledger
+from crawler.manners import RefusedError, Throttle
 from crawler.names import Pins
-from crawler.visit import Ask, Limits, Outcome, Reply, Visit, Want
+from crawler.visit import Ask, CrawlLimits, CrawlOutcome, Reply, Visit, Want
 
 
 class FileSpider(scrapy.Spider):
@@ -42,10 +42,10 @@ class FileSpider(scrapy.Spider):
         self,
         *,
         ledger: Ledger,
-        limits: Limits,
+        limits: CrawlLimits,
         resolver: Resolver,
         blocks: BlockLists,
-        pace: Pace,
+        pace: Throttle,
         workers: int,
         timeout_s: float,
         faults: list[BaseException],
@@ -94,7 +94,7 @@ class FileSpider(scrapy.Spider):
                 blocks=self.blocks,
                 pace=self._pace,
             )
-            result: Result = await visit.run()
+            result: DomainResult = await visit.run()
             self._ledger.finish(result)
             self._outcomes[result.outcome] += 1
             self._on_done(self._outcomes)
@@ -142,12 +142,15 @@ class FileSpider(scrapy.Spider):
             raise StopDownload(fail=False)
 
 
-_CAUSES: tuple[tuple[type[BaseException], Outcome], ...] = (
-    (CannotResolveHostError, Outcome.OTHER_ADDRESS),  # it is no longer pinned, so connections to it are not allowed
-    (DownloadTimeoutError, Outcome.TIMEOUT),
-    (DownloadConnectionRefusedError, Outcome.CONNECTION_FAILED),
-    (ResponseDataLossError, Outcome.PROTOCOL_ERROR),
-    (DownloadCancelledError, Outcome.PROTOCOL_ERROR),
+_CAUSES: tuple[tuple[type[BaseException], CrawlOutcome], ...] = (
+    (
+        CannotResolveHostError,
+        CrawlOutcome.OTHER_ADDRESS,
+    ),  # no longer pinned: connections to it are not allowed
+    (DownloadTimeoutError, CrawlOutcome.TIMEOUT),
+    (DownloadConnectionRefusedError, CrawlOutcome.CONNECTION_FAILED),
+    (ResponseDataLossError, CrawlOutcome.PROTOCOL_ERROR),
+    (DownloadCancelledError, CrawlOutcome.PROTOCOL_ERROR),
 )
 
 
@@ -158,13 +161,13 @@ def _cause(error: Exception) -> RefusedError:
     text = f"{type(error).__name__}: {error}"
     reasons = getattr(error.__cause__, "reasons", ())  # Twisted's exception, of which Scrapy's holds only the text
     if any(reason.check(ParseError) for reason in reasons):
-        return RefusedError(Outcome.PROTOCOL_ERROR, text)
+        return RefusedError(CrawlOutcome.PROTOCOL_ERROR, text)
     for kind, outcome in _CAUSES:
         if isinstance(error, kind):
             return RefusedError(outcome, text)
     if isinstance(error, DownloadFailedError) or "SSL" in text or "TLS" in text:
         tls = any(word in text for word in ("SSL", "TLS", "ertificate", "VerificationError"))
-        return RefusedError(Outcome.TLS_ERROR if tls else Outcome.CONNECTION_FAILED, text)
+        return RefusedError(CrawlOutcome.TLS_ERROR if tls else CrawlOutcome.CONNECTION_FAILED, text)
     if isinstance(error, OSError):
-        return RefusedError(Outcome.CONNECTION_FAILED, text)
-    return RefusedError(Outcome.PROTOCOL_ERROR, text)
+        return RefusedError(CrawlOutcome.CONNECTION_FAILED, text)
+    return RefusedError(CrawlOutcome.PROTOCOL_ERROR, text)

@@ -19,16 +19,16 @@ from urllib.parse import urljoin, urlsplit
 from core.names import registered_domain
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
-from crawler.ledger import Result
+from crawler.ledger import DomainResult
 from crawler.links import extract, normal
-from crawler.manners import MAX_CRAWL_DELAY_S, Pace, RefusedError, Robots, admit, from_reply
+from crawler.manners import MAX_CRAWL_DELAY_S, RefusedError, Robots, Throttle, admit, from_reply
 from crawler.names import Pins
 
 MAX_REDIRECTS = 5
 MAX_DETAIL = 200
 
 
-class Outcome(StrEnum):
+class CrawlOutcome(StrEnum):
     """How a visit ended."""
 
     FOUND = "found"
@@ -54,7 +54,7 @@ class Outcome(StrEnum):
     """A bug of Upshift, triggered by this domain; please report the detail."""
 
 
-NO_HTTP = (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.TLS_ERROR, Outcome.PROTOCOL_ERROR)
+NO_HTTP = (CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TLS_ERROR, CrawlOutcome.PROTOCOL_ERROR)
 """Outcomes after which no page of the host can be fetched."""
 
 
@@ -110,7 +110,7 @@ Fetch = Callable[[Ask], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CrawlLimits:
     """Budgets of a visit."""
 
     min_size: int = 1_000_000
@@ -126,7 +126,9 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LargeFile:
+    """A file of at least the minimum size."""
+
     url: str
     size: int
     lower_bound: bool
@@ -138,34 +140,34 @@ class Visit:
     """One domain's visit; call `run` once."""
 
     domain: str
-    limits: Limits
+    limits: CrawlLimits
     fetch: Fetch
     resolver: Resolver
     pins: Pins
     blocks: BlockLists
-    pace: Pace
+    pace: Throttle
     _budget: asyncio.Timeout = field(init=False)
-    _result: Result = field(init=False)
+    _result: DomainResult = field(init=False)
     _address: str = ""
     _hosts: dict[str, RefusedError | None] = field(default_factory=dict)
     """Host -> why it cannot be used in this visit, None if it is pinned."""
     _robots: dict[str, Robots] = field(default_factory=dict)
     _probed: set[str] = field(default_factory=set)
-    _best: Found | None = None
+    _best: LargeFile | None = None
     _trouble: Counter[str] = field(default_factory=Counter)
 
-    async def run(self) -> Result:
+    async def run(self) -> DomainResult:
         """Visits the domain. Always returns a result."""
-        self._result = Result(domain=self.domain, outcome=Outcome.NO_FILE)
+        self._result = DomainResult(domain=self.domain, outcome=CrawlOutcome.NO_FILE)
         try:
             async with asyncio.timeout(self.limits.domain_s) as self._budget:
                 await self._crawl()
         except RefusedError as error:
             self._result.outcome, self._result.detail = error.cause, error.detail[:MAX_DETAIL]
         except TimeoutError:
-            self._result.outcome = Outcome.TIME_BUDGET
+            self._result.outcome = CrawlOutcome.TIME_BUDGET
         except Exception as error:  # one unusual site must not end the crawl, now and after each restart
-            self._result.outcome = Outcome.INTERNAL_ERROR
+            self._result.outcome = CrawlOutcome.INTERNAL_ERROR
             self._result.detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]
         finally:
             for host, refused in self._hosts.items():
@@ -176,7 +178,7 @@ class Visit:
 
     def _conclude(self) -> None:
         if self._best is not None:
-            self._result.outcome, self._result.detail = Outcome.FOUND, None
+            self._result.outcome, self._result.detail = CrawlOutcome.FOUND, None
             self._result.url, self._result.size_bytes = self._best.url, self._best.size
             self._result.size_is_lower_bound, self._result.depth = self._best.lower_bound, self._best.depth
         elif self._result.detail is None and self._trouble:
@@ -194,13 +196,13 @@ class Visit:
             try:
                 url, ask, reply = await self._follow(url, Want.PAGE)
             except RefusedError as error:
-                if pages == 1 or error.cause == Outcome.BLOCKED:
+                if pages == 1 or error.cause == CrawlOutcome.BLOCKED:
                     raise
                 self._trouble[error.cause] += 1
                 continue
             if reply.status != 200:
                 if pages == 1:
-                    raise RefusedError(Outcome.HTTP_STATUS, str(reply.status))
+                    raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
                 self._trouble[f"status {reply.status}"] += 1
                 continue
             if pages == 1:
@@ -233,23 +235,23 @@ class Visit:
             self._address = self._result.server_ip = self.pins.pin(host, address)
             self._hosts[host] = None
             return
-        raise refused or RefusedError(Outcome.DNS_ERROR, "no address")
+        raise refused or RefusedError(CrawlOutcome.DNS_ERROR, "no address")
 
     async def _resolve(self, host: str) -> Answer:
         """The host's IPv4 addresses. Raises RefusedError."""
         try:
             return await self.resolver.addresses(host)
         except ResolveError as error:
-            raise RefusedError(Outcome.DNS_ERROR, error.detail) from None
+            raise RefusedError(CrawlOutcome.DNS_ERROR, error.detail) from None
 
     def _fault(self, url: str) -> RefusedError | None:
         """Why a URL is out of scope, as far as its text shows; None if it is not."""
         start = urlsplit(self.limits.start.format(domain=self.domain))
         parts = urlsplit(url)
         if (parts.scheme, parts.port) != (start.scheme, start.port):
-            return RefusedError(Outcome.OFF_DOMAIN, f"{url} has another scheme or port")
+            return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{url} has another scheme or port")
         if registered_domain(parts.hostname or "") != registered_domain(start.hostname or ""):
-            return RefusedError(Outcome.OFF_DOMAIN, f"{parts.hostname} is another domain")
+            return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{parts.hostname} is another domain")
         return None
 
     async def _admit(self, url: str) -> Robots:
@@ -265,11 +267,11 @@ class Visit:
             self._robots[host] = await self._read_robots(url)
         robots = self._robots[host]
         if robots.unreachable:
-            raise RefusedError(Outcome.ROBOTS_UNREACHABLE, f"robots.txt of {host} could not be fetched")
+            raise RefusedError(CrawlOutcome.ROBOTS_UNREACHABLE, f"robots.txt of {host} could not be fetched")
         if robots.delay_s > MAX_CRAWL_DELAY_S:
-            raise RefusedError(Outcome.CRAWL_DELAY, f"{host} asks for {robots.delay_s:g} s between requests")
+            raise RefusedError(CrawlOutcome.CRAWL_DELAY, f"{host} asks for {robots.delay_s:g} s between requests")
         if not robots.allows(url):
-            raise RefusedError(Outcome.ROBOTS_DISALLOWED, url)
+            raise RefusedError(CrawlOutcome.ROBOTS_DISALLOWED, url)
         return robots
 
     async def _elsewhere(self, url: str) -> RefusedError | None:
@@ -286,10 +288,10 @@ class Visit:
         except RefusedError as error:
             return error
         if self._address not in answer.addresses:
-            return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is at {answer.addresses[0]}, not {self._address}")
+            return RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{host} is at {answer.addresses[0]}, not {self._address}")
         if self.pins.pin(host, self._address) != self._address:
             self.pins.release(host)
-            return RefusedError(Outcome.OTHER_ADDRESS, f"{host} is being visited at another address")
+            return RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{host} is being visited at another address")
         return None
 
     async def _read_robots(self, url: str) -> Robots:
@@ -299,7 +301,7 @@ class Visit:
             try:
                 _, reply = await self._request(target, Want.ROBOTS, None)
             except RefusedError as error:
-                if error.cause == Outcome.BLOCKED:
+                if error.cause == CrawlOutcome.BLOCKED:
                     raise
                 if error.cause in NO_HTTP and not self._robots:
                     raise  # the start page would fail as well, and its cause says more than "no robots.txt"
@@ -331,7 +333,7 @@ class Visit:
                 self._result.received_bytes += ask.received
         if reply.address != self._address:
             who = reply.address or "an unknown address"
-            raise RefusedError(Outcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
+            raise RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
         return ask, reply
 
     @asynccontextmanager
@@ -353,9 +355,9 @@ class Visit:
                 return url, ask, reply
             following = normal(url, location)
             if following is None:
-                raise RefusedError(Outcome.PROTOCOL_ERROR, f"{url} redirects to nowhere")
+                raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{url} redirects to nowhere")
             url = following
-        raise RefusedError(Outcome.TOO_MANY_REDIRECTS, url)
+        raise RefusedError(CrawlOutcome.TOO_MANY_REDIRECTS, url)
 
     async def _probe(self, url: str, depth: int) -> None:
         """Finds a file's size: by HEAD, or, if the response has no length, by a GET that is stopped early."""
@@ -371,7 +373,7 @@ class Visit:
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
         except RefusedError as error:
-            if error.cause == Outcome.BLOCKED:
+            if error.cause == CrawlOutcome.BLOCKED:
                 raise  # an opt-out during the visit takes effect at once
             self._trouble[error.cause] += 1
 
@@ -386,4 +388,4 @@ class Visit:
             self._trouble["too small" if size < self.limits.min_size else "too large"] += 1
             return
         if self._best is None or size > self._best.size:
-            self._best = Found(url=url, size=size, lower_bound=lower_bound, depth=depth)
+            self._best = LargeFile(url=url, size=size, lower_bound=lower_bound, depth=depth)

@@ -75,7 +75,7 @@ class Access:
 
     def _choose(self, subject: Subject, answer: Answer) -> str:
         refused: NotAskedError | None = None
-        for address in sorted(answer.addresses, key=lambda found: found != subject.server_ip):
+        for address in sorted(answer.addresses, key=lambda address: address != subject.server_ip):
             try:
                 self.admit(subject.domain, address)
             except NotAskedError as error:

@@ -20,7 +20,7 @@ from survey.survey import Options, Site, Survey
 
 if TYPE_CHECKING:
     from survey.charts import Chart, Scan
-    from survey.engine import Summary
+    from survey.engine import SurveySummary
 
 Place = Callable[[str | None, str | None, Mapping[str, str], bool], AbstractContextManager[Site]]
 """Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value, whether the
@@ -59,7 +59,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
         with show(as_json=given["as_json"]) as progress, opened as site:
             summary = engine.run(survey, options, settings, progress, site=site)
-        _tell(survey, summary, options.out, as_json=given["as_json"])
+        _print_summary(survey, summary, options.out, as_json=given["as_json"])
 
     parameters = sorted(_parameters(survey, place), key=lambda parameter: parameter.default is not parameter.empty)
     work.__name__ = survey.name
@@ -98,17 +98,17 @@ def _filling(annotation: Any, columns: str) -> Any:
     return Annotated[kind, typer.Option(help=option.help.format(columns))]
 
 
-def _tell(survey: Survey, summary: Summary, out: Path, *, as_json: bool) -> None:
+def _print_summary(survey: Survey, summary: SurveySummary, out: Path, *, as_json: bool) -> None:
     """Prints what was read, and the figures."""
     from survey.figures import as_document, print_figures
 
-    found = survey.figures(summary.records)
+    figures = survey.figures(summary.records)
     subjects = summary.subjects
     if as_json:
         read: dict[str, object] = {"complaints": summary.complaints}
         if subjects is not None:
             read |= {"broken_rows": dict(subjects.broken), "duplicates": subjects.duplicates}
-        typer.echo(json.dumps({**as_document(found), **read, **{r.name: r.value for r in summary.remarks}}))
+        typer.echo(json.dumps({**as_document(figures), **read, **{r.name: r.value for r in summary.remarks}}))
         return
     for line in (*summary.complaints, *(remark.sentence for remark in summary.remarks if remark.value)):
         typer.echo(line, err=True)
@@ -119,7 +119,7 @@ def _tell(survey: Survey, summary: Summary, out: Path, *, as_json: bool) -> None
             typer.echo(f"rows skipped: {number:,} {reason}", err=True)
         if subjects.duplicates:
             typer.echo(f"rows skipped: {subjects.duplicates:,} duplicate domains", err=True)
-    print_figures(found, sys.stdout)
+    print_figures(figures, sys.stdout)
     typer.echo(f"Results: {out}; to print them again, or as CSV or a picture: upshift survey figures {out}")
 
 
@@ -158,16 +158,16 @@ def figures(
     if figure is not None:
         _one_figure(_chart(survey, figure), scans, beside is not None, (as_json, as_csv), picture or [])
         return
-    found = survey.figures([record for scan in scans for record in scan.records])
+    measured = survey.figures([record for scan in scans for record in scan.records])
     from survey.picture import draw
 
-    _write_pictures(picture or [], lambda kind: draw(found, kind))
+    _write_pictures(picture or [], lambda kind: draw(measured, kind))
     if as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(found))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(measured))
     elif as_json:
-        typer.echo(json.dumps(counted.as_document(found)))
+        typer.echo(json.dumps(counted.as_document(measured)))
     else:
-        counted.print_figures(found, sys.stdout)
+        counted.print_figures(measured, sys.stdout)
 
 
 def _scans(files: Sequence[Path], survey: Survey) -> list[Scan]:

@@ -51,13 +51,13 @@ NOT_CHOSEN = "not drawn: enough others"
 
 
 @dataclass(slots=True, kw_only=True)
-class Share:
-    """The composition of one provider's targets."""
+class ProviderPlaces:
+    """The places of one provider in the set, and its targets on the way into them."""
 
     wanted: int
     seen: int = 0
     kept: int = 0
-    """From the earlier set."""
+    """Targets kept from the earlier set."""
     eligible: int = 0
     chosen: int = 0
     """Including kept ones."""
@@ -77,7 +77,7 @@ class Composition:
     """A target set, and how it was chosen."""
 
     rows: list[Row]
-    shares: dict[str, Share]
+    shares: dict[str, ProviderPlaces]
     dropped: list[tuple[str, str, str, str]]
     """(domain, url, provider, reason), every row that is not in the set."""
     kept_without_support: list[str]
@@ -127,19 +127,19 @@ def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
 
 def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
     """One row per domain, and the rows left out. Of several files of a domain the first one is kept."""
-    found: dict[str, dict[str, Any]] = {}
+    merged: dict[str, dict[str, Any]] = {}
     dropped: list[tuple[Row, str]] = []
     for row in rows:
-        known = found.get(row["domain"])
+        known = merged.get(row["domain"])
         if known is None:
-            found[row["domain"]] = dict(row)
+            merged[row["domain"]] = dict(row)
         elif known["url"] != row["url"]:
             dropped.append((row, "another file of the same domain"))
         else:
             for name, value in row.items():
                 if known.get(name) is None or (name == "provider" and known[name] == Provider.OTHER):
                     known[name] = value
-    return list(found.values()), dropped
+    return list(merged.values()), dropped
 
 
 def compose(
@@ -161,13 +161,13 @@ def compose(
         seed: of the random draw.
         earlier: targets to keep.
     """
-    shares: dict[str, Share] = {}
+    shares: dict[str, ProviderPlaces] = {}
     chosen: list[Row] = []
     dropped: list[tuple[str, str, str, str]] = []
 
-    def share_of(provider: str) -> Share:
+    def share_of(provider: str) -> ProviderPlaces:
         wanted = other if provider == Provider.OTHER else per_provider
-        return shares.setdefault(provider, Share(wanted=wanted))
+        return shares.setdefault(provider, ProviderPlaces(wanted=wanted))
 
     def drop(row: Row, reason: str) -> None:
         share_of(row["provider"]).dropped[reason] += 1

@@ -38,11 +38,11 @@ _OF_SUBJECT = ("domain", "rank", "provider")
 
 def document_of(record: Any) -> dict[str, Any]:
     """The fields of a record (a dataclass) that do not come from its subject."""
-    return {name: getattr(record, name) for name in _found_columns(record.__class__)}
+    return {name: getattr(record, name) for name in _result_columns(record.__class__)}
 
 
 @cache  # called thousands of times a second
-def _found_columns(record_type: Any) -> tuple[str, ...]:
+def _result_columns(record_type: Any) -> tuple[str, ...]:
     return tuple(column.name for column in fields(record_type) if column.name not in _OF_SUBJECT)
 
 
@@ -94,20 +94,20 @@ def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> 
         raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
 
 
-def fill_targets(source: Path, out: Path, found: Mapping[str, Mapping[str, bool | int | str]]) -> None:
+def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool | int | str]]) -> None:
     """Writes the targets of `source`, all columns kept.
 
     Args:
         source: a targets file.
         out: the file to write, atomically.
-        found: column -> domain -> value; other domains keep their values.
+        values: column -> domain -> value; other domains keep their values.
     """
     table = targets.read(source, needs=("domain",))
     domains = table.column("domain").to_pylist()
     columns = {}
-    for name, values in found.items():
+    for name, by_domain in values.items():
         before = table.column(name).to_pylist()
-        columns[name] = [values.get(domain, value) for domain, value in zip(domains, before, strict=True)]
+        columns[name] = [by_domain.get(domain, value) for domain, value in zip(domains, before, strict=True)]
     targets.write(out, targets.with_columns(table, columns))
 
 
@@ -116,7 +116,7 @@ FLUSH_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class SurveySummary:
     """How a run ended."""
 
     records: list[Record]
@@ -155,7 +155,7 @@ def run(
     *,
     site: Site | None = None,
     now: Callable[[], float] = time.time,
-) -> Summary:
+) -> SurveySummary:
     """Runs a survey, or resumes it from its ledger, and writes its results.
 
     Args:
@@ -189,7 +189,7 @@ def run(
     store.write_rows(options.out, survey.kind, records, survey.record)
     if options.targets_out is not None:
         fill_targets(options.source, options.targets_out, known(survey, records))
-    return Summary(records=records, subjects=subjects, complaints=blocks.complaints, remarks=remarks)
+    return SurveySummary(records=records, subjects=subjects, complaints=blocks.complaints, remarks=remarks)
 
 
 def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool | int | str]]:

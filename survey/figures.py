@@ -60,15 +60,15 @@ class Figures:
 PAPER = "the ANRW 2023 paper"
 
 
-def as_document(found: Figures) -> dict[str, Any]:
+def as_document(figures: Figures) -> dict[str, Any]:
     """The figures as plain data; shares from 0 to 1, None if n is 0."""
-    parts = {name: breakdown.shares for name, breakdown in found.breakdowns.items()}
+    parts = {name: breakdown.shares for name, breakdown in figures.breakdowns.items()}
     return {
-        **found.counts,
-        "shares": {group: _plain(shares) for group, shares in found.shares.items()},
+        **figures.counts,
+        "shares": {group: _plain(shares) for group, shares in figures.shares.items()},
         **{name: _plain(shares) for name, shares in parts.items()},
-        **_plain(found.singles),
-        **found.values,
+        **_plain(figures.singles),
+        **figures.values,
     }
 
 
@@ -79,32 +79,32 @@ def _plain(shares: Mapping[str, Share]) -> dict[str, Any]:
 CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high")
 
 
-def as_rows(found: Figures) -> Iterator[tuple[Any, ...]]:
+def as_rows(figures: Figures) -> Iterator[tuple[Any, ...]]:
     """The figures as rows of a CSV file, `CSV_HEADER` first; shares from 0 to 1, empty if n is 0."""
     yield CSV_HEADER
-    tables = [("shares", group, shares) for group, shares in found.shares.items()]
-    tables += [(name, breakdown.group, breakdown.shares) for name, breakdown in found.breakdowns.items()]
-    tables += [("single", "", found.singles)]
+    tables = [("shares", group, shares) for group, shares in figures.shares.items()]
+    tables += [(name, breakdown.group, breakdown.shares) for name, breakdown in figures.breakdowns.items()]
+    tables += [("single", "", figures.singles)]
     for figure, group, shares in tables:
         for name, share in shares.items():
             values = plain(share)
             yield (figure, group, name, *("" if values[key] is None else values[key] for key in CSV_HEADER[3:]))
 
 
-def print_figures(found: Figures, stream: TextIO) -> None:
+def print_figures(figures: Figures, stream: TextIO) -> None:
     """Prints the figures as tables in the terminal's width: shares in per cent, with 95 % intervals."""
     to = console(stream)
     rows: list[list[str | Share]] = [
-        [group, *shares.values(), f"{next(iter(shares.values())).n:,}"] for group, shares in found.shares.items()
+        [group, *shares.values(), f"{next(iter(shares.values())).n:,}"] for group, shares in figures.shares.items()
     ]
-    if found.paper:
-        paper = (f"{found.paper[name]:.1f}" if name in found.paper else "-" for name in found.names)
+    if figures.paper:
+        paper = (f"{figures.paper[name]:.1f}" if name in figures.paper else "-" for name in figures.names)
         rows.append([PAPER, *paper, "-"])
-    print_shares(to, found.title, ["group", *map(found.label, found.names), "n"], rows)
-    for breakdown in found.breakdowns.values():
+    print_shares(to, figures.title, ["group", *map(figures.label, figures.names), "n"], rows)
+    for breakdown in figures.breakdowns.values():
         if breakdown.shown and breakdown.shares:
             print_shares(to, breakdown.title, [*breakdown.heading, "n"], _counted(breakdown))
-    for note in found.notes:
+    for note in figures.notes:
         print_line(to, note)
 
 

@@ -12,12 +12,12 @@ def wrong_settings(wanted: Mapping[str, str]) -> dict[str, str]:
     Args:
         wanted: setting, relative to /proc/sys -> value.
     """
-    found = {}
+    wrong = {}
     for name, value in wanted.items():
         try:
             here = Path("/proc/sys", name).read_text(encoding="ascii").strip()
         except OSError as error:
             here = str(error.strerror)
         if here != value:
-            found[name.replace("/", ".")] = here
-    return found
+            wrong[name.replace("/", ".")] = here
+    return wrong

@@ -10,21 +10,21 @@ from survey.figures import PAPER, Breakdown, Figures
 from survey.shares import Share
 
 
-def draw(found: Figures, kind: str) -> bytes:
+def draw(figures: Figures, kind: str) -> bytes:
     """The picture as `svg` or `png` (160 dpi). Reproducible: no date, a fixed salt for ids."""
     with canvas(kind, (11, 4.4)) as (figure, out):
         left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (3, 2)})
-        _groups(left, found)
-        _breakdown(right, next(iter(found.breakdowns.values()), None))
+        _groups(left, figures)
+        _breakdown(right, next(iter(figures.breakdowns.values()), None))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False)
-        figure.suptitle(found.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
+        figure.suptitle(figures.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
     return out.getvalue()
 
 
-def _groups(axis: Any, found: Figures) -> None:
+def _groups(axis: Any, figures: Figures) -> None:
     """A block of bars per share, one bar per group."""
-    names = found.names
-    shown = {group: shares for group, shares in found.shares.items() if next(iter(shares.values())).n}
+    names = figures.names
+    shown = {group: shares for group, shares in figures.shares.items() if next(iter(shares.values())).n}
     width = 0.8 / max(1, len(shown))
     for number, (group, shares) in enumerate(shown.items()):
         at = [place - 0.4 + width * (number + 0.5) for place in range(len(names))]
@@ -36,11 +36,11 @@ def _groups(axis: Any, found: Figures) -> None:
         }
         _bars(axis, at, list(shares.values()), width, style)
     for place, name in enumerate(names):
-        if name in found.paper:
-            axis.hlines(found.paper[name], place - 0.45, place + 0.45, colors=INK, linestyles=":", linewidth=1)
-    if found.paper:
+        if name in figures.paper:
+            axis.hlines(figures.paper[name], place - 0.45, place + 0.45, colors=INK, linestyles=":", linewidth=1)
+    if figures.paper:
         axis.plot([], [], color=INK, linestyle=":", linewidth=1, label=PAPER)
-    axis.set_xticks(range(len(names)), [found.label(name) for name in names])
+    axis.set_xticks(range(len(names)), [figures.label(name) for name in names])
     axis.set_ylabel("share [%]")
     axis.set_ylim(0, 105)
 

@@ -22,7 +22,7 @@ class Subject:
     rank: int | None = None
     """Position in the top list, from 1; for CrUX, the rank bucket."""
     provider: str | None = None
-    """As `upshift map targets` found it; None if it was not mapped."""
+    """Provider, as mapped by `upshift map targets`; None if it was not mapped."""
     server_ip: str | None = None
     """The address seen by the crawl."""
     alt_svc: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from benchmarks.iw.world import FILE, Answers, Window, World
 from survey.iw.program import prober
-from survey.iw.votes import Probe, Vote, decide
+from survey.iw.votes import ProbeResult, Vote, decide
 from survey.iw.wire import Reply, Request, Scheme, Verdict
 from survey.programs import Programs
 
@@ -38,13 +38,13 @@ def vote(world: World, hosts: Sequence[str], mss: int, *, together: int = 1_000)
     """Its answers by as many probes as the vote of `upshift survey iw` needs, in rounds, each in the same order."""
 
     async def work() -> dict[str, Vote]:
-        probes: dict[str, list[Probe]] = {host: [] for host in hosts}
+        probes: dict[str, list[ProbeResult]] = {host: [] for host in hosts}
         votes: dict[str, Vote] = {}
         async with Programs(prober(world.attachment), world.client.start) as probers:
             while waiting := [host for host in hosts if host not in votes]:
                 replies = await _replies(probers, waiting, mss, together, Scheme.HTTP)
                 for host, reply in zip(waiting, replies, strict=True):
-                    probes[host].append(Probe.of(reply))
+                    probes[host].append(ProbeResult.of(reply))
                     if (decided := decide(probes[host])) is not None:
                         votes[host] = decided
         return votes

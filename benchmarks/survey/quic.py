@@ -18,8 +18,8 @@ import trustme
 
 from core.outreach.pace import TokenBucket
 from core.system.process import find_program
-from survey.quic.exchange import Finding, Request, exchange
-from survey.quic.negotiate import Answer, Kind, Negotiator
+from survey.quic.exchange import ExchangeResult, Request, exchange
+from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 
 ADDRESS, PORT = "127.0.0.1", 443
 
@@ -36,7 +36,7 @@ async def negotiations(count: int, rate_per_s: float | None) -> None:
     began, cpu = time.monotonic(), time.process_time()
     async with Negotiator() as negotiator:
 
-        async def one() -> Answer:
+        async def one() -> NegotiationAnswer:
             if bucket is not None:
                 await bucket.turn()
             return await negotiator.ask(ADDRESS, PORT, timeout_s=3.0)
@@ -44,7 +44,7 @@ async def negotiations(count: int, rate_per_s: float | None) -> None:
         answers = await asyncio.gather(*(one() for _ in range(count)))
         drops = negotiator.drops()
     wall, cpu = time.monotonic() - began, time.process_time() - cpu
-    answered = sum(answer.kind is Kind.VERSIONS for answer in answers)
+    answered = sum(answer.kind is NegotiationKind.VERSIONS for answer in answers)
     pace = "all at once" if rate_per_s is None else f"{rate_per_s:,.0f}/s"
     print(
         f"{count:,} probes, {pace:<12} {answered:>6,} answered  {wall:5.1f} s  {cpu / count * 1e6:5.0f} µs CPU each"
@@ -57,7 +57,7 @@ async def handshakes(count: int, at_once: int, ca: Path) -> None:
     places = asyncio.Semaphore(at_once)
     request = Request(address=ADDRESS, port=PORT, server_name="quic.example", user_agent="benchmark", ca_file=ca)
 
-    async def one() -> Finding:
+    async def one() -> ExchangeResult:
         async with places:
             return await exchange(request)
 

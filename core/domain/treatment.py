@@ -100,9 +100,9 @@ class Wire:
     """The data of a TCP connection that factors check."""
 
     client: Handshake
-    """As the client sent and received it."""
+    """The handshake as the client sent and received it."""
     server: Handshake | None = None
-    """As the server received and sent it; None without data from the server's end."""
+    """The handshake as the server received and sent it; None without data from the server's end."""
     ecn: EcnDelivery | None = None
     """None if the capture is incomplete."""
     levels: Mapping[str, str] = field(default_factory=dict)

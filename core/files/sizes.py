@@ -26,10 +26,10 @@ def parse_size(value: int | str) -> int:
     """Bytes from a number or a text such as `2 MB`. Raises ValueError."""
     if isinstance(value, int):
         return value
-    found = _SIZE.fullmatch(value)
-    if not found:
+    match = _SIZE.fullmatch(value)
+    if not match:
         raise ValueError(f"{value!r} is not a valid size")
-    return round(float(found[1]) * _UNITS[found[2]])
+    return round(float(match[1]) * _UNITS[match[2]])
 
 
 def size_text(size_bytes: int) -> str:

@@ -104,13 +104,13 @@ def write(path: Path, table: pa.Table) -> None:
         store.write_table(path, (table.schema.metadata or {}).get(b"upshift.kind", KIND.encode()).decode(), table)
 
 
-def write_rows(path: Path, found: Iterable[Target]) -> None:
+def write_rows(path: Path, rows: Iterable[Target]) -> None:
     """Writes targets as they come: `.csv` by the file name, else Parquet; atomically."""
     if _is_csv(path):
         names = schemas.row_schema(KIND).names
-        _write_csv(path, names, ([getattr(target, name) for name in names] for target in found))
+        _write_csv(path, names, ([getattr(target, name) for name in names] for target in rows))
     else:
-        store.write_rows(path, KIND, found)
+        store.write_rows(path, KIND, rows)
 
 
 def with_columns(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
@@ -118,9 +118,9 @@ def with_columns(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Ta
     import pyarrow as pa
 
     schema = schemas.row_schema(KIND)
-    for name, found in columns.items():
+    for name, values in columns.items():
         field = schema.field(name)
-        array = pa.array(found, field.type)
+        array = pa.array(values, field.type)
         at = table.schema.get_field_index(name)
         table = table.append_column(field, array) if at < 0 else table.set_column(at, field, array)
     return table
@@ -130,11 +130,11 @@ def _is_csv(path: Path) -> bool:
     return path.suffix.lower() == ".csv"
 
 
-def _write_csv(path: Path, names: Sequence[str], found: Iterable[Iterable[Any]]) -> None:
+def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     with atomic.whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows(map(_cell, row) for row in found)
+        writer.writerows(map(_cell, row) for row in rows)
 
 
 def _cell(value: Any) -> Any:
@@ -188,18 +188,18 @@ class _Rules:
         import pyarrow as pa
 
         schema = schemas.row_schema(KIND)
-        found = {name: batch.table.column(name) for name in batch.table.column_names}
-        for name in [name for name in schema.names if name in found]:
-            found[name] = self._typed(name, found[name], schema.field(name).type, batch)
+        columns = {name: batch.table.column(name) for name in batch.table.column_names}
+        for name in [name for name in schema.names if name in columns]:
+            columns[name] = self._typed(name, columns[name], schema.field(name).type, batch)
         if self.kind == KIND:
-            self._complete(found, batch)
-        faults = sorted(filter(None, (self._first_fault(name, found[name]) for name in FAULTS if name in found)))
+            self._complete(columns, batch)
+        faults = sorted(filter(None, (self._first_fault(name, columns[name]) for name in FAULTS if name in columns)))
         if faults:
             index, what = faults[0]
             self.refuse(what, f", {batch.unit} {batch.numbers[index]}", "correct or remove it")
-        fields = [schema.field(name) for name in schema.names if name in found]
+        fields = [schema.field(name) for name in schema.names if name in columns]
         fields += [batch.table.schema.field(name) for name in batch.table.column_names if name not in schema.names]
-        table = pa.table([found[field.name] for field in fields], schema=pa.schema(fields))
+        table = pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))
         return _Batch(table.replace_schema_metadata({"upshift.kind": self.kind}), batch.numbers, batch.unit)
 
     def _typed(self, name: str, column: Any, wanted: Any, batch: _Batch) -> Any:
@@ -224,29 +224,31 @@ class _Rules:
         except pa.ArrowInvalid:
             for number, value in zip(batch.numbers, column.to_pylist(), strict=True):
                 if value is not None and not (math.isfinite(value) and value == int(value) and abs(value) < 2**63):
-                    said = f"{name} {value!r} is not {_TYPES[str(wanted)]}"
-                    self.refuse(said, f", {batch.unit} {number}", "correct it, or leave it empty")
+                    sentence = f"{name} {value!r} is not {_TYPES[str(wanted)]}"
+                    self.refuse(sentence, f", {batch.unit} {number}", "correct it, or leave it empty")
             raise
         if not is_text:
             return column
         column = pc.utf8_trim_whitespace(column)
         return pc.if_else(pc.equal(column, ""), pa.scalar(None, wanted), column)
 
-    def _complete(self, found: dict[str, Any], batch: _Batch) -> None:
+    def _complete(self, columns: dict[str, Any], batch: _Batch) -> None:
         """Adds the columns that are missing, and the values that have a default."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         for field in schemas.row_schema(KIND):
-            if field.name not in found and self.takes(field.name):
-                found[field.name] = pa.chunked_array([pa.nulls(len(batch.numbers), field.type)])
-        found["domain"] = pc.utf8_lower(found["domain"])
-        if "url" in found and "url" not in self.needs:
-            found["url"] = pc.coalesce(found["url"], pc.binary_join_element_wise("https://", found["domain"], "/", ""))
-        if "provider" in found:
-            found["provider"] = pc.coalesce(pc.utf8_lower(found["provider"]), pa.scalar(str(Provider.OTHER)))
-        if "size_is_lower_bound" in found:
-            found["size_is_lower_bound"] = pc.fill_null(found["size_is_lower_bound"], False)
+            if field.name not in columns and self.takes(field.name):
+                columns[field.name] = pa.chunked_array([pa.nulls(len(batch.numbers), field.type)])
+        columns["domain"] = pc.utf8_lower(columns["domain"])
+        if "url" in columns and "url" not in self.needs:
+            columns["url"] = pc.coalesce(
+                columns["url"], pc.binary_join_element_wise("https://", columns["domain"], "/", "")
+            )
+        if "provider" in columns:
+            columns["provider"] = pc.coalesce(pc.utf8_lower(columns["provider"]), pa.scalar(str(Provider.OTHER)))
+        if "size_is_lower_bound" in columns:
+            columns["size_is_lower_bound"] = pc.fill_null(columns["size_is_lower_bound"], False)
 
     def _first_fault(self, name: str, column: Any) -> tuple[int, str] | None:
         check = FAULTS[name]
@@ -345,15 +347,15 @@ def _csv_batch(chunk: Sequence[tuple[int, list[str]]], header: Sequence[str], ru
             continue
         kind = schema.field(name).type if name in schema.names else pa.string()
         parse = _PARSERS[str(kind)]
-        found = []
+        values = []
         for number, cells in chunk:
             try:
                 text = cells[at].strip()
-                found.append(parse(text) if text else None)
+                values.append(parse(text) if text else None)
             except ValueError:
-                said = f"{name} {text[:60]!r} is not {_TYPES[str(kind)]}"
-                rules.refuse(said, f", line {number}", "correct it, or leave it empty")
-        columns[name] = pa.chunked_array([pa.array(found, kind)])
+                sentence = f"{name} {text[:60]!r} is not {_TYPES[str(kind)]}"
+                rules.refuse(sentence, f", line {number}", "correct it, or leave it empty")
+        columns[name] = pa.chunked_array([pa.array(values, kind)])
     return _Batch(pa.table(columns), numbers, "line")
 
 

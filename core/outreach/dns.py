@@ -235,9 +235,9 @@ class Resolver:
         self._sweeper = loop.call_at(self._deadlines[0][0], self._sweep) if self._deadlines else None
 
     async def _ask_by_tcp(self, name: str, kind: wire.Type) -> bytes:
-        asked = dns.message.make_query(name, dns.rdatatype.RdataType.make(int(kind)))
+        query = dns.message.make_query(name, dns.rdatatype.RdataType.make(int(kind)))
         try:
-            message = await dns.asyncquery.tcp(asked, self.nameserver, self._timeout_s, self._port)
+            message = await dns.asyncquery.tcp(query, self.nameserver, self._timeout_s, self._port)
         except dns.exception.Timeout:
             raise TimeoutError from None
         return message.to_wire(max_size=65_535)
@@ -250,10 +250,10 @@ class _Receiver(asyncio.DatagramProtocol):
         self._waiting = waiting
 
     def datagram_received(self, data: bytes, _: Any) -> None:
-        asked = self._waiting.get(int.from_bytes(data[:2], "big"))
-        if asked is None:
+        waiting = self._waiting.get(int.from_bytes(data[:2], "big"))
+        if waiting is None:
             return
-        question, future = asked
+        question, future = waiting
         if wire.answers(data, question) and not future.done():
             future.set_result(data)
 

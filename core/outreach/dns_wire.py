@@ -71,23 +71,23 @@ def parse(data: bytes) -> Reply:
         raise WireError("the message is truncated") from None
 
 
-def answers(data: bytes, asked: bytes) -> bool:
-    """Whether a message has the ID and the question of `asked`, a `query`; upper and lower case are equal."""
-    end = len(asked) - len(_OPT)
-    return data[:2] == asked[:2] and data[12:end].lower() == asked[12:end].lower()
+def answers(data: bytes, sent: bytes) -> bool:
+    """Whether a message has the ID and the question of `sent`, a `query`; upper and lower case are equal."""
+    end = len(sent) - len(_OPT)
+    return data[:2] == sent[:2] and data[12:end].lower() == sent[12:end].lower()
 
 
 def _parse(data: bytes) -> Reply:
     _, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
     if not flags & 0x8000 or questions != 1:
         raise WireError("not a reply to a single question")
-    asked, at = _name(data, 12)
+    question, at = _name(data, 12)
     kind, _ = struct.unpack_from(">HH", data, at)
     at += 4
     cnames: dict[str, str] = {}
-    found: dict[str, list[str]] = {}
+    addresses: dict[str, list[str]] = {}
     for _ in range(answers):
-        owner, at = (asked, at + 2) if data[at : at + 2] == _FIRST else _name(data, at)
+        owner, at = (question, at + 2) if data[at : at + 2] == _FIRST else _name(data, at)
         record, klass, _, length = _RECORD.unpack_from(data, at)
         at += _RECORD.size
         body = data[at : at + length]
@@ -96,14 +96,14 @@ def _parse(data: bytes) -> Reply:
         if klass == _IN and record == Type.CNAME:
             cnames[owner] = _name(data, at)[0]
         elif klass == _IN and record == kind and record in (Type.A, Type.AAAA):
-            found.setdefault(owner, []).append(_address(body, record))
+            addresses.setdefault(owner, []).append(_address(body, record))
         at += length
     chain: list[str] = []
-    name = asked
+    name = question
     while name in cnames and len(chain) < LONGEST_CHAIN:
         name = cnames[name]
         chain.append(name)
-    return Reply(flags & 0xF, bool(flags & 0x0200), (asked, kind), tuple(found.get(name, ())), tuple(chain))
+    return Reply(flags & 0xF, bool(flags & 0x0200), (question, kind), tuple(addresses.get(name, ())), tuple(chain))
 
 
 def _address(body: bytes, record: int) -> str:

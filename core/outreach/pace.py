@@ -20,7 +20,7 @@ LANES_KEPT = 4_096
 
 
 class TokenBucket:
-    """Limits to `rate_per_s` turns per second plus `burst`, in every stretch of time.
+    """Limits to `rate_per_s` turns per second plus `burst`, in every period of time.
 
     It is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A): one number, the time at
     which the next turn would be due at the steady rate. It is read when a turn is granted, so turns that fell due while

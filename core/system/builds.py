@@ -14,8 +14,9 @@ DEBUG_MARK = "debug build"
 
 def refuse_debug_build(name: str, path: str) -> str | None:
     """Why the program cannot be used, as `what; remedy`; None for a release build, or another program."""
-    found = is_debug_build(path)
-    return f"{name} is a debug build, too slow to measure with ({path}); run: make setup" if found else None
+    if not is_debug_build(path):
+        return None
+    return f"{name} is a debug build, too slow to measure with ({path}); run: make setup"
 
 
 def is_debug_build(path: str) -> bool:

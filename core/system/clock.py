@@ -65,12 +65,12 @@ def account(began: float, now: float) -> dict[str, Any]:
 
 def read_clock() -> Clock:
     """The state of this host's clock. Raises PlaceError if the kernel does not say."""
-    found = _Timex()
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(found))
+    timex = _Timex()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:
         why = os.strerror(ctypes.get_errno())
         raise PlaceError(f"the state of this host's clock cannot be read ({why})", where="adjtimex")
     return Clock(
-        synchronised=state != _TIME_ERROR and not found.status & _STA_UNSYNC,
-        max_error_s=found.maxerror / 1e6,
+        synchronised=state != _TIME_ERROR and not timex.status & _STA_UNSYNC,
+        max_error_s=timex.maxerror / 1e6,
     )

@@ -33,7 +33,7 @@ class FlowCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Suitability:
     """Whether the place was suitable for measuring during one measurement run."""
 
     disturbed: Disturbance | None
@@ -84,7 +84,7 @@ class Watch(Protocol):
     def settle(self) -> None:
         """Returns when no packet of the watched path is in flight any more, or after a bounded time."""
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Suitability:
         """Ends the watch and returns the verdict. Call `settle` first."""
 
 

@@ -44,8 +44,8 @@ class Completed:
         """Returns itself, or raises PlaceError with the last line of standard error if the exit code is not 0."""
         if self.returncode != 0:
             lines = (self.stderr or self.stdout).strip().splitlines()
-            said = lines[-1] if lines else f"exit code {self.returncode}"
-            raise PlaceError(f"{self.argv[0]} failed while {doing}: {said}")
+            last_line = lines[-1] if lines else f"exit code {self.returncode}"
+            raise PlaceError(f"{self.argv[0]} failed while {doing}: {last_line}")
         return self
 
 

@@ -12,7 +12,7 @@ from core.domain import Configuration, Disturbance, Download, Failure, Target
 from core.errors import PlaceError, ReachError
 from core.files.target_rules import host_and_port
 from core.reach import check_address, check_named
-from core.system.place import Place, Verdict, Watch
+from core.system.place import Place, Suitability, Watch
 from downloader.campaign.apply import pauses_s, settings_with
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.plan import PlannedRun
@@ -127,7 +127,7 @@ class Attempt:
             if captured is None:
                 self._ip_bytes = capture.abandon()
         self._ip_bytes, self._is_whole = ip_bytes(path), captured.dropped == 0
-        verdict: Verdict | None = None if watch is None else watch.finish()
+        verdict: Suitability | None = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._vantage.relative(path), captured=captured, verdict=verdict)
         cut = None if self._cut is None else self._cut.void
         return done, cut or (None if verdict is None else verdict.disturbed) or reused_port(done)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
-from core.system.place import Verdict
+from core.system.place import Suitability
 from downloader import clients
 from downloader.campaign.apply import recorded
 from downloader.client import ClientResult
@@ -96,7 +96,7 @@ def not_started(failure: Failure, detail: str, *, at: float, address: str | None
 
 
 def complete(
-    downloads: Sequence[Download], *, capture: str | None, captured: Captured | None, verdict: Verdict | None
+    downloads: Sequence[Download], *, capture: str | None, captured: Captured | None, verdict: Suitability | None
 ) -> list[Download]:
     """The rows of a measurement run with the fields that are known only at its end."""
     done = []

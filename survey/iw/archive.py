@@ -72,8 +72,8 @@ class Archive:
             raise UsageError(
                 f"no usable rows ({rows} rows{why})", where=str(self.path), remedy="write url,mime_type,size_bytes"
             )
-        found = [key for key in largest if in_shard(key[0], *self._shard)]
-        for domain, mime_type in found[: self._limit]:
+        keys = [key for key in largest if in_shard(key[0], *self._shard)]
+        for domain, mime_type in keys[: self._limit]:
             yield Subject(domain=domain, url=largest[domain, mime_type].url, mime_type=mime_type)
 
     def _check_names(self, names: object) -> None:

@@ -37,9 +37,9 @@ class CdnNames:
     def of(self, host: str, cnames: Iterable[str] = ()) -> str | None:
         """The CDN of the last CNAME that has one (it is closest to the address), else of the host; or None."""
         for name in (*reversed(list(cnames)), host):
-            found = self._of_name(name.rstrip(".").lower())
-            if found is not None:
-                return found
+            cdn = self._of_name(name.rstrip(".").lower())
+            if cdn is not None:
+                return cdn
         return None
 
     def _of_name(self, name: str) -> str | None:

@@ -35,7 +35,7 @@ class ServerWindow:
 
     label: str
     bytes: int
-    """With segments of 1460 bytes."""
+    """Size with segments of 1460 bytes."""
     servers: int
 
 
@@ -47,13 +47,13 @@ def published() -> list[Client]:
     ]
 
 
-def found_by(records: Iterable[IwRecord]) -> list[ServerWindow]:
+def windows_of(records: Iterable[IwRecord]) -> list[ServerWindow]:
     """The windows of a scan, the smallest first; unfit vantage points are left out."""
     counts: Counter[tuple[int, str]] = Counter()
     for record in records:
-        found = window(record)
-        if record.vantage_fit is not False and found is not None:
-            value, unit = found
+        iw = window(record)
+        if record.vantage_fit is not False and iw is not None:
+            value, unit = iw
             size = round(value * (ETHERNET_MSS if unit == "segments" else 1000))
             counts[size, label(value, unit)] += 1
     return [ServerWindow(label=name, bytes=size, servers=count) for (size, name), count in sorted(counts.items())]
@@ -71,5 +71,5 @@ def of_paper() -> list[ServerWindow]:
 
 
 def too_large(client: Client, windows: Sequence[ServerWindow]) -> list[ServerWindow]:
-    """Those that would not fit into the client's window."""
-    return [found for found in windows if found.bytes > client.window_bytes]
+    """The windows that would not fit into the client's window."""
+    return [server for server in windows if server.bytes > client.window_bytes]

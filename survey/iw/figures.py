@@ -35,7 +35,7 @@ def figures(records: Sequence[IwRecord]) -> Figures:
     fit = [record for record in records if record.vantage_fit is not False]
     decided = [record for record in fit if bucket(record) is not None]
     verdicts = Counter(record.verdict or record.failure or "unknown" for record in fit)
-    windows = Counter(found for record in decided if (found := window(record)) is not None)
+    windows = Counter(iw for record in decided if (iw := window(record)) is not None)
     kinds = Counter(record.iw_kind or "one MSS only" for record in decided)
     paces = Counter(record.pace for record in fit if record.pace is not None)
     rtts = [record.rtt_s for record in decided if record.rtt_s is not None]
@@ -50,7 +50,7 @@ def figures(records: Sequence[IwRecord]) -> Figures:
                 title="Windows, in % of these servers:",
                 heading=("window", "servers %"),
                 group="servers with a decided window",
-                shares={label(*found): wilson(count, len(decided)) for found, count in ordered},
+                shares={label(*iw): wilson(count, len(decided)) for iw, count in ordered},
             ),
             "kinds": _breakdown("What windows are counted in:", "kind", kinds),
             "verdicts": _breakdown("Verdicts, in % of all servers:", "verdict", verdicts),
@@ -73,11 +73,11 @@ def _connected(records: Sequence[IwRecord], scheme: str) -> list[IwRecord]:
 
 def _too_little(records: Sequence[IwRecord]) -> dict[str, float | None]:
     """Share of the servers that answered the SYN and had too little data, per scheme."""
-    found = {}
+    shares = {}
     for scheme in PAPER_TOO_LITTLE:
         hosts = _connected(records, scheme)
-        found[scheme] = sum(r.verdict in TOO_LITTLE for r in hosts) / len(hosts) if hosts else None
-    return found
+        shares[scheme] = sum(r.verdict in TOO_LITTLE for r in hosts) / len(hosts) if hosts else None
+    return shares
 
 
 def _notes(records: Sequence[IwRecord], unfit: int) -> list[str]:

@@ -17,7 +17,7 @@ ETHERNET_MSS = 1460
 """MSS of IPv4 over Ethernet [bytes], for which windows are also given in bytes."""
 
 
-class Kind(StrEnum):
+class WindowKind(StrEnum):
     """What the window is counted in. The vocabulary is closed."""
 
     SEGMENTS = "segments"
@@ -36,11 +36,11 @@ class Kind(StrEnum):
 class Window:
     """A server's initial window."""
 
-    kind: Kind
+    kind: WindowKind
     segments: int | None = None
-    """For `segments` and `floor`."""
+    """Number of segments, for `segments` and `floor`."""
     bytes: int | None = None
-    """With segments of `ETHERNET_MSS`; None if mixed."""
+    """Size with segments of `ETHERNET_MSS`; None if mixed."""
 
 
 def rfc3390_bytes(mss: int) -> int:
@@ -59,21 +59,21 @@ def fit(votes: Mapping[int, Vote]) -> Window | None:
     Args:
         votes: MSS -> answer; only the `limited` ones are fitted.
     """
-    seen = {mss: vote for mss, vote in sorted(votes.items()) if vote.verdict == Verdict.LIMITED}
-    if len(seen) < 2:
+    limited = {mss: vote for mss, vote in sorted(votes.items()) if vote.verdict == Verdict.LIMITED}
+    if len(limited) < 2:
         return None
-    if _fits(seen, rfc3390_bytes) and not _same_segments(seen):
-        return Window(kind=Kind.RFC3390, bytes=rfc3390_bytes(ETHERNET_MSS))
-    floor = _floor(seen)
+    if _fits(limited, rfc3390_bytes) and not _same_segments(limited):
+        return Window(kind=WindowKind.RFC3390, bytes=rfc3390_bytes(ETHERNET_MSS))
+    floor = _floor(limited)
     if floor is not None:
-        return Window(kind=Kind.FLOOR, segments=floor, bytes=floor * ETHERNET_MSS)
-    if _same_segments(seen):
-        segments = next(iter(seen.values())).segments or 0
-        return Window(kind=Kind.SEGMENTS, segments=segments, bytes=segments * ETHERNET_MSS)
-    finest = next(iter(seen.values())).bytes or 0  # the smallest MSS has the smallest error
-    if _fits(seen, lambda _: finest):
-        return Window(kind=Kind.BYTES, bytes=finest)
-    return Window(kind=Kind.MIXED)
+        return Window(kind=WindowKind.FLOOR, segments=floor, bytes=floor * ETHERNET_MSS)
+    if _same_segments(limited):
+        segments = next(iter(limited.values())).segments or 0
+        return Window(kind=WindowKind.SEGMENTS, segments=segments, bytes=segments * ETHERNET_MSS)
+    finest = next(iter(limited.values())).bytes or 0  # the smallest MSS has the smallest error
+    if _fits(limited, lambda _: finest):
+        return Window(kind=WindowKind.BYTES, bytes=finest)
+    return Window(kind=WindowKind.MIXED)
 
 
 def is_within_rfc6928(votes: Mapping[int, Vote]) -> bool | None:
@@ -91,30 +91,32 @@ def is_within_rfc6928(votes: Mapping[int, Vote]) -> bool | None:
     return True if any(vote.verdict == Verdict.LIMITED for vote in votes.values()) else None
 
 
-def _same_segments(seen: Mapping[int, Vote]) -> bool:
+def _same_segments(limited: Mapping[int, Vote]) -> bool:
     """The same number of segments, and not merely because bytes that are no multiple of the MSS were rounded up."""
-    if len({vote.segments for vote in seen.values()}) > 1:
+    if len({vote.segments for vote in limited.values()}) > 1:
         return False
     # A window by a formula in bytes ends with a short segment at some MSS, exactly as the formula says.
     return not (
-        all(vote.bytes == rfc3390_bytes(mss) for mss, vote in seen.items())
-        and any(vote.bytes != (vote.segments or 0) * mss for mss, vote in seen.items())
+        all(vote.bytes == rfc3390_bytes(mss) for mss, vote in limited.items())
+        and any(vote.bytes != (vote.segments or 0) * mss for mss, vote in limited.items())
     )
 
 
-def _fits(seen: Mapping[int, Vote], expected: Callable[[int], int]) -> bool:
+def _fits(limited: Mapping[int, Vote], expected: Callable[[int], int]) -> bool:
     """Whether the bytes are as expected at each MSS, within one segment."""
-    return all(abs((vote.bytes or 0) - expected(mss)) < max(mss, vote.payload_bytes or 0) for mss, vote in seen.items())
+    return all(
+        abs((vote.bytes or 0) - expected(mss)) < max(mss, vote.payload_bytes or 0) for mss, vote in limited.items()
+    )
 
 
-def _floor(seen: Mapping[int, Vote]) -> int | None:
+def _floor(limited: Mapping[int, Vote]) -> int | None:
     """N of a window of N segments of at least F bytes, F among the MSS between the smallest and the largest."""
-    if not any(_is_floored(mss, vote) for mss, vote in seen.items()) and _same_segments(seen):
+    if not any(_is_floored(mss, vote) for mss, vote in limited.items()) and _same_segments(limited):
         return None
-    segments = seen[max(seen)].segments or 0
-    for floor in sorted(seen)[1:-1]:
-        if _fits(seen, lambda mss, least=floor: segments * max(mss, least)) and all(  # type: ignore[misc]
-            vote.segments == segments for mss, vote in seen.items() if mss >= floor
+    segments = limited[max(limited)].segments or 0
+    for floor in sorted(limited)[1:-1]:
+        if _fits(limited, lambda mss, least=floor: segments * max(mss, least)) and all(  # type: ignore[misc]
+            vote.segments == segments for mss, vote in limited.items() if mss >= floor
         ):
             return segments
     return None

@@ -48,7 +48,7 @@ class Wanted:
         return f"{self.scheme.name.lower()}://{host}{port}{self.path}"
 
 
-class Ladder:
+class ObjectCandidates:
     """The objects of one server, in the order in which they are tried.
 
     Args:

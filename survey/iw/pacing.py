@@ -50,7 +50,7 @@ class Flight:
     delay_s: float
     """How long we delayed the handshake's ACK."""
     rtt_s: float
-    """From our SYN to the SYN-ACK, without the delay."""
+    """Time from our SYN to the SYN-ACK, without the delay."""
     arrivals_s: Sequence[float]
     """When each segment arrived, in order of arrival; without retransmissions."""
 
@@ -69,7 +69,7 @@ class Pacing:
 
     pace: Pace
     slope: float | None = None
-    """Of the flight's span over the delay."""
+    """Slope of the flight's span over the delay."""
     slope_low: float | None = None
     """Ends of its 95 % interval."""
     slope_high: float | None = None

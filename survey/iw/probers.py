@@ -29,7 +29,7 @@ class Control:
 
 def parse_controls(texts: Sequence[str]) -> list[Control]:
     """Controls from `URL=IW`. Raises UsageError."""
-    found = []
+    controls = []
     for text in texts:
         url, _, segments = text.rpartition("=")
         try:
@@ -40,16 +40,16 @@ def parse_controls(texts: Sequence[str]) -> list[Control]:
             raise UsageError(
                 f"{text[:80]!r} is not a control", where="--control", remedy="write URL=IW, IW in segments from 1"
             )
-        found.append(Control(subject=Subject(domain=wanted.host, url=url), segments=int(segments)))
-    return found
+        controls.append(Control(subject=Subject(domain=wanted.host, url=url), segments=int(segments)))
+    return controls
 
 
 def fault(control: Control, record: IwRecord) -> str | None:
     """What is wrong with the measurement of a control, None if it is right."""
     if record.iw_segments == control.segments:
         return None
-    seen = record.iw_segments or record.iw_kind or record.failure or record.verdict
-    return f"{control.subject.url} was measured as {seen}, not {control.segments}"
+    measured = record.iw_segments or record.iw_kind or record.failure or record.verdict
+    return f"{control.subject.url} was measured as {measured}, not {control.segments}"
 
 
 ARRIVALS = 512
@@ -102,7 +102,7 @@ async def _controlled(context: Context, visitor: Visitor) -> Visitor:
             record = await replace(visitor, pacing=False).visit(control.subject, record)
         except NotAskedError as error:
             record.failure = error.failure
-        faults += [said] if (said := fault(control, record)) is not None else []
+        faults += [sentence] if (sentence := fault(control, record)) is not None else []
     if faults:
         sentence = f"this vantage point is unfit, its results are marked: {'; '.join(faults)}"
         context.remarks.append(Remark("unfit", faults, sentence))

@@ -37,13 +37,13 @@ def find_iwprobe() -> str:
     """
     beside = Path(sys.executable).parent / "iwprobe"
     installed = str(beside) if beside.is_file() else shutil.which("iwprobe")
-    found = os.environ.get("UPSHIFT_IWPROBE") or installed
-    if found is None:
+    path = os.environ.get("UPSHIFT_IWPROBE") or installed
+    if path is None:
         raise PlaceError("the prober iwprobe is not installed", remedy="run: make setup")
-    if (fault := refuse_debug_build("the prober iwprobe", found)) is not None:
+    if (fault := refuse_debug_build("the prober iwprobe", path)) is not None:
         what, _, remedy = fault.rpartition("; ")
         raise PlaceError(what, remedy=remedy)
-    return found
+    return path
 
 
 def prober(

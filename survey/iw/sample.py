@@ -127,7 +127,7 @@ def read_prefixes(path: Path) -> Sequence[IPNetwork]:
     Raises:
         UsageError: with the line: not a prefix, or outside what the environment allows.
     """
-    found: dict[int, list[IPNetwork]] = {4: [], 6: []}
+    prefixes: dict[int, list[IPNetwork]] = {4: [], 6: []}
     allowed = environment_prefixes()
     for number, line in enumerate(read_text(path, most_bytes=MOST_BYTES).splitlines(), 1):
         entry = line.partition("#")[0].strip()
@@ -147,8 +147,8 @@ def read_prefixes(path: Path) -> Sequence[IPNetwork]:
                 where=str(path),
                 remedy="while a lab is active, give prefixes of the lab",
             )
-        found[prefix.version].append(prefix)
-    merged = [prefix for family in found.values() for prefix in ipaddress.collapse_addresses(family)]  # type: ignore[type-var]
+        prefixes[prefix.version].append(prefix)
+    merged = [prefix for family in prefixes.values() for prefix in ipaddress.collapse_addresses(family)]  # type: ignore[type-var]
     if not merged:
         raise UsageError("there are no prefixes", where=str(path), remedy="write one prefix per line")
     return merged

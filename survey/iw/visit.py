@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from survey.access import Access, is_address
 from survey.iw.cdn import CdnNames
 from survey.iw.kinds import fit, is_within_rfc6928
-from survey.iw.objects import PORTS, Ladder, Wanted
+from survey.iw.objects import PORTS, ObjectCandidates, Wanted
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
-from survey.iw.votes import BOUNDS, UNDECIDED, Probe, Vote, decide
+from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, decide
 from survey.iw.wire import Note, Reply, Request, Scheme, Verdict
 from survey.subjects import Subject
 
@@ -39,9 +39,9 @@ class Visitor:
     user_agent: str
     names: CdnNames
     scheme: Scheme = Scheme.HTTP
-    """For subjects without a URL."""
+    """Scheme of subjects without a URL."""
     path: str = "/"
-    """For these, too."""
+    """Path of subjects without a URL."""
     mss: Sequence[int] = (64, 128, 536, 1200)
     published: bool = False
     """Ten votes per MSS, always."""
@@ -65,16 +65,16 @@ class Visitor:
         record.cname_chain = " ".join(chain) or None
         record.cdn = self.names.of(wanted.host, chain)
         session = _Session(visitor=self, record=record, address=record.server_ip)
-        ladder = Ladder(wanted, is_listed=subject.url is not None)
+        candidates = ObjectCandidates(wanted, is_listed=subject.url is not None)
         votes: dict[int, Vote] = {}
         for mss in sorted(self.mss):
-            votes[mss] = await session.vote(ladder, mss)
+            votes[mss] = await session.vote(candidates, mss)
             if votes[mss].verdict in FAILURES:
                 break
-        record.url = ladder.wanted.url
+        record.url = candidates.wanted.url
         self._note(record, votes)
         if self.pacing and votes.get(PACING_MSS, Vote(verdict=UNDECIDED)).segments:
-            await session.pace(ladder.wanted, votes[PACING_MSS])
+            await session.pace(candidates.wanted, votes[PACING_MSS])
         return record
 
     def _wanted(self, subject: Subject) -> Wanted:
@@ -141,14 +141,14 @@ class _Session:
         record.retransmission_s = _least(record.retransmission_s, reply.retransmission_us)
         return reply
 
-    async def vote(self, ladder: Ladder, mss: int) -> Vote:
+    async def vote(self, candidates: ObjectCandidates, mss: int) -> Vote:
         """The answer for one MSS; goes on to the next object if this one is too short."""
-        probes: list[Probe] = []
-        short: list[Probe] = []
+        probes: list[ProbeResult] = []
+        short: list[ProbeResult] = []
         while (vote := decide(probes, published=self.visitor.published)) is None:
-            reply = await self.probe(ladder.wanted, mss)
-            probe = Probe.of(reply)
-            if probe.verdict in (Verdict.LOWER_BOUND, Verdict.NO_DATA, Verdict.RESET) and ladder.more(reply):
+            reply = await self.probe(candidates.wanted, mss)
+            probe = ProbeResult.of(reply)
+            if probe.verdict in (Verdict.LOWER_BOUND, Verdict.NO_DATA, Verdict.RESET) and candidates.more(reply):
                 short += [probe] if probe.verdict == Verdict.LOWER_BOUND else []
                 probes.clear()
                 continue

@@ -1,4 +1,4 @@
-"""From several probes with one MSS to one answer: the largest value, if enough probes agree on it.
+"""Several probes with one MSS give one answer: the largest value, if enough probes agree on it.
 
 A probe can only see too little (its flight's last segment was lost), never too much. So the largest value counts, and
 it has to be seen more than once. Source: the IW-in-the-wild paper, where each of ten probes votes.
@@ -31,7 +31,7 @@ BOUNDS = frozenset({Verdict.LOWER_BOUND, Verdict.WINDOW_BOUND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class ProbeResult:
     """The result of one probe."""
 
     verdict: Verdict
@@ -42,10 +42,10 @@ class Probe:
     payload_bytes: int = 0
     """Largest payload of a segment."""
     handshake_s: float = 0.0
-    """From our SYN to the SYN-ACK."""
+    """Time from our SYN to the SYN-ACK."""
 
     @classmethod
-    def of(cls, reply: Reply) -> Probe:
+    def of(cls, reply: Reply) -> ProbeResult:
         """What a reply of the prober counts for."""
         # Where segments were merged on their way, nobody knows how many there were.
         is_merged = bool(reply.notes & Note.MERGED)
@@ -78,7 +78,7 @@ class Vote:
     """Probes in all."""
 
 
-def decide(probes: Sequence[Probe], *, published: bool = False) -> Vote | None:
+def decide(probes: Sequence[ProbeResult], *, published: bool = False) -> Vote | None:
     """The answer of these probes with one MSS, None if another probe is needed.
 
     As soon as at least two probes, and more than half of those with a number, agree on the largest value, it is the
@@ -109,7 +109,7 @@ def decide(probes: Sequence[Probe], *, published: bool = False) -> Vote | None:
     )
 
 
-def _without_number(probes: Sequence[Probe], *, is_last: bool) -> Vote | None:
+def _without_number(probes: Sequence[ProbeResult], *, is_last: bool) -> Vote | None:
     counts = Counter(probe.verdict for probe in probes)
     if not counts:
         return None

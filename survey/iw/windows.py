@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.errors import UsageError
 from survey.charts import Scan
-from survey.iw.kinds import Kind
+from survey.iw.kinds import WindowKind
 from survey.iw.record import IwRecord, votes_of
 from survey.iw.wire import Verdict
 
@@ -28,18 +28,18 @@ def bucket(record: IwRecord) -> str | None:
     """One of `COMMON`, or `OTHERS`; None without a window."""
     if record.iw_kind is not None and record.iw_segments is None:
         return OTHERS
-    found = segments(record)
-    if found is None:
+    count = segments(record)
+    if count is None:
         return None
-    return str(found) if str(found) in COMMON else OTHERS
+    return str(count) if str(count) in COMMON else OTHERS
 
 
 def window(record: IwRecord) -> tuple[float, str] | None:
     """The window and its unit: `segments`, or `kB` if it is counted in bytes; None if it is not known."""
-    if record.iw_kind in (Kind.BYTES, Kind.RFC3390) and record.iw_bytes is not None:
+    if record.iw_kind in (WindowKind.BYTES, WindowKind.RFC3390) and record.iw_bytes is not None:
         return record.iw_bytes / 1000, "kB"
-    found = None if record.iw_kind == Kind.MIXED else segments(record)
-    return None if found is None else (found, "segments")
+    count = None if record.iw_kind == WindowKind.MIXED else segments(record)
+    return None if count is None else (count, "segments")
 
 
 def label(value: float, unit: str) -> str:

@@ -40,7 +40,7 @@ MOST_ARRIVALS = 4_096
 MOST_PIPELINED = 16
 LARGEST_NUMBER = 0xFFFFFFFF
 UNKNOWN = 0xFFFFFFFF
-"""Of times and sizes with 32 bits: there is none."""
+"""The value of a time or size with 32 bits that is not there."""
 
 REQUEST = struct.Struct("<IBBBB16sHHHHHHIHHHH")
 """Number, IP version, mode, scheme, pipeline count, address (IPv4: the first 4 bytes), port, MSS, delay of the
@@ -97,7 +97,7 @@ class Verdict(StrEnum):
 
 
 VERDICTS = tuple(Verdict)
-"""In the order of their codes."""
+"""The verdicts in the order of their codes."""
 
 
 class Note(IntFlag):

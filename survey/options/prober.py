@@ -44,7 +44,7 @@ _NOTHING = bytes(SIZE)
 _READ_BYTES = 1 << 16
 
 
-class Prober:
+class HandshakeLoop:
     """Makes handshakes until standard input is closed and the last attempt has ended."""
 
     def __init__(self, source: int, sink: int, timeout_s: float) -> None:
@@ -140,7 +140,7 @@ def main() -> None:
     _write(1, json.dumps({"wrong": wrong}).encode() + b"\n")
     if wrong:
         raise SystemExit(3)
-    Prober(0, 1, float(sys.argv[1])).run()
+    HandshakeLoop(0, 1, float(sys.argv[1])).run()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Failure(StrEnum):
+class HandshakeFailure(StrEnum):
     """Why the handshake failed. The vocabulary is closed."""
 
     BLOCKED = "blocked"
@@ -30,12 +30,12 @@ class Failure(StrEnum):
 
 
 _BY_ERRNO = {
-    errno.ECONNREFUSED: Failure.CONNECTION_REFUSED,
-    errno.ETIMEDOUT: Failure.CONNECT_TIMEOUT,
-    errno.EHOSTUNREACH: Failure.UNREACHABLE,
-    errno.ENETUNREACH: Failure.UNREACHABLE,
-    errno.EACCES: Failure.ADDRESS_REFUSED,
-    errno.EPERM: Failure.ADDRESS_REFUSED,  # refused by the host's own packet filter
+    errno.ECONNREFUSED: HandshakeFailure.CONNECTION_REFUSED,
+    errno.ETIMEDOUT: HandshakeFailure.CONNECT_TIMEOUT,
+    errno.EHOSTUNREACH: HandshakeFailure.UNREACHABLE,
+    errno.ENETUNREACH: HandshakeFailure.UNREACHABLE,
+    errno.EACCES: HandshakeFailure.ADDRESS_REFUSED,
+    errno.EPERM: HandshakeFailure.ADDRESS_REFUSED,  # refused by the host's own packet filter
 }
 
 SHAKEN = frozenset({0, errno.ECONNRESET, errno.EPIPE})
@@ -45,9 +45,9 @@ LOCAL_FAULTS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOME
 """Faults of this host. They say nothing about the server, so they are not results."""
 
 
-def failure_of(code: int) -> Failure:
+def failure_of(code: int) -> HandshakeFailure:
     """The failure for an errno of connect(2)."""
-    return _BY_ERRNO.get(code, Failure.CONNECT_ERROR)
+    return _BY_ERRNO.get(code, HandshakeFailure.CONNECT_ERROR)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class OptionsRecord:
     outcome: str = "failed"
     """`ok` (handshake completed) or `failed`."""
     failure: str | None = None
-    """One of `Failure`; of the first port if several were tried."""
+    """One of `HandshakeFailure`; of the first port if several were tried."""
     failure_detail: str | None = None
     """The system's error message."""
     server_ip: str | None = None

@@ -33,8 +33,8 @@ class TcpInfo:
     snd_mss_bytes: int
     """Largest segment that we may send: the server's MSS minus our options, at most what our MTU allows."""
     rtt_s: float | None
-    """Of the handshake; None if the kernel took no sample (a retransmitted SYN without timestamps: RFC 6298,
-    section 3)."""
+    """Round-trip time of the handshake; None if the kernel took no sample (a retransmitted SYN without timestamps:
+    RFC 6298, section 3)."""
     retransmissions: int
     """Retransmitted SYNs, if nothing but the handshake was sent (net/ipv4/tcp_output.c, `__tcp_retransmit_skb`)."""
 

@@ -25,7 +25,7 @@ Endpoint = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Handshake:
+class HandshakeAttempt:
     """How one attempt ended."""
 
     errno: int
@@ -34,7 +34,7 @@ class Handshake:
     """None if there was no socket."""
 
 
-def prober(timeout_s: float) -> Program[Endpoint, Handshake]:
+def prober(timeout_s: float) -> Program[Endpoint, HandshakeAttempt]:
     """The program that makes the handshakes, `survey.options.prober`."""
     return Program(
         # -P: do not import modules from the working directory.
@@ -52,9 +52,9 @@ def _request(number: int, endpoint: Endpoint) -> bytes:
     return REQUEST.pack(number, version, socket.inet_pton(family, address), port)
 
 
-def _replies(data: bytes) -> Iterator[tuple[int, Handshake]]:
+def _replies(data: bytes) -> Iterator[tuple[int, HandshakeAttempt]]:
     for number, code, info in REPLY.iter_unpack(data):
-        yield number, Handshake(code, parse(info) if any(info) else None)
+        yield number, HandshakeAttempt(code, parse(info) if any(info) else None)
 
 
 def _greeted(line: bytes) -> None:
@@ -65,9 +65,9 @@ def _greeted(line: bytes) -> None:
             "the prober could not be started", remedy="run upshift doctor to see what is missing"
         ) from None
     if wrong:
-        said = ", ".join(f"{name} = {value}" for name, value in sorted(wrong.items()))
+        settings = ", ".join(f"{name} = {value}" for name, value in sorted(wrong.items()))
         raise PlaceError(
-            f"the kernel settings here do not request every option ({said})",
+            f"the kernel settings here do not request every option ({settings})",
             remedy="leave --isolation at netns (as root), or set tcp_ecn = 1, tcp_ecn_fallback = 0 and "
             "tcp_sack, tcp_window_scaling, tcp_timestamps = 1 in this network namespace",
         )
@@ -88,7 +88,7 @@ class Visitor:
     """What all visits share."""
 
     access: Access
-    probers: Programs[Endpoint, Handshake]
+    probers: Programs[Endpoint, HandshakeAttempt]
     ports: Sequence[int] = (443, 80)
     """Tried in this order until a handshake completes."""
     again_after_s: float = 3.0
@@ -137,7 +137,7 @@ class Visitor:
             _note(record, handshake.info)
             record.varied = _negotiated(record) != first
 
-    async def _handshake(self, record: OptionsRecord, address: str, port: int) -> Handshake:
+    async def _handshake(self, record: OptionsRecord, address: str, port: int) -> HandshakeAttempt:
         async with self.access.turn(record.domain, address):
             record.attempts += 1
             handshake = await self.probers.ask((address, port))

@@ -33,7 +33,7 @@ class Alternative:
     """Name or address (without brackets) in lower case; empty for the origin's."""
     port: int
     max_age_s: int = DEFAULT_MAX_AGE_S
-    """For how long it may be used [s]; 0 withdraws it."""
+    """How long it may be used [s]; 0 withdraws it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class AltSvc:
     """A field value."""
 
     alternatives: tuple[Alternative, ...] = ()
-    """In the server's order of preference."""
+    """Alternatives in the server's order of preference."""
     clear: bool = False
     """All alternatives are withdrawn; `alternatives` is then empty."""
     broken: int = 0

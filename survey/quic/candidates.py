@@ -15,7 +15,7 @@ MOST_ENDPOINTS = 3
 HTTPS_PORT = 443
 
 
-class Source(StrEnum):
+class OfferSource(StrEnum):
     """Source of an endpoint."""
 
     HTTPS_RECORD = "https_record"
@@ -31,7 +31,7 @@ class Endpoint:
     host: str
     """A name, or a numeric address."""
     port: int
-    source: Source
+    source: OfferSource
     hints: tuple[str, ...] = ()
     """Addresses that the record gives for use until the name is resolved."""
 
@@ -42,7 +42,7 @@ def of_services(services: Sequence[Service]) -> list[Endpoint]:
         Endpoint(
             host=service.target,
             port=service.port or HTTPS_PORT,
-            source=Source.HTTPS_RECORD,
+            source=OfferSource.HTTPS_RECORD,
             hints=service.ipv4_hints + service.ipv6_hints,
         )
         for service in services
@@ -52,7 +52,7 @@ def of_services(services: Sequence[Service]) -> list[Endpoint]:
 
 def of_alt_svc(domain: str, field: AltSvc) -> list[Endpoint]:
     """Endpoints of the alternatives that offer h3, best first."""
-    return [Endpoint(host=entry.host or domain, port=entry.port, source=Source.ALT_SVC) for entry in field.http3()]
+    return [Endpoint(host=entry.host or domain, port=entry.port, source=OfferSource.ALT_SVC) for entry in field.http3()]
 
 
 def chosen(domain: str, *offers: Sequence[Endpoint], guess: bool) -> list[Endpoint]:
@@ -63,9 +63,9 @@ def chosen(domain: str, *offers: Sequence[Endpoint], guess: bool) -> list[Endpoi
         offers: most trusted first.
         guess: try the domain itself if nothing is offered.
     """
-    found: dict[tuple[str, int], Endpoint] = {}
+    endpoints: dict[tuple[str, int], Endpoint] = {}
     for endpoint in (endpoint for offer in offers for endpoint in offer):
-        found.setdefault((endpoint.host, endpoint.port), endpoint)
-    if not found and guess:
-        return [Endpoint(host=domain, port=HTTPS_PORT, source=Source.GUESS)]
-    return list(found.values())[:MOST_ENDPOINTS]
+        endpoints.setdefault((endpoint.host, endpoint.port), endpoint)
+    if not endpoints and guess:
+        return [Endpoint(host=domain, port=HTTPS_PORT, source=OfferSource.GUESS)]
+    return list(endpoints.values())[:MOST_ENDPOINTS]

@@ -17,7 +17,7 @@ from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 from core.reach import check_address
 from survey.quic import parameters, wire
-from survey.quic.record import Cause
+from survey.quic.record import QuicCause
 
 ALPN = "h3"
 _NO_APPLICATION_PROTOCOL = 120
@@ -37,18 +37,18 @@ class Request:
     """SNI, name in the certificate and authority: always the origin's, wherever the endpoint is (RFC 7838, 2.1)."""
     authority_port: int = 443
     versions: tuple[int, ...] = (wire.VERSION_1, wire.VERSION_2)
-    """To be tried, in this order."""
+    """Versions to try, in this order."""
     user_agent: str
     ca_file: Path | None = None
     timeout_s: float = 5.0
-    """For the handshake, and again for the response [s]."""
+    """Time-out of the handshake, and again of the response [s]."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Finding:
+class ExchangeResult:
     """The result of an exchange."""
 
-    cause: Cause = Cause.HANDSHAKE_TIMEOUT
+    cause: QuicCause = QuicCause.HANDSHAKE_TIMEOUT
     detail: str | None = None
     received: int = 0
     """Datagrams from the server that look like a handshake packet (long header, a version other than 0)."""
@@ -58,13 +58,13 @@ class Finding:
     alpn: str | None = None
     tls_cipher: str | None = None
     handshake_s: float | None = None
-    """From the first packet until the handshake is complete; includes our own processing time."""
+    """Time from the first packet until the handshake is complete; includes our own processing time."""
     retry: bool = False
     """The server validated our address first (RFC 9000, section 8.1.2)."""
     parameters: parameters.Parameters | None = None
     http_status: int | None = None
     answer_s: float | None = None
-    """From the request to the response's header."""
+    """Time from the request to the response's header."""
     headers: dict[str, str] = field(default_factory=dict)
     """`server` and `alt-svc` of the response, if present."""
 
@@ -80,7 +80,7 @@ class _Exchange(asyncio.DatagramProtocol):
     """aioquic's engine between a datagram transport and a deadline."""
 
     def __init__(self, request: Request, quic: RememberingConnection) -> None:
-        self.request, self.quic, self.finding = request, quic, Finding()
+        self.request, self.quic, self.finding = request, quic, ExchangeResult()
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self.loop.create_future()
         self._transport: asyncio.DatagramTransport | None = None
@@ -88,7 +88,7 @@ class _Exchange(asyncio.DatagramProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._http: H3Connection | None = None
         self._stream = 0
-        self._started = self._asked = 0.0
+        self._started = self._requested = 0.0
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -107,15 +107,15 @@ class _Exchange(asyncio.DatagramProtocol):
             self.quic.receive_datagram(data, (self.request.address, self.request.port), now=self.loop.time())
             self._turn()
         except Exception as error:  # the engine failed on the server's data: that is a result, too
-            self.finish(Cause.TRANSPORT_ERROR, f"the server's data cannot be parsed ({type(error).__name__})")
+            self.finish(QuicCause.TRANSPORT_ERROR, f"the server's data cannot be parsed ({type(error).__name__})")
 
     def error_received(self, error: Exception) -> None:
         """An ICMP error. It may be forged or late, so it is noted, and the deadline decides."""
         self.finding.refused = self.finding.refused or isinstance(error, ConnectionRefusedError)
         if self.finding.received == 0:
-            self.finish(Cause.HANDSHAKE_TIMEOUT, f"ICMP: {error}")
+            self.finish(QuicCause.HANDSHAKE_TIMEOUT, f"ICMP: {error}")
 
-    def finish(self, cause: Cause, detail: str | None = None) -> None:
+    def finish(self, cause: QuicCause, detail: str | None = None) -> None:
         """Sets the result; the first one is kept."""
         if not self.done.done():
             self.finding.cause, self.finding.detail = cause, detail
@@ -158,25 +158,25 @@ class _Exchange(asyncio.DatagramProtocol):
 
     def _too_late(self) -> None:
         if self.finding.handshake_s is not None:
-            self.finish(Cause.HTTP_ERROR, f"no response within {self.request.timeout_s:g} s of the request")
+            self.finish(QuicCause.HTTP_ERROR, f"no response within {self.request.timeout_s:g} s of the request")
         elif self.finding.received:
             self.finish(
-                Cause.HANDSHAKE_TIMEOUT,
+                QuicCause.HANDSHAKE_TIMEOUT,
                 f"{self.finding.received} datagrams received, but the handshake did not complete",
             )
         else:
-            self.finish(Cause.HANDSHAKE_TIMEOUT, "no packet received")
+            self.finish(QuicCause.HANDSHAKE_TIMEOUT, "no packet received")
 
     def _on_quic(self, event: QuicEvent) -> None:
         if isinstance(event, HandshakeCompleted):
             self.finding.handshake_s = self.loop.time() - self._started
             self.finding.alpn = event.alpn_protocol
             if event.alpn_protocol != ALPN:
-                self.finish(Cause.ALPN, f"the server chose {event.alpn_protocol!r}")
+                self.finish(QuicCause.ALPN, f"the server chose {event.alpn_protocol!r}")
                 return
             self._ask()
         elif isinstance(event, StreamReset) and self._http is not None and event.stream_id == self._stream:
-            self.finish(Cause.HTTP_ERROR, f"the server reset the stream (error {event.error_code:#x})")
+            self.finish(QuicCause.HTTP_ERROR, f"the server reset the stream (error {event.error_code:#x})")
         if self._http is not None and not self.done.done():
             for answer in self._http.handle_event(event):
                 self._on_http(answer)
@@ -186,7 +186,7 @@ class _Exchange(asyncio.DatagramProtocol):
         assert self._deadline is not None  # noqa: S101 - set when the exchange began
         self._deadline.cancel()
         self._deadline = self.loop.call_later(request.timeout_s, self._too_late)
-        self._asked = self.loop.time()
+        self._requested = self.loop.time()
         self._http = _HeadConnection(self.quic)
         self._stream = self.quic.get_next_available_stream_id()
         port = "" if request.authority_port == 443 else f":{request.authority_port}"
@@ -208,18 +208,18 @@ class _Exchange(asyncio.DatagramProtocol):
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in event.headers}
         text = headers.get(":status", "")
         if not (len(text) == 3 and text.isascii() and text.isdigit()):
-            self.finish(Cause.HTTP_ERROR, "a response without a valid status")
+            self.finish(QuicCause.HTTP_ERROR, "a response without a valid status")
             return
         if text.startswith("1"):
             return  # an interim response (RFC 9110, section 15.2)
         finding = self.finding
-        finding.http_status, finding.answer_s = int(text), self.loop.time() - self._asked
+        finding.http_status, finding.answer_s = int(text), self.loop.time() - self._requested
         finding.headers = {name: headers[name][:1_000] for name in ("server", "alt-svc") if name in headers}
         if finding.http_status >= 500 or finding.http_status == 421:
             # 421: this server does not serve the name over this connection (RFC 9110, section 15.5.20).
-            self.finish(Cause.HTTP_ERROR, f"status {finding.http_status}")
+            self.finish(QuicCause.HTTP_ERROR, f"status {finding.http_status}")
         else:
-            self.finish(Cause.OK)
+            self.finish(QuicCause.OK)
 
     def _check_closed(self) -> None:
         """Whether either side has closed without a response."""
@@ -229,39 +229,42 @@ class _Exchange(asyncio.DatagramProtocol):
             self.finish(*_verdict_here(*here))
         elif event is not None:
             if event.reason_phrase == _NO_COMMON_VERSION:
-                self.finish(Cause.VERSION_MISMATCH, "the server rejected our versions")
+                self.finish(QuicCause.VERSION_MISMATCH, "the server rejected our versions")
             elif event.reason_phrase == "Idle timeout":
                 self.finish(
-                    Cause.HTTP_ERROR if established else Cause.HANDSHAKE_TIMEOUT, "the server stopped responding"
+                    QuicCause.HTTP_ERROR if established else QuicCause.HANDSHAKE_TIMEOUT,
+                    "the server stopped responding",
                 )
             else:
                 self.finish(*_verdict_there(event.error_code, event.frame_type, event.reason_phrase))
 
 
-def _verdict_here(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
+def _verdict_here(code: int, frame_type: int | None, reason: str) -> tuple[QuicCause, str]:
     """Cause and detail if we closed because of what the server sent."""
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
         alert = code - CRYPTO_ERROR
         if alert in CERTIFICATE_ALERTS:
-            return Cause.CERTIFICATE, reason
-        return (Cause.ALPN if alert == _NO_APPLICATION_PROTOCOL else Cause.TLS_ALERT), f"TLS alert {alert}: {reason}"
+            return QuicCause.CERTIFICATE, reason
+        return (
+            QuicCause.ALPN if alert == _NO_APPLICATION_PROTOCOL else QuicCause.TLS_ALERT
+        ), f"TLS alert {alert}: {reason}"
     if code >= 0x100:
-        return Cause.HTTP_ERROR, f"the server violated HTTP/3: error {code:#x} {reason}"
-    return Cause.TRANSPORT_ERROR, f"the server violated QUIC: error {code:#x} {reason}"
+        return QuicCause.HTTP_ERROR, f"the server violated HTTP/3: error {code:#x} {reason}"
+    return QuicCause.TRANSPORT_ERROR, f"the server violated QUIC: error {code:#x} {reason}"
 
 
-def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Cause, str]:
+def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[QuicCause, str]:
     """Cause and detail if the server closed."""
     if frame_type is None:
-        return Cause.HTTP_ERROR, f"the server closed the connection: HTTP/3 error {code:#x} {reason}"
+        return QuicCause.HTTP_ERROR, f"the server closed the connection: HTTP/3 error {code:#x} {reason}"
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
         alert = code - CRYPTO_ERROR
-        cause = Cause.ALPN if alert == _NO_APPLICATION_PROTOCOL else Cause.TLS_ALERT
+        cause = QuicCause.ALPN if alert == _NO_APPLICATION_PROTOCOL else QuicCause.TLS_ALERT
         return cause, f"the server sent TLS alert {alert} {reason}".rstrip()
-    return Cause.TRANSPORT_ERROR, f"the server closed the connection: QUIC error {code:#x} {reason}".rstrip()
+    return QuicCause.TRANSPORT_ERROR, f"the server closed the connection: QUIC error {code:#x} {reason}".rstrip()
 
 
-async def exchange(request: Request) -> Finding:
+async def exchange(request: Request) -> ExchangeResult:
     """Handshake and HEAD with one endpoint; errors are part of the finding.
 
     Raises ReachError, before any packet is sent, if the address may not be contacted.
@@ -290,7 +293,7 @@ async def exchange(request: Request) -> Finding:
     except OSError as error:
         for begun in made:
             begun.close()
-        return Finding(cause=Cause.TRANSPORT_ERROR, detail=f"no socket: {error.strerror or error}")
+        return ExchangeResult(cause=QuicCause.TRANSPORT_ERROR, detail=f"no socket: {error.strerror or error}")
     state = made[0]
     try:
         await state.done

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from survey.figures import Breakdown, Figures
-from survey.quic.negotiate import Kind
-from survey.quic.record import NOT_ASKED, Cause, QuicRecord
+from survey.quic.negotiate import NegotiationKind
+from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord
 from survey.shares import Share, cell, shares_by_group, wilson
 
 
@@ -17,14 +17,14 @@ def _offers(record: QuicRecord) -> bool:
 
 
 def _serves(record: QuicRecord) -> bool:
-    return record.cause == Cause.OK
+    return record.cause == QuicCause.OK
 
 
 SHARES: Mapping[str, Callable[[QuicRecord], bool]] = {
     "offered": _offers,
     "https record": lambda r: bool(r.https_record_h3),
     "alt-svc": lambda r: bool(r.alt_svc_h3),
-    "answers vn": lambda r: r.negotiation == Kind.VERSIONS,
+    "answers vn": lambda r: r.negotiation == NegotiationKind.VERSIONS,
     "http/3": _serves,
 }
 """Name -> whether a domain counts. Of all domains that could be asked (`NOT_ASKED` says which could not)."""
@@ -40,14 +40,14 @@ NAMED_VERSIONS = {
 
 def figures(records: Sequence[QuicRecord]) -> Figures:
     """Counts records. A domain that is in several files counts as often as it is there."""
-    asked = [record for record in records if record.cause not in NOT_ASKED]
-    offered = [record for record in asked if _offers(record)]
-    answered = [record for record in asked if record.negotiation == Kind.VERSIONS]
+    surveyed = [record for record in records if record.cause not in NOT_ASKED]
+    offered = [record for record in surveyed if _offers(record)]
+    answered = [record for record in surveyed if record.negotiation == NegotiationKind.VERSIONS]
     listed = Counter(version for record in answered for version in (record.versions or "").split(","))
     causes = Counter(record.cause for record in records)
-    small = [record for record in asked if record.answers_unpadded is not None]
-    times = [record.handshake_s for record in asked if record.handshake_s is not None]
-    flaws = dict(Counter(r.negotiation_flaw for r in asked if r.negotiation_flaw is not None).most_common())
+    small = [record for record in surveyed if record.answers_unpadded is not None]
+    times = [record.handshake_s for record in surveyed if record.handshake_s is not None]
+    flaws = dict(Counter(r.negotiation_flaw for r in surveyed if r.negotiation_flaw is not None).most_common())
     singles = {
         "usable_of_offered": wilson(sum(map(_serves, offered)), len(offered)),
         "greased": wilson(sum(bool(record.versions_greased) for record in answered), len(answered)),
@@ -55,9 +55,9 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     }
     median_s = statistics.median(times) if times else None
     return Figures(
-        title=f"{len(asked):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
-        counts={"domains": len(records), "asked": len(asked)},
-        shares=shares_by_group(asked, "all", SHARES),
+        title=f"{len(surveyed):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
+        counts={"domains": len(records), "asked": len(surveyed)},
+        shares=shares_by_group(surveyed, "all", SHARES),
         breakdowns={
             "causes": Breakdown(
                 title="All domains, by cause:",

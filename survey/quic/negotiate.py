@@ -41,7 +41,7 @@ Peer = tuple[str, int]
 """Numeric address and UDP port."""
 
 
-class Kind(StrEnum):
+class NegotiationKind(StrEnum):
     """How an endpoint answered a forced negotiation."""
 
     VERSIONS = "versions"
@@ -56,16 +56,16 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class NegotiationAnswer:
     """The result of a forced negotiation."""
 
-    kind: Kind
+    kind: NegotiationKind
     offer: wire.Offer | None = None
     flaw: wire.Flaw | None = None
     probes: int = 1
     """Datagrams sent."""
     answer_s: float | None = None
-    """From the last probe to the valid answer."""
+    """Time from the last probe to the valid answer."""
 
 
 class _Waiting:
@@ -75,9 +75,9 @@ class _Waiting:
         self.probe, self.peer = probe, peer
         self.flaw: wire.Flaw | None = None
         self.answered_at = 0.0
-        self.result: asyncio.Future[wire.Offer | Kind] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[wire.Offer | NegotiationKind] = asyncio.get_running_loop().create_future()
 
-    def settle(self, result: wire.Offer | Kind) -> None:
+    def settle(self, result: wire.Offer | NegotiationKind) -> None:
         if not self.result.done():
             self.answered_at = asyncio.get_running_loop().time()
             self.result.set_result(result)
@@ -114,7 +114,9 @@ class Negotiator:
                 total += struct.unpack_from("=9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_DROPS]
         return total
 
-    async def ask(self, address: str, port: int, *, timeout_s: float, size_bytes: int = wire.PADDED_BYTES) -> Answer:
+    async def ask(
+        self, address: str, port: int, *, timeout_s: float, size_bytes: int = wire.PADDED_BYTES
+    ) -> NegotiationAnswer:
         """One probe, and its answer.
 
         Args:
@@ -131,20 +133,20 @@ class Negotiator:
         try:
             sent_at = loop.time()
             if not self._send(waiting, size_bytes):
-                return Answer(kind=Kind.UNREACHABLE, probes=0)
+                return NegotiationAnswer(kind=NegotiationKind.UNREACHABLE, probes=0)
             result = await asyncio.wait_for(waiting.result, timeout_s)
         except TimeoutError:
-            kind = Kind.SILENT if waiting.flaw is None else Kind.FLAWED
-            return Answer(kind=kind, flaw=waiting.flaw)
+            kind = NegotiationKind.SILENT if waiting.flaw is None else NegotiationKind.FLAWED
+            return NegotiationAnswer(kind=kind, flaw=waiting.flaw)
         finally:
             del self._by_id[waiting.probe.source_id]
             self._by_peer[waiting.peer].remove(waiting)
             if not self._by_peer[waiting.peer]:
                 del self._by_peer[waiting.peer]
-        if isinstance(result, Kind):
-            return Answer(kind=result, flaw=waiting.flaw)
+        if isinstance(result, NegotiationKind):
+            return NegotiationAnswer(kind=result, flaw=waiting.flaw)
         answer_s = waiting.answered_at - sent_at
-        return Answer(kind=Kind.VERSIONS, offer=result, flaw=waiting.flaw, answer_s=answer_s)
+        return NegotiationAnswer(kind=NegotiationKind.VERSIONS, offer=result, flaw=waiting.flaw, answer_s=answer_s)
 
     def _send(self, waiting: _Waiting, size_bytes: int) -> bool:
         """Sends a probe; False if our kernel has no route."""
@@ -232,11 +234,11 @@ class Negotiator:
                 continue
             (number,) = struct.unpack_from("=I", data)
             if number != errno.EMSGSIZE:  # a smaller path MTU is handled by the kernel
-                kind = Kind.REFUSED if number == errno.ECONNREFUSED else Kind.UNREACHABLE
+                kind = NegotiationKind.REFUSED if number == errno.ECONNREFUSED else NegotiationKind.UNREACHABLE
                 self._settle_error((peer[0], peer[1]), payload, kind)
         return True
 
-    def _settle_error(self, peer: Peer, payload: bytes, kind: Kind) -> None:
+    def _settle_error(self, peer: Peer, payload: bytes, kind: NegotiationKind) -> None:
         """Ends the probe that an ICMP error quotes; if the quote is too short, all probes to that peer."""
         try:
             quoted = self._by_id.get(wire.peek(payload)[2])

@@ -52,8 +52,8 @@ class Parameters:
 
     def number(self, identifier: int) -> int | None:
         """A parameter that is one number; None if it is absent or not a number."""
-        for found, value in self.entries:
-            if found == identifier:
+        for key, value in self.entries:
+            if key == identifier:
                 try:
                     read, end = _varint(value, 0)
                 except ValueError:
@@ -62,7 +62,7 @@ class Parameters:
         return None
 
     def has(self, identifier: int) -> bool:
-        return any(found == identifier for found, _ in self.entries)
+        return any(key == identifier for key, _ in self.entries)
 
     def as_json(self) -> str:
         """Name (or `0x..` for a number that is not in these RFCs) -> number, or bytes as hexadecimal; order is kept."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Cause(StrEnum):
+class QuicCause(StrEnum):
     """How it ended; every domain has exactly one cause."""
 
     OK = "ok"
@@ -39,7 +39,7 @@ class Cause(StrEnum):
     """Handshake complete, but no response, a broken one, 421, or 500 and above."""
 
 
-NOT_ASKED = frozenset({Cause.DNS_ERROR, Cause.ADDRESS_REFUSED, Cause.BLOCKED})
+NOT_ASKED = frozenset({QuicCause.DNS_ERROR, QuicCause.ADDRESS_REFUSED, QuicCause.BLOCKED})
 """These say nothing about the server: whether it supports QUIC stays unknown."""
 
 
@@ -52,14 +52,14 @@ class QuicRecord:
     """
 
     domain: str
-    """As in the list."""
+    """The domain, as in the list."""
     rank: int | None = None
     provider: str | None = None
-    """As mapped before the survey."""
+    """Provider, as mapped before the survey."""
     surveyed_at: float
     """When the survey of the domain ended."""
-    cause: str = Cause.NO_CANDIDATE
-    """One of `survey.quic.record.Cause`."""
+    cause: str = QuicCause.NO_CANDIDATE
+    """One of `survey.quic.record.QuicCause`."""
     detail: str | None = None
     """The server's or the system's error message."""
 
@@ -88,7 +88,7 @@ class QuicRecord:
     """The record's address hints do not contain the address in DNS."""
 
     negotiation: str | None = None
-    """How the forced version negotiation was answered: one of `survey.quic.negotiate.Kind`."""
+    """How the forced version negotiation was answered: one of `survey.quic.negotiate.NegotiationKind`."""
     negotiation_flaw: str | None = None
     """What was wrong with an answer: one of `survey.quic.wire.Flaw`."""
     negotiation_probes: int | None = None

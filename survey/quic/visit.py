@@ -13,10 +13,10 @@ from pathlib import Path
 from core.outreach.dns import ResolveError
 from survey.access import Access, NotAskedError, is_address
 from survey.quic import alt_svc, candidates, parameters, wire
-from survey.quic.candidates import Endpoint, Source
-from survey.quic.exchange import Finding, Request, exchange
-from survey.quic.negotiate import Answer, Kind, Negotiator
-from survey.quic.record import Cause, QuicRecord
+from survey.quic.candidates import Endpoint, OfferSource
+from survey.quic.exchange import ExchangeResult, Request, exchange
+from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
+from survey.quic.record import QuicCause, QuicRecord
 from survey.subjects import Subject
 from survey.survey import Context, Remark, Visit
 
@@ -31,7 +31,7 @@ UNPADDED_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ProbeLimits:
     """Time-outs and number of tries."""
 
     timeout_s: float = 5.0
@@ -54,7 +54,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
             access=context.access,
             negotiator=negotiator,
             handshakes=asyncio.Semaphore(settings.handshakes),
-            limits=Limits(
+            limits=ProbeLimits(
                 timeout_s=context.options.timeout,
                 probes=settings.probes,
                 everything=settings.everything,
@@ -65,8 +65,8 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
         ).visit
         # If there are any, the rate is too high for this host.
         dropped = negotiator.drops()
-        told = f"this host dropped {dropped:,} replies to probes: lower --rate"
-        context.remarks.append(Remark("dropped", dropped, told))
+        sentence = f"this host dropped {dropped:,} replies to probes: lower --rate"
+        context.remarks.append(Remark("dropped", dropped, sentence))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,10 +77,10 @@ class Visitor:
     negotiator: Negotiator
     handshakes: asyncio.Semaphore
     """Limits concurrent handshakes: more would wait for our own processor, which would falsify their times."""
-    limits: Limits
+    limits: ProbeLimits
     user_agent: str
     ca_file: Path | None = None
-    _answers: OrderedDict[tuple[str, int], asyncio.Task[tuple[Answer, bool | None]]] = field(
+    _answers: OrderedDict[tuple[str, int], asyncio.Task[tuple[NegotiationAnswer, bool | None]]] = field(
         default_factory=OrderedDict
     )
 
@@ -90,12 +90,12 @@ class Visitor:
         try:
             self.access.admit(subject.domain)
         except NotAskedError as error:
-            record.cause, record.detail = Cause(error.failure), error.detail
+            record.cause, record.detail = QuicCause(error.failure), error.detail
             return record
         tried: list[QuicRecord] = []
         for endpoint in await self._endpoints(subject, record):
             tried.append(await self._try(subject, endpoint, record))
-            if tried[-1].cause == Cause.OK:
+            if tried[-1].cause == QuicCause.OK:
                 return replace(tried[-1], endpoints=len(tried))
         return replace(tried[0], endpoints=len(tried)) if tried else record
 
@@ -108,7 +108,7 @@ class Visitor:
             record.https_record_h3 = bool(by_record)
             record.https_record_alpn = ",".join(dict.fromkeys(p for s in services for p in s.alpn)) or None
         except ResolveError as error:
-            record.cause, record.detail = Cause.DNS_ERROR, f"HTTPS record: {error.detail}"
+            record.cause, record.detail = QuicCause.DNS_ERROR, f"HTTPS record: {error.detail}"
         by_header: list[Endpoint] = []
         if subject.alt_svc is not None:
             offer = alt_svc.parse(subject.alt_svc)
@@ -133,9 +133,9 @@ class Visitor:
             _take_answer(record, answer, unpadded)
             await self._settle(subject, endpoint, address, answer, record)
         except ResolveError as error:
-            record.cause, record.detail = Cause.DNS_ERROR, f"{endpoint.host}: {error.detail}"
+            record.cause, record.detail = QuicCause.DNS_ERROR, f"{endpoint.host}: {error.detail}"
         except NotAskedError as error:
-            record.cause, record.detail = Cause(error.failure), error.detail
+            record.cause, record.detail = QuicCause(error.failure), error.detail
         return record
 
     async def _address(self, subject: Subject, endpoint: Endpoint) -> str:
@@ -145,7 +145,7 @@ class Visitor:
         answer = await self.access.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
 
-    async def _negotiate(self, address: str, port: int) -> tuple[Answer, bool | None]:
+    async def _negotiate(self, address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
         """The endpoint's answer to a forced negotiation; domains with the same endpoint share it."""
         key = (address, port)
         task = self._answers.get(key)
@@ -155,35 +155,40 @@ class Visitor:
                 self._answers.popitem(last=False)
         return await asyncio.shield(task)  # cancelling this visit does not cancel the shared probe
 
-    async def _ask(self, address: str, port: int) -> tuple[Answer, bool | None]:
-        answer = Answer(kind=Kind.SILENT, probes=0)
+    async def _ask(self, address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
+        answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=0)
         for number in range(1, self.limits.probes + 1):
             await self.access.rate.turn()
             answer = replace(await self.negotiator.ask(address, port, timeout_s=self.limits.timeout_s), probes=number)
-            if answer.kind is not Kind.SILENT:
+            if answer.kind is not NegotiationKind.SILENT:
                 break
-        if not (self.limits.unpadded and answer.kind is Kind.VERSIONS):
+        if not (self.limits.unpadded and answer.kind is NegotiationKind.VERSIONS):
             return answer, None
         await self.access.rate.turn()
         small = await self.negotiator.ask(
             address, port, timeout_s=min(1.0, self.limits.timeout_s), size_bytes=UNPADDED_BYTES
         )
-        return answer, small.kind is Kind.VERSIONS
+        return answer, small.kind is NegotiationKind.VERSIONS
 
     async def _settle(
-        self, subject: Subject, endpoint: Endpoint, address: str, answer: Answer, record: QuicRecord
+        self, subject: Subject, endpoint: Endpoint, address: str, answer: NegotiationAnswer, record: QuicRecord
     ) -> None:
         """The result: by the negotiation if that is enough, else by a handshake."""
-        offered = endpoint.source is not Source.GUESS
-        if answer.kind in (Kind.REFUSED, Kind.UNREACHABLE) or (answer.kind is Kind.SILENT and not offered):
-            record.cause = Cause.ADVERTISED_ONLY if offered else Cause.NO_ANSWER
-            record.detail = {Kind.REFUSED: "ICMP: port closed", Kind.UNREACHABLE: "ICMP: unreachable"}.get(answer.kind)
+        offered = endpoint.source is not OfferSource.GUESS
+        if answer.kind in (NegotiationKind.REFUSED, NegotiationKind.UNREACHABLE) or (
+            answer.kind is NegotiationKind.SILENT and not offered
+        ):
+            record.cause = QuicCause.ADVERTISED_ONLY if offered else QuicCause.NO_ANSWER
+            record.detail = {
+                NegotiationKind.REFUSED: "ICMP: port closed",
+                NegotiationKind.UNREACHABLE: "ICMP: unreachable",
+            }.get(answer.kind)
             return
         versions: tuple[int, ...] = SPOKEN
         if answer.offer is not None:
             versions = tuple(version for version in SPOKEN if version in answer.offer.versions)
             if not versions:
-                record.cause, record.detail = Cause.VERSION_MISMATCH, "the server lists no version that we support"
+                record.cause, record.detail = QuicCause.VERSION_MISMATCH, "the server lists no version that we support"
                 return
         request = Request(
             address=address,
@@ -195,27 +200,27 @@ class Visitor:
             timeout_s=self.limits.timeout_s,
         )
         # A silent server costs little processor time, and would occupy a slot for the whole time-out.
-        place = nullcontext() if answer.kind is Kind.SILENT else self.handshakes
+        place = nullcontext() if answer.kind is NegotiationKind.SILENT else self.handshakes
         async with self.access.turn(subject.domain, address, place=place):
             finding = await exchange(request)
         record.cause, record.detail = verdict(answer, finding)
         _take_finding(record, finding)
 
 
-def verdict(answer: Answer, finding: Finding) -> tuple[Cause, str | None]:
+def verdict(answer: NegotiationAnswer, finding: ExchangeResult) -> tuple[QuicCause, str | None]:
     """Cause and detail of an endpoint with which a handshake was tried."""
-    if finding.cause is not Cause.HANDSHAKE_TIMEOUT:
+    if finding.cause is not QuicCause.HANDSHAKE_TIMEOUT:
         return finding.cause, finding.detail
-    if answer.kind is Kind.FLAWED:
-        return Cause.TRANSPORT_ERROR, f"its answer is not a valid Version Negotiation packet: {answer.flaw}"
+    if answer.kind is NegotiationKind.FLAWED:
+        return QuicCause.TRANSPORT_ERROR, f"its answer is not a valid Version Negotiation packet: {answer.flaw}"
     if finding.received:
         return finding.cause, finding.detail
-    if answer.kind is Kind.VERSIONS:
-        return Cause.VERSION_NEGOTIATION_ONLY, finding.detail
-    return Cause.ADVERTISED_ONLY, finding.detail
+    if answer.kind is NegotiationKind.VERSIONS:
+        return QuicCause.VERSION_NEGOTIATION_ONLY, finding.detail
+    return QuicCause.ADVERTISED_ONLY, finding.detail
 
 
-def _take_answer(record: QuicRecord, answer: Answer, unpadded: bool | None) -> None:
+def _take_answer(record: QuicRecord, answer: NegotiationAnswer, unpadded: bool | None) -> None:
     record.negotiation, record.negotiation_probes = answer.kind, answer.probes
     record.negotiation_flaw, record.negotiation_s = answer.flaw, answer.answer_s
     record.answers_unpadded = unpadded
@@ -224,7 +229,7 @@ def _take_answer(record: QuicRecord, answer: Answer, unpadded: bool | None) -> N
         record.versions_greased, record.versions_duplicated = answer.offer.greased, answer.offer.duplicates
 
 
-def _take_finding(record: QuicRecord, finding: Finding) -> None:
+def _take_finding(record: QuicRecord, finding: ExchangeResult) -> None:
     record.version = None if finding.version is None else f"{finding.version:08x}"
     record.alpn, record.tls_cipher, record.retry = finding.alpn, finding.tls_cipher, finding.retry
     record.handshake_s, record.response_s = finding.handshake_s, finding.answer_s

@@ -64,7 +64,7 @@ class Offer:
     """The versions that a server lists."""
 
     versions: tuple[int, ...]
-    """In the server's order, without duplicates, reserved ones and 0; at most `MOST_VERSIONS`."""
+    """Versions in the server's order, without duplicates, reserved ones and 0; at most `MOST_VERSIONS`."""
     greased: bool
     """The list has a reserved version (RFC 9000, section 6.3)."""
     duplicates: bool

@@ -102,9 +102,9 @@ def _subjects(options: Options, settings: Settings) -> Source:
     if settings.prefixes is not None:
         if options.source is not None:
             raise UsageError("INPUT and --prefixes cannot be combined", remedy="leave one out")
-        found = Sample(settings.prefixes, share=settings.sample, seed=settings.seed, shard=shard, limit=options.limit)
-        check_block_list(found, has_block_list=bool(options.block_list))
-        return found
+        sample = Sample(settings.prefixes, share=settings.sample, seed=settings.seed, shard=shard, limit=options.limit)
+        check_block_list(sample, has_block_list=bool(options.block_list))
+        return sample
     if options.source is None:
         raise UsageError("there is no INPUT", remedy="give a list or targets, or --prefixes")
     if is_archive(options.source):

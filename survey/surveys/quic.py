@@ -13,7 +13,7 @@ import typer
 
 from core.outreach import arguments
 from survey.quic.figures import figures
-from survey.quic.record import NOT_ASKED, Cause, QuicRecord
+from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord
 from survey.survey import Context, Survey, Visit
 
 
@@ -50,7 +50,7 @@ async def _visits(context: Context) -> AsyncIterator[Visit]:
 
 def supports(record: QuicRecord) -> bool | None:
     """The `quic` column of a target: None if the server was not reached."""
-    return None if record.cause in NOT_ASKED else record.cause == Cause.OK
+    return None if record.cause in NOT_ASKED else record.cause == QuicCause.OK
 
 
 QUIC = Survey(

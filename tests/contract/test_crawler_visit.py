@@ -35,7 +35,7 @@ from core.files import store
 from core.names import registered_domain
 from crawler import manners
 from crawler.links import extract
-from crawler.manners import Pace, Robots, from_reply
+from crawler.manners import Robots, Throttle, from_reply
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIN = 50_000
@@ -430,7 +430,7 @@ def check_the_logs(world: World) -> None:
 
 def test_one_pace_for_all_who_ask_for_an_address() -> None:
     async def twelve_turns() -> dict[str, list[float]]:
-        pace, begun = Pace(40.0, 4), defaultdict[str, list[float]](list)
+        pace, begun = Throttle(40.0, 4), defaultdict[str, list[float]](list)
 
         async def one(address: str) -> None:
             async with pace.turn(address):
@@ -448,7 +448,7 @@ def test_one_pace_for_all_who_ask_for_an_address() -> None:
 
 def test_a_hosts_crawl_delay_holds_up_nobody_else_at_its_address() -> None:
     async def requests() -> dict[str, list[float]]:
-        pace, begun = Pace(100.0, 1), defaultdict[str, list[float]](list)
+        pace, begun = Throttle(100.0, 1), defaultdict[str, list[float]](list)
 
         async def visit(host: str, delay_s: float, count: int) -> None:
             for _ in range(count):
@@ -470,7 +470,7 @@ def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(manners, "MAX_CRAWL_DELAY_S", 0.01)
 
     async def visits() -> int:
-        pace = Pace(10_000.0, 1)
+        pace = Throttle(10_000.0, 1)
         async with pace.gap("held.example", 0.0):
             for n in range(200):
                 async with pace.gap(f"{n}.example", 0.0):

@@ -18,7 +18,7 @@ import pytest
 
 from core.errors import PlaceError
 from core.system import process
-from core.system.place import Verdict
+from core.system.place import Suitability
 from downloader.execution.capture import Capture
 from tests.lab.noise import measured
 from vantage.lab.lab import Lab
@@ -121,7 +121,7 @@ def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str,
     path = next(entry for entry in lab.truth()["paths"] if entry["server"] == server)
     ends = [(lab.place("MUC"), folder / f"{name}.pcap"), (lab.place(server), folder / f"{name}.server.pcap")]
 
-    def once() -> tuple[str, Verdict]:
+    def once() -> tuple[str, Suitability]:
         watch = ends[0][0].watch(address)
         running = [Capture.start(place, file, address=address, port=443) for place, file in ends]
         said = ends[0][0].run(command)
@@ -129,7 +129,7 @@ def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str,
         assert [capture.finish().dropped for capture in running] == [0, 0]
         return said.check(doing=f"fetching {name}").stdout, watch.finish()
 
-    def disturbed(found: tuple[str, Verdict]) -> list[str]:
+    def disturbed(found: tuple[str, Suitability]) -> list[str]:
         return [] if found[1].disturbed is None else [found[1].disturbed.detail]
 
     try:

@@ -18,7 +18,7 @@ from core.files.config import read_toml
 from core.progress import show
 from core.reach import LOOPBACK_PREFIXES, IPNetwork
 from core.system import process
-from core.system.place import Prober, Verdict
+from core.system.place import Prober, Suitability
 from core.system.process import Child, Completed
 from downloader.campaign.campaign import from_document
 from tests.campaigns import run_in
@@ -31,8 +31,8 @@ class LoopbackWatch:
     def settle(self) -> None:
         """Loopback delivers at once."""
 
-    def finish(self) -> Verdict:
-        return Verdict(disturbed=self.disturbed, lateness_p99_ms=1.0, flows={})
+    def finish(self) -> Suitability:
+        return Suitability(disturbed=self.disturbed, lateness_p99_ms=1.0, flows={})
 
 
 class LoopbackPlace:

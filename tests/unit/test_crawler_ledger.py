@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import UsageError
 from core.outreach.lists import TopList, in_shard
-from crawler.ledger import Ledger, Result
+from crawler.ledger import DomainResult, Ledger
 from tests.cells import Repeats
 
 
@@ -32,8 +32,8 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
     taken = list(ledger.take())
     assert len(taken) == len(set(taken)) == 2500
     assert taken[0] == ("d1.example", 1)
-    ledger.finish(Result(domain="d1.example", outcome="found", url="https://d1.example/f", size_bytes=5, depth=1))
-    ledger.finish(Result(domain="d2.example", outcome="dns_error"))
+    ledger.finish(DomainResult(domain="d1.example", outcome="found", url="https://d1.example/f", size_bytes=5, depth=1))
+    ledger.finish(DomainResult(domain="d2.example", outcome="dns_error"))
     with pytest.raises(UsageError, match="another crawl is using this ledger"):
         Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     ledger.close()
@@ -41,7 +41,7 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
     assert again.filled
     assert next(again.take()) == ("d3.example", 3)
     assert again.counts() == (2500, {"found": 1, "dns_error": 1})
-    (target,) = again.found()
+    (target,) = again.targets()
     assert (target.domain, target.rank, target.size_bytes, target.alt_svc) == ("d1.example", 1, 5, None)
     again.close()
 
@@ -73,12 +73,12 @@ def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
 WORKER = """
 import sys, time
 from pathlib import Path
-from crawler.ledger import Ledger, Result
+from crawler.ledger import Ledger, DomainResult
 ledger = Ledger(Path(sys.argv[1]), {})
 for domain, _ in ledger.take():
     print(domain, flush=True)
     time.sleep(0.001)
-    ledger.finish(Result(domain=domain, outcome="found", url="https://x/", size_bytes=1))
+    ledger.finish(DomainResult(domain=domain, outcome="found", url="https://x/", size_bytes=1))
 """
 
 
@@ -112,7 +112,7 @@ def test_killed_again_and_again_no_finished_domain_is_given_again(tmp_path: Path
         assert not done & set(lines), "a finished domain was given again"
         given_out += lines
         check = Ledger(path, {})
-        done = {target.domain for target in check.found()}
+        done = {target.domain for target in check.targets()}
         check.close()
     assert len(done) == count
     assert set(given_out) == done

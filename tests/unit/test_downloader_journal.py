@@ -19,7 +19,7 @@ from core.errors import PlaceError, UsageError
 from core.files import store
 from core.files.journal import environment, open_journals
 from core.files.lock import folder_lock
-from core.system.place import FlowCount, Verdict
+from core.system.place import FlowCount, Suitability
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
@@ -370,7 +370,7 @@ def test_what_is_known_at_the_end() -> None:
         ("tcp", 1001): FlowCount(sent=10, received=9, dropped=1, marked=2),
         ("quic", 1000): FlowCount(sent=1, received=1, dropped=0, marked=0),
     }
-    verdict = Verdict(disturbed=None, lateness_p99_ms=0.4, flows=flows)
+    verdict = Suitability(disturbed=None, lateness_p99_ms=0.4, flows=flows)
     first, second = complete([download(run, 0), download(run, 1)], capture="x.pcap", captured=None, verdict=verdict)
     assert (first.lab_sent, first.lab_lateness_p99_ms, first.capture) == (None, 0.4, "x.pcap")
     assert (second.lab_sent, second.lab_received, second.lab_dropped, second.lab_marked) == (10, 9, 1, 2)

@@ -127,7 +127,7 @@ def test_another_list_of_the_same_name_and_length_is_another_list(tmp_path: Path
 
     def plans() -> list[dict[str, Any]]:
         return [
-            crawler.run.Options(source=source, out=out, ledger=ledger, contact="me").plan(),
+            crawler.run.CrawlOptions(source=source, out=out, ledger=ledger, contact="me").plan(),
             *(plan_of(each, Options(source=source, out=out), each.settings()) for each in ALL.values()),
         ]
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from survey.iw.kinds import Kind, fit, is_within_rfc6928
+from survey.iw.kinds import WindowKind, fit, is_within_rfc6928
 from survey.iw.pacing import Flight, Pace, judge, slope
-from survey.iw.votes import MOST_PROBES, UNDECIDED, Probe, Vote, decide
+from survey.iw.votes import MOST_PROBES, UNDECIDED, ProbeResult, Vote, decide
 from survey.iw.wire import Verdict
 
 MSS = (64, 128, 536, 1200)
 
 
-def limited(segments: int, mss: int = 536, handshake_s: float = 0.01) -> Probe:
-    return Probe(
+def limited(segments: int, mss: int = 536, handshake_s: float = 0.01) -> ProbeResult:
+    return ProbeResult(
         verdict=Verdict.LIMITED, segments=segments, bytes=segments * mss, payload_bytes=mss, handshake_s=handshake_s
     )
 
@@ -71,11 +71,11 @@ def test_probes_that_do_not_vote() -> None:
     assert found is not None and found.segments == 10
     found = decide([slow] * MOST_PROBES)
     assert found is not None and (found.verdict, found.segments) == (UNDECIDED, None)
-    nothing = Probe(verdict=Verdict.NO_DATA)
+    nothing = ProbeResult(verdict=Verdict.NO_DATA)
     assert decide([nothing]) is None
     found = decide([nothing, nothing])
     assert found is not None and (found.verdict, found.segments) == (Verdict.NO_DATA, None)
-    late = Probe(verdict=Verdict.LATE)
+    late = ProbeResult(verdict=Verdict.LATE)
     assert decide([late] * 4) is None
     found = decide([late] * 5)
     assert found is not None and (found.verdict, found.segments) == (Verdict.LATE, None)
@@ -84,7 +84,7 @@ def test_probes_that_do_not_vote() -> None:
 
 
 def test_bounds() -> None:
-    bound = Probe(verdict=Verdict.LOWER_BOUND, segments=7, bytes=3700, payload_bytes=536)
+    bound = ProbeResult(verdict=Verdict.LOWER_BOUND, segments=7, bytes=3700, payload_bytes=536)
     found = decide([bound, bound])
     assert found is not None and (found.verdict, found.segments, found.bytes) == (Verdict.LOWER_BOUND, 7, 3700)
     # A bound above every measured value contradicts them.
@@ -111,38 +111,38 @@ def test_a_decision_is_always_the_largest_value_with_a_majority(values: list[int
 def test_windows_in_segments(segments: int) -> None:
     found = fit({mss: vote(segments, mss) for mss in MSS})
     assert found is not None
-    assert (found.kind, found.segments, found.bytes) == (Kind.SEGMENTS, segments, segments * 1460)
+    assert (found.kind, found.segments, found.bytes) == (WindowKind.SEGMENTS, segments, segments * 1460)
 
 
 @pytest.mark.parametrize("size", [2048, 4380, 14_600, 65_536, 105_000])
 def test_windows_in_bytes(size: int) -> None:
     found = fit(in_bytes(size))
-    assert found is not None and (found.kind, found.segments, found.bytes) == (Kind.BYTES, None, size)
+    assert found is not None and (found.kind, found.segments, found.bytes) == (WindowKind.BYTES, None, size)
     whole = {mss: vote(size // mss, mss) for mss in MSS}  # a sender of whole segments only
     found = fit(whole)
-    assert found is not None and found.kind == Kind.BYTES
+    assert found is not None and found.kind == WindowKind.BYTES
     assert found.bytes is not None and size - 64 < found.bytes <= size
 
 
 def test_rfc3390_by_counts_and_by_exact_bytes() -> None:
     found = fit({64: vote(4, 64), 128: vote(4, 128), 536: vote(4, 536), 1200: vote(3, 1200)})
-    assert found is not None and (found.kind, found.bytes) == (Kind.RFC3390, 4380)
+    assert found is not None and (found.kind, found.bytes) == (WindowKind.RFC3390, 4380)
     exact = {64: vote(4, 64), 128: vote(4, 128), 536: vote(4, 536), 1200: vote(4, 1200, size=4380)}
     found = fit(exact)
-    assert found is not None and found.kind == Kind.RFC3390
+    assert found is not None and found.kind == WindowKind.RFC3390
     found = fit({mss: vote(4, mss) for mss in MSS})
-    assert found is not None and found.kind == Kind.SEGMENTS
+    assert found is not None and found.kind == WindowKind.SEGMENTS
 
 
 def test_floors_and_mixtures() -> None:
     floored = {mss: vote(10, max(mss, 536), payload=max(mss, 536)) for mss in MSS}
     found = fit(floored)  # a server that floors the MSS itself
-    assert found is not None and (found.kind, found.segments) == (Kind.FLOOR, 10)
+    assert found is not None and (found.kind, found.segments) == (WindowKind.FLOOR, 10)
     small = {mss: vote(math.ceil(10 * max(mss, 536) / mss), mss, size=10 * max(mss, 536)) for mss in MSS}
     found = fit(small)  # one that floors it only where it computes the window
-    assert found is not None and (found.kind, found.segments, found.bytes) == (Kind.FLOOR, 10, 14_600)
+    assert found is not None and (found.kind, found.segments, found.bytes) == (WindowKind.FLOOR, 10, 14_600)
     found = fit({64: vote(4, 64), 128: vote(10, 128), 536: vote(20, 536), 1200: vote(7, 1200)})
-    assert found is not None and (found.kind, found.bytes) == (Kind.MIXED, None)
+    assert found is not None and (found.kind, found.bytes) == (WindowKind.MIXED, None)
 
 
 def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
@@ -150,7 +150,7 @@ def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
     assert fit({64: vote(10, 64), 128: undecided}) is None
     bound = Vote(verdict=Verdict.LOWER_BOUND, segments=8, bytes=9_600, payload_bytes=1200)
     found = fit({64: vote(10, 64), 128: vote(10, 128), 536: vote(10, 536), 1200: bound})
-    assert found is not None and (found.kind, found.segments) == (Kind.SEGMENTS, 10)
+    assert found is not None and (found.kind, found.segments) == (WindowKind.SEGMENTS, 10)
 
 
 def test_within_rfc6928() -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from core.errors import UsageError
-from survey.iw.objects import LONG_PATH, Ladder, Wanted, redirect
+from survey.iw.objects import LONG_PATH, ObjectCandidates, Wanted, redirect
 from survey.iw.probers import fault, parse_controls
 from survey.iw.record import IwRecord
 from survey.iw.wire import Note, Reply, Scheme, Verdict
@@ -67,18 +67,18 @@ def test_redirects_stay_within_the_domain(location: str, leads_to: str | None) -
 
 
 def test_the_ladder_ends_with_a_long_path_at_the_redirects_host() -> None:
-    ladder = Ladder(ROOT, is_listed=False)
-    assert ladder.more(reply(http_status=301, location="http://www.example.org/start"))
-    assert ladder.wanted.url == "http://www.example.org/start"
-    assert ladder.more(reply()) and ladder.wanted.url == "http://www.example.org" + LONG_PATH
-    assert len(LONG_PATH) == 1001 and not ladder.more(reply())
-    without = Ladder(ROOT, is_listed=False)
+    candidates = ObjectCandidates(ROOT, is_listed=False)
+    assert candidates.more(reply(http_status=301, location="http://www.example.org/start"))
+    assert candidates.wanted.url == "http://www.example.org/start"
+    assert candidates.more(reply()) and candidates.wanted.url == "http://www.example.org" + LONG_PATH
+    assert len(LONG_PATH) == 1001 and not candidates.more(reply())
+    without = ObjectCandidates(ROOT, is_listed=False)
     assert without.more(reply()) and without.wanted.path == LONG_PATH
     # One lost segment of a long answer is no reason to ask for another one.
-    long = Ladder(ROOT, is_listed=False)
+    long = ObjectCandidates(ROOT, is_listed=False)
     assert not long.more(reply(http_status=200, content_length=100_000, flight_bytes=640))
     assert long.wanted == ROOT and long.more(reply(http_status=200, content_length=300, flight_bytes=640))
-    assert not Ladder(ROOT, is_listed=True).more(reply(http_status=301, location="/x"))
+    assert not ObjectCandidates(ROOT, is_listed=True).more(reply(http_status=301, location="/x"))
 
 
 def test_controls() -> None:

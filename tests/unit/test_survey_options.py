@@ -25,7 +25,7 @@ from survey.engine import fill_targets, known
 from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
 from survey.options import figures as counted
 from survey.options.prober import REPLY, REQUEST
-from survey.options.record import LOCAL_FAULTS, SHAKEN, Failure, OptionsRecord, failure_of
+from survey.options.record import LOCAL_FAULTS, SHAKEN, HandshakeFailure, OptionsRecord, failure_of
 from survey.options.tcp_info import SIZE, parse
 from survey.picture import draw
 from survey.surveys.options import OPTIONS
@@ -71,11 +71,11 @@ def test_tcp_info_of_this_kernel() -> None:
 def test_records_of_the_prober_have_fixed_sizes() -> None:
     assert (REQUEST.size, REPLY.size) == (24, 112)
     assert {failure_of(code) for code in (errno.ECONNREFUSED, errno.ETIMEDOUT, errno.ENETUNREACH)} == {
-        Failure.CONNECTION_REFUSED,
-        Failure.CONNECT_TIMEOUT,
-        Failure.UNREACHABLE,
+        HandshakeFailure.CONNECTION_REFUSED,
+        HandshakeFailure.CONNECT_TIMEOUT,
+        HandshakeFailure.UNREACHABLE,
     }
-    assert failure_of(errno.EPROTO) is Failure.CONNECT_ERROR
+    assert failure_of(errno.EPROTO) is HandshakeFailure.CONNECT_ERROR
     assert not SHAKEN & LOCAL_FAULTS
 
 
@@ -129,7 +129,7 @@ RECORDS = st.builds(
     st.none() | st.integers(1, 2_000_000),
     st.sampled_from([None, "akamai", "other"]),
     st.tuples(*[st.booleans()] * 4),
-    st.sampled_from([None, None, *map(str, Failure)]),
+    st.sampled_from([None, None, *map(str, HandshakeFailure)]),
     st.integers(0, 3),
 )
 

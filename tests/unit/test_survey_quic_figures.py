@@ -18,39 +18,39 @@ from survey.figures import Figures, as_document, print_figures
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
 from survey.quic.alt_svc import parse
-from survey.quic.candidates import Endpoint, Source
-from survey.quic.exchange import Finding
+from survey.quic.candidates import Endpoint, OfferSource
+from survey.quic.exchange import ExchangeResult
 from survey.quic.figures import figures
-from survey.quic.negotiate import Answer, Kind
-from survey.quic.record import NOT_ASKED, Cause, QuicRecord
+from survey.quic.negotiate import NegotiationAnswer, NegotiationKind
+from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord
 from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
 from survey.surveys.quic import supports
 from tests.terminals import on_terminal
 from upshift import cli
 
-SILENT = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="no packet received")
-BEGUN = Finding(cause=Cause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)
+SILENT = ExchangeResult(cause=QuicCause.HANDSHAKE_TIMEOUT, detail="no packet received")
+BEGUN = ExchangeResult(cause=QuicCause.HANDSHAKE_TIMEOUT, detail="1 datagrams came", received=1)
 
 
 @pytest.mark.parametrize(
     ("kind", "finding", "cause"),
     [
-        (Kind.VERSIONS, SILENT, Cause.VERSION_NEGOTIATION_ONLY),
-        (Kind.VERSIONS, BEGUN, Cause.HANDSHAKE_TIMEOUT),
-        (Kind.SILENT, SILENT, Cause.ADVERTISED_ONLY),
-        (Kind.SILENT, BEGUN, Cause.HANDSHAKE_TIMEOUT),
-        (Kind.FLAWED, SILENT, Cause.TRANSPORT_ERROR),
-        (Kind.FLAWED, BEGUN, Cause.TRANSPORT_ERROR),
-        *((kind, Finding(cause=Cause.OK), Cause.OK) for kind in Kind),
-        *((kind, Finding(cause=Cause.CERTIFICATE), Cause.CERTIFICATE) for kind in Kind),
+        (NegotiationKind.VERSIONS, SILENT, QuicCause.VERSION_NEGOTIATION_ONLY),
+        (NegotiationKind.VERSIONS, BEGUN, QuicCause.HANDSHAKE_TIMEOUT),
+        (NegotiationKind.SILENT, SILENT, QuicCause.ADVERTISED_ONLY),
+        (NegotiationKind.SILENT, BEGUN, QuicCause.HANDSHAKE_TIMEOUT),
+        (NegotiationKind.FLAWED, SILENT, QuicCause.TRANSPORT_ERROR),
+        (NegotiationKind.FLAWED, BEGUN, QuicCause.TRANSPORT_ERROR),
+        *((kind, ExchangeResult(cause=QuicCause.OK), QuicCause.OK) for kind in NegotiationKind),
+        *((kind, ExchangeResult(cause=QuicCause.CERTIFICATE), QuicCause.CERTIFICATE) for kind in NegotiationKind),
     ],
 )
 def test_a_handshake_that_did_not_end_is_told_apart_by_the_negotiation(
-    kind: Kind, finding: Finding, cause: Cause
+    kind: NegotiationKind, finding: ExchangeResult, cause: QuicCause
 ) -> None:
-    flaw = Flaw.TRUNCATED if kind is Kind.FLAWED else None
-    assert verdict(Answer(kind=kind, flaw=flaw), finding)[0] is cause
+    flaw = Flaw.TRUNCATED if kind is NegotiationKind.FLAWED else None
+    assert verdict(NegotiationAnswer(kind=kind, flaw=flaw), finding)[0] is cause
 
 
 def _service(target: str, *alpn: str, port: int | None = None) -> Service:
@@ -64,24 +64,24 @@ def test_offers_in_order_each_place_once() -> None:
     header = candidates.of_alt_svc("a.example", parse('h3=":443", h3=":8443", h3="[2001:db8::1]:443", h2=":1"'))
     chosen = candidates.chosen("a.example", records, header, guess=True)
     assert [(e.host, e.port, e.source) for e in chosen] == [
-        ("b.example", 8443, Source.HTTPS_RECORD),
-        ("a.example", 443, Source.HTTPS_RECORD),
-        ("a.example", 8443, Source.ALT_SVC),
+        ("b.example", 8443, OfferSource.HTTPS_RECORD),
+        ("a.example", 443, OfferSource.HTTPS_RECORD),
+        ("a.example", 8443, OfferSource.ALT_SVC),
     ], "no more than three are tried"
     assert chosen[0].hints == ("192.0.2.1",)
     assert candidates.chosen("a.example", [], [], guess=False) == []
-    guess = Endpoint(host="a.example", port=443, source=Source.GUESS)
+    guess = Endpoint(host="a.example", port=443, source=OfferSource.GUESS)
     assert candidates.chosen("a.example", [], [], guess=True) == [guess]
 
 
-def _record(cause: Cause, **more: Any) -> QuicRecord:
+def _record(cause: QuicCause, **more: Any) -> QuicRecord:
     return QuicRecord(domain="a.example", surveyed_at=1.0, cause=cause, **more)
 
 
 RECORDS = [
     *[
         _record(
-            Cause.OK,
+            QuicCause.OK,
             rank=900 + n,
             provider="akamai",
             https_record_h3=True,
@@ -92,11 +92,11 @@ RECORDS = [
         )
         for n in (1, 2, 3)
     ],
-    _record(Cause.ADVERTISED_ONLY, rank=2_000, provider="other", alt_svc_h3=True, negotiation="silent"),
-    _record(Cause.TRANSPORT_ERROR, rank=3_000, alt_svc_h3=True, negotiation="flawed", negotiation_flaw="truncated"),
-    _record(Cause.NO_CANDIDATE, rank=4_000, https_record_h3=False),
-    _record(Cause.DNS_ERROR, rank=5),
-    _record(Cause.BLOCKED),
+    _record(QuicCause.ADVERTISED_ONLY, rank=2_000, provider="other", alt_svc_h3=True, negotiation="silent"),
+    _record(QuicCause.TRANSPORT_ERROR, rank=3_000, alt_svc_h3=True, negotiation="flawed", negotiation_flaw="truncated"),
+    _record(QuicCause.NO_CANDIDATE, rank=4_000, https_record_h3=False),
+    _record(QuicCause.DNS_ERROR, rank=5),
+    _record(QuicCause.BLOCKED),
 ]
 
 
@@ -154,9 +154,9 @@ def test_figures_as_text_and_document() -> None:
 
 
 def test_what_targets_learn() -> None:
-    assert supports(_record(Cause.OK)) is True
+    assert supports(_record(QuicCause.OK)) is True
     assert {supports(_record(cause)) for cause in NOT_ASKED} == {None}
-    assert {supports(_record(cause)) for cause in set(Cause) - NOT_ASKED - {Cause.OK}} == {False}
+    assert {supports(_record(cause)) for cause in set(QuicCause) - NOT_ASKED - {QuicCause.OK}} == {False}
 
 
 def test_records_survive_the_file_with_their_units(tmp_path: Any) -> None:

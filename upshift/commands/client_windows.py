@@ -32,16 +32,18 @@ def client_windows(
     """
     from core.files import store
     from core.terminal import console, print_table
-    from survey.iw.client_windows import found_by, of_paper, published, too_large
+    from survey.iw.client_windows import of_paper, published, too_large, windows_of
     from survey.iw.record import IwRecord
 
     clients = [*published(), *(client for path in captures or [] for client in _measured(path))]
-    windows = found_by(r for path in scan for r in store.read_rows(path, "survey_iw", IwRecord)) if scan else of_paper()
+    windows = (
+        windows_of(r for path in scan for r in store.read_rows(path, "survey_iw", IwRecord)) if scan else of_paper()
+    )
     if not windows:
         raise UsageError("these results have no windows", where="--scan", remedy="survey more servers")
     rows = [(client, too_large(client, windows)) for client in clients]
     if as_json:
-        found = [
+        document = [
             {
                 "client": client.name,
                 "source": client.source,
@@ -51,12 +53,12 @@ def client_windows(
             }
             for client, large in rows
         ]
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(document))
         return
     cells = [["client", "source", "window [B]", "segments", "too large"]]
     for client, large in rows:
-        said = ", ".join(one.label for one in large) or "-"
-        cells.append([client.name, client.source, f"{client.window_bytes:,}", f"{client.segments:,}", said])
+        labels = ", ".join(one.label for one in large) or "-"
+        cells.append([client.name, client.source, f"{client.window_bytes:,}", f"{client.segments:,}", labels])
     words = ["client", "source", "too large"]
     print_table(console(sys.stdout), [cells], title="Receive windows at the first request", words=words)
 
@@ -66,16 +68,16 @@ def _measured(path: Path) -> list[Client]:
     from analysis.captures.scan import scan_capture
     from survey.iw.client_windows import Client
 
-    found: dict[str, int] = {}
+    windows: dict[str, int] = {}
     for connection in scan_capture(path).connections:
         window = connection.client.first_data_window
         if connection.protocol == "tcp" and window is not None:
             address = str(connection.client_ip)
-            found[address] = min(window, found.get(address, window))
-    if not found:
+            windows[address] = min(window, windows.get(address, window))
+    if not windows:
         raise UsageError("no client sends a request in this capture", where=str(path), remedy="give another capture")
-    several = len(found) > 1
+    several = len(windows) > 1
     return [
         Client(name=f"{path.name} ({address})" if several else path.name, window_bytes=size, source="measured")
-        for address, size in sorted(found.items())
+        for address, size in sorted(windows.items())
     ]

@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.outreach import arguments
 
 if TYPE_CHECKING:
-    from crawler.run import Summary
+    from crawler.run import CrawlSummary
 
 
 def crawl(
@@ -53,15 +53,15 @@ def crawl(
     from core.outreach.blocks import block_list_paths
     from core.outreach.lists import parse_shard
     from core.progress import show
-    from crawler.run import Options, crawl
-    from crawler.visit import Limits
+    from crawler.run import CrawlOptions, crawl
+    from crawler.visit import CrawlLimits
 
     if "{domain}" not in start or not start.startswith(("https://", "http://")):
         raise UsageError(f"{start!r} is not a valid start page", where="--start", remedy="write https://{domain}/")
     if max_size < min_size:
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
     arguments.check_certificates(ca)
-    limits = Limits(
+    limits = CrawlLimits(
         min_size=min_size,
         max_size=max_size,
         depth=depth,
@@ -70,7 +70,7 @@ def crawl(
         domain_s=domain_time,
         start=start,
     )
-    options = Options(
+    options = CrawlOptions(
         source=source,
         out=out,
         ledger=arguments.ledger_beside(out, ledger),
@@ -91,7 +91,7 @@ def crawl(
         summary = crawl(options, progress)
     facts = {
         "domains": summary.domains,
-        "found": summary.found,
+        "found": summary.with_file,
         "outcomes": dict(summary.outcomes.most_common()),
         "list_form": summary.list_form,
         "broken_rows": dict(summary.broken_rows),
@@ -105,7 +105,7 @@ def crawl(
         _print(summary, min_size, out)
 
 
-def _print(summary: Summary, min_size: int, out: Path) -> None:
+def _print(summary: CrawlSummary, min_size: int, out: Path) -> None:
     for line in (*summary.named_faults, *summary.complaints):
         typer.echo(line, err=True)
     for reason, count in summary.broken_rows.items():
@@ -114,4 +114,4 @@ def _print(summary: Summary, min_size: int, out: Path) -> None:
         typer.echo(f"rows skipped: {summary.filled.duplicates:,} duplicate domains", err=True)
     for outcome, count in summary.outcomes.most_common():
         typer.echo(f"{outcome:<20} {count:>9,}")
-    typer.echo(f"{summary.found:,} of {summary.domains:,} domains have a file of {min_size:,} bytes or more: {out}")
+    typer.echo(f"{summary.with_file:,} of {summary.domains:,} domains have a file of {min_size:,} bytes or more: {out}")

@@ -203,10 +203,10 @@ def table(
 
 def _time(text: str | None) -> datetime:
     try:
-        found = datetime.fromisoformat(text or "")
+        when = datetime.fromisoformat(text or "")
     except ValueError:
         raise UsageError(f"{text!r} is not a valid time", where="--time", remedy="write 2026-11-01T08:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 @app.command()
@@ -235,7 +235,7 @@ def fetch(
         urls["rib"] = fetching.newest_rib(routeviews or fetching.ROUTEVIEWS, collector=collector)
     if what in ("as2org", "both"):
         urls["as2org"] = fetching.newest_as2org(caida or fetching.CAIDA)
-    found: dict[str, dict[str, Any]] = {kind: {"url": url} for kind, url in urls.items()}
+    files: dict[str, dict[str, Any]] = {kind: {"url": url} for kind, url in urls.items()}
     with show(as_json=as_json) as progress:
         for kind, url in urls.items() if not name_only else ():
 
@@ -243,13 +243,13 @@ def fetch(
                 progress.update(f"fetching {kind} [kB]", done=done // 1000, total=max(total // 1000, 1))
 
             fetched = fetching.download(url, folder, on_read=report)
-            found[kind] |= {
+            files[kind] |= {
                 "path": str(fetched.path),
                 "size_bytes": fetched.size_bytes,
                 "resumed_at": fetched.resumed_at,
             }
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(files))
         return
-    for kind, facts in found.items():
+    for kind, facts in files.items():
         typer.echo(f"{kind}: {facts['url']}" + (f" -> {facts['path']}" if "path" in facts else ""))

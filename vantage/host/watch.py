@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from core.domain import Disturbance, VoidReason
-from core.system.place import Verdict
+from core.system.place import Suitability
 from core.system.process import Completed
 
 SETTLE_S = 2.0
@@ -50,7 +50,7 @@ class HostWatch:
                 return
             time.sleep(_POLL_S)
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Suitability:
         """Disturbed where this host itself lost packets on their way into the namespace.
 
         The kernel drops them when the queue between interface and protocol is full (net.core.netdev_max_backlog) and
@@ -61,7 +61,7 @@ class HostWatch:
         if dropped > 0:
             detail = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
             disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
-        return Verdict(disturbed=disturbed, lateness_p99_ms=None, flows={})
+        return Suitability(disturbed=disturbed, lateness_p99_ms=None, flows={})
 
     def _read_dropped(self) -> int:
         if self._inner is None:

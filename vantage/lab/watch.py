@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.domain import Disturbance, Transport, VoidReason
-from core.system.place import FlowCount, Verdict
+from core.system.place import FlowCount, Suitability
 from vantage.lab.pathem import Emulator
 
 LATENESS_LIMIT_MS = 5.0
@@ -52,7 +52,7 @@ class LabWatch:
             last = now
             time.sleep(QUIET_S)
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Suitability:
         """Ends the watch and returns the verdict."""
         flows = self._flows()
         if any(flow.sent != flow.received + flow.dropped for flow in flows.values()):
@@ -61,7 +61,7 @@ class LabWatch:
         after = self._emulator.ask("snapshot", pairs=self._pairs)
         lateness = lateness_ms(self._before, after)
         disturbed = judge(self._before, after, lateness, self._limit_ms)
-        return Verdict(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
+        return Suitability(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
 
     def _flows(self) -> dict[tuple[str, int], FlowCount]:
         return count_flows(self._emulator.ask("flows", a=self._local, b=self._remote)["flows"], self._local)

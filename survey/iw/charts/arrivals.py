@@ -20,10 +20,10 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:  # noqa: ARG001 - the 
     rows: list[tuple[Any, ...]] = []
     panels: set[str] = set()
     for record in (record for scan in kept for record in scan.records):
-        found, arrivals = window(record), arrivals_of(record)
-        if found is None or not arrivals:
+        iw, arrivals = window(record), arrivals_of(record)
+        if iw is None or not arrivals:
             continue
-        panel = f"{record.cdn or record.domain}, IW {label(*found)}, {record.pace or 'not judged'}"
+        panel = f"{record.cdn or record.domain}, IW {label(*iw)}, {record.pace or 'not judged'}"
         if panel in panels or len(panels) == MOST_PANELS:
             continue
         panels.add(panel)
@@ -40,12 +40,12 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:  # noqa: ARG001 - the 
 
 
 def _draw(table: Table, figure: Any) -> None:
-    found = table.dicts()
-    panels = list(dict.fromkeys(row["panel"] for row in found))
+    every_row = table.dicts()
+    panels = list(dict.fromkeys(row["panel"] for row in every_row))
     columns, lines = _grid(len(panels))
     axes = figure.subplots(lines, columns, squeeze=False)
     for axis, panel in zip(axes.flat, panels, strict=False):
-        rows = [row for row in found if row["panel"] == panel]
+        rows = [row for row in every_row if row["panel"] == panel]
         axis.plot([row["at_ms"] for row in rows], [row["kB"] for row in rows], ".", markersize=4, color=COLOURS[0])
         axis.set_title(panel.replace("_", " "), fontsize=8)
         rtt_ms = rows[0]["rtt_ms"]

@@ -20,10 +20,10 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     windows: Counter[tuple[str, str, float]] = Counter()
     paces: dict[tuple[str, str, float], Counter[str]] = {}
     for record in (record for scan in kept for record in scan.records):
-        found = window(record)
-        if record.cdn is None or found is None:
+        iw = window(record)
+        if record.cdn is None or iw is None:
             continue
-        key = (record.cdn, found[1], round(found[0], 3))
+        key = (record.cdn, iw[1], round(iw[0], 3))
         windows[key] += 1
         paces.setdefault(key, Counter())[record.pace or ""] += 1
     totals = Counter[str]()
@@ -46,19 +46,19 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     )
 
 
-def _pacing(found: Counter[str]) -> str | None:
+def _pacing(judgements: Counter[str]) -> str | None:
     """The most frequent judgement; None if pacing was not judged."""
-    found = Counter({pace: count for pace, count in found.items() if pace})
-    return found.most_common(1)[0][0] if found else None
+    judgements = Counter({pace: count for pace, count in judgements.items() if pace})
+    return judgements.most_common(1)[0][0] if judgements else None
 
 
 def _draw(table: Table, figure: Any) -> None:
-    found = table.dicts()
-    cdns = sorted({row["cdn"] for row in found}, reverse=True)
-    units = [unit for unit in ("segments", "kB") if any(row["unit"] == unit for row in found)]
+    rows = table.dicts()
+    cdns = sorted({row["cdn"] for row in rows}, reverse=True)
+    units = [unit for unit in ("segments", "kB") if any(row["unit"] == unit for row in rows)]
     axes = figure.subplots(1, len(units), sharey=True, squeeze=False)[0]
     for axis, unit in zip(axes, units, strict=True):
-        for row in (row for row in found if row["unit"] == unit):
+        for row in (row for row in rows if row["unit"] == unit):
             at = cdns.index(row["cdn"])
             if row["source"] == _MEASURED:
                 colour = COLOURS[1] if row["pacing"] == "paced" else COLOURS[0]
@@ -74,7 +74,7 @@ def _draw(table: Table, figure: Any) -> None:
             else:
                 axis.scatter(row["window"], at, s=200, facecolors="none", edgecolors=INK, linewidths=0.8)
         axis.set_xlabel(f"initial window [{unit}]")
-        axis.set_xlim(0, 1.12 * max(row["window"] for row in found if row["unit"] == unit))
+        axis.set_xlim(0, 1.12 * max(row["window"] for row in rows if row["unit"] == unit))
         axis.margins(y=0.1)
         axis.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes[0].set_yticks(range(len(cdns)), cdns)
@@ -83,7 +83,7 @@ def _draw(table: Table, figure: Any) -> None:
         ("paced", {"color": COLOURS[1]}),
         ("the paper", {"facecolors": "none", "edgecolors": INK}),
     ):
-        if name != "the paper" or any(row["source"] == paper.NAME for row in found):
+        if name != "the paper" or any(row["source"] == paper.NAME for row in rows):
             axes[0].scatter([], [], s=40, label=name, **style)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, fontsize=8, frameon=False)
 

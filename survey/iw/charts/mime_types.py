@@ -27,9 +27,9 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     kept, notes = fit_scans(scans)
     counts: dict[str, Counter[tuple[str, float]]] = {}
     for record in (record for scan in kept for record in scan.records):
-        found = window(record)
-        if record.mime_type is not None and found is not None:
-            counts.setdefault(_known(record.mime_type), Counter())[found[1], round(found[0], 3)] += 1
+        iw = window(record)
+        if record.mime_type is not None and iw is not None:
+            counts.setdefault(_known(record.mime_type), Counter())[iw[1], round(iw[0], 3)] += 1
     types = [name for name in TYPES if name in counts] or sorted(counts)
     if left := sum(counts[name].total() for name in counts if name not in types):
         notes.append(f"Objects of other types are left out: {left:,}.")
@@ -54,8 +54,8 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
 
 
 def _draw(table: Table, figure: Any) -> None:
-    found = table.dicts()
-    measured = [row for row in found if row["source"] == "measured"]
+    rows = table.dicts()
+    measured = [row for row in rows if row["source"] == "measured"]
     types = list(dict.fromkeys(row["mime_type"] for row in measured))
     windows = list(dict.fromkeys(row["window"] for row in measured))
     windows.sort(key=lambda text: (text.endswith("B"), float(text.split()[0])))
@@ -70,7 +70,7 @@ def _draw(table: Table, figure: Any) -> None:
         for kind, height in zip(types, heights, strict=True):
             bottoms[kind] += height
     marks = [
-        row for row in found if row["source"] == paper.NAME and row["share"] is not None and row["mime_type"] in types
+        row for row in rows if row["source"] == paper.NAME and row["share"] is not None and row["mime_type"] in types
     ]
     for row in marks:
         at = types.index(row["mime_type"])

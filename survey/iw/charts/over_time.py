@@ -25,7 +25,7 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     rows: list[tuple[Any, ...]] = []
     for day, records in sorted(_by_day(kept).items()):
         for scheme in ("http", "https"):
-            counts = Counter(found for r in records if r.scheme == scheme and (found := bucket(r)) is not None)
+            counts = Counter(name for r in records if r.scheme == scheme and (name := bucket(r)) is not None)
             if not counts:
                 continue
             for name in (*COMMON, OTHERS):
@@ -47,22 +47,22 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
 
 def _by_day(scans: Sequence[Scan]) -> dict[str, list[IwRecord]]:
     """The records of each date: shards of a scan are one scan; of a server found twice, the later result counts."""
-    found: dict[str, dict[tuple[str, str | None, str | None], IwRecord]] = {}
+    by_day: dict[str, dict[tuple[str, str | None, str | None], IwRecord]] = {}
     for scan in scans:
-        servers = found.setdefault(scan.day, {})
+        servers = by_day.setdefault(scan.day, {})
         for record in scan.records:
             key = record.domain, record.scheme, record.mime_type
             if key not in servers or (record.surveyed_at or 0.0) >= (servers[key].surveyed_at or 0.0):
                 servers[key] = record
-    return {day: list(servers.values()) for day, servers in found.items()}
+    return {day: list(servers.values()) for day, servers in by_day.items()}
 
 
 def _draw(table: Table, figure: Any) -> None:
-    found = table.dicts()
-    schemes = [scheme for scheme in ("http", "https") if any(row["scheme"] == scheme for row in found)]
+    rows = table.dicts()
+    schemes = [scheme for scheme in ("http", "https") if any(row["scheme"] == scheme for row in rows)]
     axes = figure.subplots(1, len(schemes), sharey=True, squeeze=False)[0]
     for axis, scheme in zip(axes, schemes, strict=True):
-        here = [row for row in found if row["scheme"] == scheme and row["source"] == "measured"]
+        here = [row for row in rows if row["scheme"] == scheme and row["source"] == "measured"]
         for name, colour in zip((*COMMON, OTHERS), COLOURS, strict=False):
             line = [row for row in here if row["window"] == name]
             days = [date.fromisoformat(row["date"]) for row in line]
@@ -73,7 +73,7 @@ def _draw(table: Table, figure: Any) -> None:
             ]
             style = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.2, "capsize": 2}
             axis.errorbar(days, heights, yerr=errors, label=f"IW {name}" if name != OTHERS else name, **style)
-        for row in found:
+        for row in rows:
             if row["source"] == paper.NAME and row["scheme"] == scheme:
                 axis.axhline(row["share"] * 100, color=INK, linestyle=":", linewidth=1)
                 text = f"paper, {row['date'][:7]}: IW {row['window']}"

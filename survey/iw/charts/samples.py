@@ -17,7 +17,7 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     kept, notes = fit_scans(scans)
     rows = []
     for number, scan in enumerate(kept):
-        counts = Counter(found for record in scan.records if (found := bucket(record)) is not None)
+        counts = Counter(name for record in scan.records if (name := bucket(record)) is not None)
         for name in (*COMMON, OTHERS):
             share = wilson(counts[name], counts.total())
             rows.append((scan.path.name, "sample" if number else "full", name, *share_cells(share)))
@@ -33,16 +33,16 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
 
 
 def _draw(table: Table, figure: Any) -> None:
-    found = table.dicts()
+    every_row = table.dicts()
     names = (*COMMON, OTHERS)
     axis = figure.subplots()
-    samples = list(dict.fromkeys(row["scan"] for row in found if row["role"] == "sample"))
-    full = [row for row in found if row["role"] == "full"]
+    samples = list(dict.fromkeys(row["scan"] for row in every_row if row["role"] == "sample"))
+    full = [row for row in every_row if row["role"] == "full"]
     axis.bar(
         range(len(names)), [(row["share"] or 0) * 100 for row in full], 0.8, color="#c9d6e2", label=full[0]["scan"]
     )
     for number, scan in enumerate(samples):
-        rows = [row for row in found if row["scan"] == scan and row["role"] == "sample"]
+        rows = [row for row in every_row if row["scan"] == scan and row["role"] == "sample"]
         at = [place - 0.3 + 0.6 * (number + 0.5) / len(samples) for place in range(len(names))]
         shares = [(row["share"] or 0) * 100 for row in rows]
         errors = [

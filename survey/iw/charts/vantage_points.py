@@ -20,7 +20,7 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
     if not kept or not any(record.vantage for scan in kept for record in scan.records):
         raise UsageError("these results name no vantage point", remedy="survey with --vantage NAME")
     # The first file is the reference: its windows are the columns, and tell which servers belong together.
-    reference = {_key(record): found for record in kept[0].records if (found := window(record)) is not None}
+    reference = {_key(record): iw for record in kept[0].records if (iw := window(record)) is not None}
     rows: list[tuple[Any, ...]] = []
     for scan in kept:
         groups: dict[tuple[str, str, float], list[IwRecord]] = {}
@@ -30,10 +30,10 @@ def _table(scans: Sequence[Scan], beside: bool) -> Table:
                 groups.setdefault((record.cdn, unit, round(value, 3)), []).append(record)
         name, *facts = _facts(scan.records[0].vantage or scan.path.name)
         for (cdn, unit, value), records in sorted(groups.items()):
-            seen = [found[0] for record in records if (found := window(record)) is not None and found[1] == unit]
-            if seen:
-                mark = "*" if any(r.losses for r in records) and set(seen) == {value} else None
-                cells = (cdn, label(value, unit), min(seen), max(seen), unit, mark, len(seen))
+            windows = [iw[0] for record in records if (iw := window(record)) is not None and iw[1] == unit]
+            if windows:
+                mark = "*" if any(r.losses for r in records) and set(windows) == {value} else None
+                cells = (cdn, label(value, unit), min(windows), max(windows), unit, mark, len(windows))
                 rows.append(("measured", name, *facts, *cells))
     rows += _of_paper() if beside else []
     return Table(
@@ -70,9 +70,9 @@ def _of_paper() -> list[tuple[Any, ...]]:
 
 def _draw(table: Table, figure: Any) -> None:
     """A table: a line per vantage point, a column per CDN and window."""
-    found = table.dicts()
-    columns = sorted({(row["cdn"], row["reference"] or "") for row in found})
-    lines = list(dict.fromkeys((row["vantage"], *(row[name] for name in _FACTS)) for row in found))
+    rows = table.dicts()
+    columns = sorted({(row["cdn"], row["reference"] or "") for row in rows})
+    lines = list(dict.fromkeys((row["vantage"], *(row[name] for name in _FACTS)) for row in rows))
     axis = figure.subplots()
     axis.set_axis_off()
     axis.set_xlim(0, 4.4 + len(columns))
@@ -81,9 +81,9 @@ def _draw(table: Table, figure: Any) -> None:
         axis.text(4.5 + at + 0.4, -0.5, f"{cdn}\n{reference}", ha="center", fontsize=7, fontweight="bold")
     for at, line in enumerate(lines):
         name, asn, network, country, link = line
-        told = ", ".join(part for part in (f"AS{asn}" if asn else None, network, country, link) if part)
-        axis.text(0, at + 0.5, f"{name}  {told}", fontsize=7, va="center", color=INK)
-        for row in found:
+        facts = ", ".join(part for part in (f"AS{asn}" if asn else None, network, country, link) if part)
+        axis.text(0, at + 0.5, f"{name}  {facts}", fontsize=7, va="center", color=INK)
+        for row in rows:
             if row["vantage"] == name:
                 place = columns.index((row["cdn"], row["reference"] or ""))
                 axis.text(4.5 + place + 0.4, at + 0.5, _cell(row), ha="center", va="center", fontsize=7)
@@ -96,9 +96,9 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def _size(table: Table) -> tuple[float, float]:
-    found = table.dicts()
-    columns = len({(row["cdn"], row["reference"]) for row in found})
-    return 3.6 + 0.85 * columns, 1.2 + 0.26 * len({row["vantage"] for row in found})
+    rows = table.dicts()
+    columns = len({(row["cdn"], row["reference"]) for row in rows})
+    return 3.6 + 0.85 * columns, 1.2 + 0.26 * len({row["vantage"] for row in rows})
 
 
 VANTAGE_POINTS = Chart(
