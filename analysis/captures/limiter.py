@@ -1,8 +1,8 @@
 """What limited a download: one taxonomy for TCP and QUIC, first match. Pure.
 
 Each round of the server's answer (`Connection.round_bytes` and those beside it) gets one cause; the causes' shares of
-the time make the verdict, after what the client says about itself. Rules and thresholds: docs/method/limits-of-a-download.md.
-After T-RAT (Zhang et al., SIGCOMM 2002) and root cause analysis (Siekkinen et al., Computer Networks 52, 2008), which
+the time make the verdict, after what the client says about itself. Rules and thresholds:
+docs/method/limits-of-a-download.md. After T-RAT (Zhang et al., SIGCOMM 2002) and root cause analysis (Siekkinen et al., Computer Networks 52, 2008), which
 both read flights from gaps; here TSecr tells what was in flight, and rounds begin with the answer.
 """
 

@@ -22,7 +22,9 @@ from downloader.factors import ALL as FACTORS
 from tests import inspected
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SNIPPETS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/use/cookbook.md").read_text(encoding="utf-8"), flags=re.S)
+SNIPPETS = re.findall(
+    r"```python\n(.*?)```", (REPOSITORY / "docs/use/cookbook.md").read_text(encoding="utf-8"), flags=re.S
+)
 PAIRED = ("ALL", "BL")
 
 

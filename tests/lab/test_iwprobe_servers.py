@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from survey.iw.votes import Probe
+from survey.iw.votes import ProbeResult
 from survey.iw.wire import Note, Reply, Request, Scheme, Verdict
 from tests.lab import _iw_rogues as rogues
 from tests.lab import _iw_servers as servers
@@ -158,7 +158,7 @@ def test_lost_syn_acks_make_the_first_window_one_and_such_a_probe_does_not_vote(
         (Verdict.LIMITED, 10),
         (Verdict.LIMITED, 1),
     ], replies
-    assert [Probe.of(reply).is_vote for reply in replies] == [True, True, False]
+    assert [ProbeResult.of(reply).is_vote for reply in replies] == [True, True, False]
     late = replies[2]
     # SYN-ACKs after 1 s and 2 s more; then the first segment's timer starts at 3 s (RFC 6298, section 5.7).
     assert late.handshake_us is not None and 2_900_000 < late.handshake_us < 4_000_000

@@ -15,7 +15,7 @@ import pytest
 from core.system.place import Place
 from core.system.process import Child
 from survey.iw.program import Attachment, prober
-from survey.iw.votes import MOST_PROBES, Probe, Vote, decide
+from survey.iw.votes import MOST_PROBES, ProbeResult, Vote, decide
 from survey.iw.wire import Reply, Request, Verdict
 from survey.programs import Programs
 from tests.cells import cells
@@ -110,10 +110,10 @@ def test_votes_outvote_a_lost_last_segment_unless_it_is_always_lost(lab: Lab) ->
     window, mss = 32, 536
     asking = request(lab, window, mss)
     [bad], good = asked(lab.place("last"), [asking]), asked(lab.place("none"), [asking] * 2)
-    vote = decide([Probe.of(reply) for reply in (bad, *good)])
+    vote = decide([ProbeResult.of(reply) for reply in (bad, *good)])
     assert vote is not None and (vote.verdict, vote.segments, vote.agreeing) == ("limited", window, 2), vote
-    assert decide([Probe.of(bad), Probe.of(good[0])]) is None
-    always = [Probe.of(reply) for reply in asked(lab.place("last"), [asking] * MOST_PROBES)]
+    assert decide([ProbeResult.of(bad), ProbeResult.of(good[0])]) is None
+    always = [ProbeResult.of(reply) for reply in asked(lab.place("last"), [asking] * MOST_PROBES)]
     vote = decide(always, published=True)
     assert vote is not None and (vote.verdict, vote.segments, vote.agreeing) == ("limited", window - 1, 10), vote
 
@@ -153,10 +153,10 @@ async def decisions(world: IwWorld, windows: Sequence[int]) -> list[tuple[int, i
 
     async def vote(window: int, mss: int) -> tuple[int, int, Vote]:
         asking = Request(address=server_address(window), port=80, mss=mss, host="iw.test", path="/big", user_agent="")
-        probes: list[Probe] = []
+        probes: list[ProbeResult] = []
         async with together:
             while (found := decide(probes)) is None:
-                probes.append(Probe.of(await probers.ask(asking)))
+                probes.append(ProbeResult.of(await probers.ask(asking)))
         return window, mss, found
 
     async with Programs(prober(world.attachment), world.client.start) as probers:
