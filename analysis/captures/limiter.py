@@ -2,8 +2,9 @@
 
 Each round of the server's answer (`Connection.round_bytes` and those beside it) gets one cause; the causes' shares of
 the time make the verdict, after what the client says about itself. Rules and thresholds:
-docs/method/limits-of-a-download.md. After T-RAT (Zhang et al., SIGCOMM 2002) and root cause analysis (Siekkinen et al., Computer Networks 52, 2008), which
-both read flights from gaps; here TSecr tells what was in flight, and rounds begin with the answer.
+docs/method/limits-of-a-download.md. After T-RAT (Zhang et al., SIGCOMM 2002) and root cause analysis (Siekkinen et
+al., Computer Networks 52, 2008), which both read flights from gaps; here TSecr tells what was in flight, and rounds
+begin with the answer.
 """
 
 from __future__ import annotations

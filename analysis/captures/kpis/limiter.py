@@ -6,7 +6,10 @@ from analysis.captures.connection import Connection
 from analysis.captures.kpi import kpi
 from analysis.captures.limiter import judge
 
-_RULES = "docs/method/limits-of-a-download.md, after Zhang et al. (SIGCOMM 2002) and Siekkinen et al. (Computer Networks, 2008)"
+_RULES = (
+    "docs/method/limits-of-a-download.md, after Zhang et al. (SIGCOMM 2002) and "
+    "Siekkinen et al. (Computer Networks, 2008)"
+)
 
 
 @kpi(source=_RULES)
