@@ -25,7 +25,9 @@ from core.outreach.blocks import HOST_LIST, MOST_BYTES, read_blocked
 CONFIRMED = HOST_LIST.with_name("opt-out.json")
 """Which list of a control machine this host has, since when, and in which boot."""
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BOOT = Path("/run/upshift-opt-outs")
+"""Root's note of this boot: /run is empty after each. Not the kernel's boot ID, as a unit that has a /proc of its own sees
+another one in a container."""
 
 _MOST_WAIT_S = 30.0
 
@@ -106,8 +108,11 @@ def digest(entries: Iterable[str]) -> str:
 
 def confirm(entries: Iterable[str], now: float) -> None:
     """Notes that this host has all entries of a control machine's list, in this boot."""
-    atomic.write_json(CONFIRMED, {"sha256": digest(entries), "at": now, "boot": _boot()})
-    CONFIRMED.chmod(0o644)
+    mark = f"{digest(entries)} {now}"
+    atomic.write_text(_BOOT, f"{mark}\n")
+    atomic.write_json(CONFIRMED, {"sha256": digest(entries), "at": now, "boot": mark})
+    for path in (_BOOT, CONFIRMED):
+        path.chmod(0o644)
 
 
 def confirmed() -> Mapping[str, Any] | None:
@@ -117,13 +122,9 @@ def confirmed() -> Mapping[str, Any] | None:
     """
     try:
         found: Any = json.loads(CONFIRMED.read_text(encoding="utf-8"))
-        current = found["boot"] == _boot() and HOST_LIST.exists()
+        current = _BOOT.exists() and found["boot"] == _BOOT.read_text(encoding="ascii").strip() and HOST_LIST.exists()
         return {"sha256": str(found["sha256"]), "at": float(found["at"]), "current": current}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         return {"sha256": "", "at": 0.0, "current": False}
-
-
-def _boot() -> str:
-    return _BOOT.read_text(encoding="ascii").strip()

@@ -33,8 +33,7 @@ for number in range(count):
 def host_list(tmp_path: Path) -> Iterator[Path]:
     """This host's list and note, in a folder of the test's, and a boot that the test ends."""
     found = tmp_path / "host" / "opt-out.txt"
-    boot = tmp_path / "boot_id"
-    boot.write_text("first\n")
+    boot = tmp_path / "boot"
     with (
         mock.patch.object(blocks, "HOST_LIST", found),
         mock.patch.object(opt_out, "HOST_LIST", found),
@@ -92,7 +91,7 @@ def test_after_a_boot_nothing_starts_before_the_list_is_confirmed(host_list: Pat
     opt_out.confirm(["a.example"], 5.0)
     assert held() is None
     assert opt_out.confirmed() == {"sha256": opt_out.digest(["a.example"]), "at": 5.0, "current": True}
-    (tmp_path / "boot_id").write_text("second\n")
+    (tmp_path / "boot").unlink()  # /run is empty after a boot
     gate = OptOuts(BlockLists([]))
     assert gate.holds(0.0) is not None and held() is State.WAITING_FOR_OPT_OUTS
     opt_out.confirm(["a.example"], 6.0)
