@@ -26,8 +26,8 @@ CONFIRMED = HOST_LIST.with_name("opt-out.json")
 """Which list of a control machine this host has, since when, and in which boot."""
 
 _BOOT = Path("/run/upshift-opt-outs")
-"""Root's note of this boot: /run is empty after each. Not the kernel's boot ID, as a unit that has a /proc of its own sees
-another one in a container."""
+"""Root's note of this boot: /run is empty after each. Not the kernel's boot ID, as a unit that has a /proc of its own
+sees another one in a container."""
 
 _MOST_WAIT_S = 30.0
 
