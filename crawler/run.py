@@ -20,7 +20,7 @@ from core.outreach.dns import Resolver
 from core.outreach.lists import TopList, identity
 from core.system import signals
 from core.terminal import Progress
-from crawler.ledger import Filled, Ledger
+from crawler.ledger import CrawlLedger, Filled
 from crawler.manners import AGENT, Throttle
 from crawler.visit import CrawlLimits, CrawlOutcome
 
@@ -86,7 +86,7 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
     if not options.source.is_file():
         raise not_found(options.source)
     blocks = BlockLists(options.block_lists)
-    ledger = Ledger(options.ledger, options.plan())
+    ledger = CrawlLedger(options.ledger, options.plan())
     try:
         rows = TopList(options.source)
         filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
@@ -139,7 +139,7 @@ def settings(options: CrawlOptions) -> dict[str, Any]:
     }
 
 
-def _visit_all(options: CrawlOptions, ledger: Ledger, blocks: BlockLists, progress: Progress) -> None:
+def _visit_all(options: CrawlOptions, ledger: CrawlLedger, blocks: BlockLists, progress: Progress) -> None:
     total, before = ledger.counts()
     if sum(before.values()) >= total:
         return

@@ -27,7 +27,7 @@ from twisted.web._newclient import ParseError
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
 from crawler.components import ASK
-from crawler.ledger import DomainResult, Ledger
+from crawler.ledger import CrawlLedger, DomainResult
 from crawler.manners import RefusedError, Throttle
 from crawler.names import Pins
 from crawler.visit import Ask, CrawlLimits, CrawlOutcome, Reply, Visit, Want
@@ -41,7 +41,7 @@ class FileSpider(scrapy.Spider):
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        ledger: CrawlLedger,
         limits: CrawlLimits,
         resolver: Resolver,
         blocks: BlockLists,

@@ -55,8 +55,8 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
         engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Site | None] = nullcontext()
-        if place is not None and (survey.kernel or survey.raw):
-            opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
+        if place is not None and (survey.options.prober or survey.raw):
+            opened = place(given["isolation"], options.nameserver, survey.options.prober, survey.raw)
         with show_progress(as_json=given["as_json"]) as progress, opened as site:
             summary = engine.run(survey, options, settings, progress, site=site)
         _print_summary(survey, summary, options.out, as_json=given["as_json"])
@@ -87,7 +87,7 @@ def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Paramet
                     continue
                 annotation = _filling(annotation, ", ".join(survey.targets))
             yield parameter(entry.name, annotation, inspect.Parameter.empty if default is MISSING else default)
-    if place is not None and (survey.kernel or survey.raw):
+    if place is not None and (survey.options.prober or survey.raw):
         yield parameter("isolation", Isolation, None)
     yield parameter("as_json", arguments.AsJson, False)
 
@@ -159,9 +159,9 @@ def figures(
         _one_figure(_chart(survey, figure), scans, beside is not None, (as_json, as_csv), picture or [])
         return
     measured = survey.figures([record for scan in scans for record in scan.records])
-    from survey.picture import draw
+    from survey.charts import draw_figures
 
-    _write_pictures(picture or [], lambda kind: draw(measured, kind))
+    _write_pictures(picture or [], lambda kind: draw_figures(measured, kind))
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(measured))
     elif as_json:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from core.outreach.dns import ResolveError
 from survey.access import Access, NotAskedError, is_address
-from survey.quic import alt_svc, candidates, parameters, wire
+from survey.quic import candidates, wire
 from survey.quic.candidates import Endpoint, OfferSource
-from survey.quic.exchange import ExchangeResult, Request, exchange
+from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 from survey.quic.record import QuicCause, QuicRecord
 from survey.subjects import Subject
@@ -111,7 +111,7 @@ class Visitor:
             record.cause, record.detail = QuicCause.DNS_ERROR, f"HTTPS record: {error.detail}"
         by_header: list[Endpoint] = []
         if subject.alt_svc is not None:
-            offer = alt_svc.parse(subject.alt_svc)
+            offer = candidates.parse_alt_svc(subject.alt_svc)
             by_header = candidates.of_alt_svc(subject.domain, offer)
             record.alt_svc_h3 = bool(by_header)
             record.alt_svc_protocols = ",".join(dict.fromkeys(a.protocol for a in offer.alternatives)) or None
@@ -190,7 +190,7 @@ class Visitor:
             if not versions:
                 record.cause, record.detail = QuicCause.VERSION_MISMATCH, "the server lists no version that we support"
                 return
-        request = Request(
+        request = ExchangeRequest(
             address=address,
             port=endpoint.port,
             server_name=subject.domain,
@@ -237,6 +237,6 @@ def _take_finding(record: QuicRecord, finding: ExchangeResult) -> None:
     record.server, record.alt_svc = finding.headers.get("server"), finding.headers.get("alt-svc")
     if finding.parameters is not None:
         record.transport_parameters = finding.parameters.as_json()
-        for identifier, name in parameters.NUMBERS.items():
+        for identifier, name in wire.NUMBERS.items():
             setattr(record, name, finding.parameters.number(identifier))
-        record.disable_active_migration = finding.parameters.has(parameters.DISABLE_ACTIVE_MIGRATION)
+        record.disable_active_migration = finding.parameters.has(wire.DISABLE_ACTIVE_MIGRATION)

@@ -13,7 +13,7 @@ from core.errors import UsageError
 from core.outreach.arguments import AsJson
 
 if TYPE_CHECKING:
-    from survey.iw.client_windows import Client
+    from survey.iw.figures import Client
 
 
 def client_windows(
@@ -32,12 +32,14 @@ def client_windows(
     """
     from core.files import store
     from core.terminal import console, print_table
-    from survey.iw.client_windows import of_paper, published, too_large, windows_of
+    from survey.iw.figures import clients_of_paper, too_large, windows_of, windows_of_paper
     from survey.iw.record import IwRecord
 
-    clients = [*published(), *(client for path in captures or [] for client in _measured(path))]
+    clients = [*clients_of_paper(), *(client for path in captures or [] for client in _measured(path))]
     windows = (
-        windows_of(r for path in scan for r in store.read_rows(path, "survey_iw", IwRecord)) if scan else of_paper()
+        windows_of(r for path in scan for r in store.read_rows(path, "survey_iw", IwRecord))
+        if scan
+        else windows_of_paper()
     )
     if not windows:
         raise UsageError("these results have no windows", where="--scan", remedy="survey more servers")
@@ -66,7 +68,7 @@ def client_windows(
 def _measured(path: Path) -> list[Client]:
     """The clients of a capture: the smallest window per client address. Raises UsageError if it has no request."""
     from analysis.captures.scan import scan_capture
-    from survey.iw.client_windows import Client
+    from survey.iw.figures import Client
 
     windows: dict[str, int] = {}
     for connection in scan_capture(path).connections:

@@ -11,7 +11,7 @@ import typer
 
 from core.errors import UsageError
 from survey.command import command, figures
-from survey.kernel import wrong_settings
+from survey.options.prober import wrong_settings
 from survey.survey import Site
 from survey.surveys import ALL
 from upshift.commands.client_windows import client_windows
