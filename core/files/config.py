@@ -7,6 +7,7 @@ import functools
 import json
 import tomllib
 import typing
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -92,7 +93,7 @@ def build(data: object, model: type[Model], *, where: str) -> Model:
     from pydantic import ValidationError
 
     try:
-        return cast("Model", _adapter(model).validate_python(data))
+        return cast("Model", _adapter(cast("Hashable", model)).validate_python(data))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         first = faults[0]
