@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from core.files.config import STRICT
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 
 PACKET_BYTES = 1500
 WINDOWS = (1, 2, 3, 4, 6, 8, 10, 16, 20, 32, 50, 64, 100, 128, 300, 2000)
