@@ -55,8 +55,8 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
         engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Site | None] = nullcontext()
-        if place is not None and (survey.options.prober or survey.raw):
-            opened = place(given["isolation"], options.nameserver, survey.options.prober, survey.raw)
+        if place is not None and (survey.kernel or survey.raw):
+            opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
         with show_progress(as_json=given["as_json"]) as progress, opened as site:
             summary = engine.run(survey, options, settings, progress, site=site)
         _print_summary(survey, summary, options.out, as_json=given["as_json"])
@@ -87,7 +87,7 @@ def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Paramet
                     continue
                 annotation = _filling(annotation, ", ".join(survey.targets))
             yield parameter(entry.name, annotation, inspect.Parameter.empty if default is MISSING else default)
-    if place is not None and (survey.options.prober or survey.raw):
+    if place is not None and (survey.kernel or survey.raw):
         yield parameter("isolation", Isolation, None)
     yield parameter("as_json", arguments.AsJson, False)
 

@@ -1,6 +1,7 @@
 """Probers: programs that take many requests over a pipe and answer each with a record of fixed size.
 
-A survey defines the messages (`ProberProgram`); this module has processes, pipes, back-pressure and restarts after crashes.
+A survey defines the messages (`ProberProgram`); this module has processes, pipes, back-pressure, and restarts after
+crashes.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from core.system.process import refuse_debug_build
 from survey.access import NotAskedError
 from survey.iw.record import IwRecord
 from survey.iw.sources import read_names
-from survey.iw.visit import Visitor, Wanted
+from survey.iw.visit import IwVisitor, Wanted
 from survey.iw.wire import MOST_ARRIVALS, ProbeReply, ProbeRequest, Scheme, decode, encode, reply_bytes
 from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject
@@ -163,7 +163,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
         arrivals=ARRIVALS if settings.pacing else 0,
     )
     async with ProberPool(program, context.start) as probers:
-        visitor = Visitor(
+        visitor = IwVisitor(
             access=context.access,
             ask=probers.ask,
             user_agent=context.user_agent,
@@ -180,7 +180,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
         yield (await _controlled(context, visitor)).visit
 
 
-async def _controlled(context: Context, visitor: Visitor) -> Visitor:
+async def _controlled(context: Context, visitor: IwVisitor) -> IwVisitor:
     """The visitor, with what the controls tell about this vantage point."""
     controls = parse_controls(context.settings.control or ())
     faults = []

@@ -123,7 +123,7 @@ FAILURES = frozenset(ProbeVerdict) - {ProbeVerdict.LIMITED, ProbeVerdict.LATE} -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class IwVisitor:
     """What all visits share."""
 
     access: Access
@@ -202,7 +202,7 @@ class Visitor:
 class _Session:
     """The probes of one server."""
 
-    visitor: Visitor
+    visitor: IwVisitor
     record: IwRecord
     address: str
 

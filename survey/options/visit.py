@@ -19,7 +19,7 @@ from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject
 from survey.survey import Context, Visit
 
-Endpoint = tuple[str, int]
+Peer = tuple[str, int]
 """Address and TCP port."""
 
 
@@ -33,7 +33,7 @@ class HandshakeAttempt:
     """None if there was no socket."""
 
 
-def prober(timeout_s: float) -> ProberProgram[Endpoint, HandshakeAttempt]:
+def prober(timeout_s: float) -> ProberProgram[Peer, HandshakeAttempt]:
     """The program that makes the handshakes, `survey.options.prober`."""
     return ProberProgram(
         # -P: do not import modules from the working directory.
@@ -45,7 +45,7 @@ def prober(timeout_s: float) -> ProberProgram[Endpoint, HandshakeAttempt]:
     )
 
 
-def _request(number: int, endpoint: Endpoint) -> bytes:
+def _request(number: int, endpoint: Peer) -> bytes:
     address, port = endpoint
     family, version = (socket.AF_INET6, 6) if ":" in address else (socket.AF_INET, 4)
     return REQUEST.pack(number, version, socket.inet_pton(family, address), port)
@@ -77,17 +77,17 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
     """The visit, and the programs that make its handshakes."""
     settings = context.settings
     async with ProberPool(prober(context.options.timeout), context.start, count=settings.probers) as probers:
-        yield Visitor(
+        yield OptionsVisitor(
             access=context.access, probers=probers, ports=settings.ports, again_after_s=settings.again_after
         ).visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class OptionsVisitor:
     """What all visits share."""
 
     access: Access
-    probers: ProberPool[Endpoint, HandshakeAttempt]
+    probers: ProberPool[Peer, HandshakeAttempt]
     ports: Sequence[int] = (443, 80)
     """Tried in this order until a handshake completes."""
     again_after_s: float = 3.0

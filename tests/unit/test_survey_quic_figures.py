@@ -17,7 +17,7 @@ from core.outreach.dns import Service
 from survey.figures import Figures, as_document, print_figures
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
-from survey.quic.candidates import Endpoint, OfferSource, parse_alt_svc
+from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
 from survey.quic.exchange import ExchangeResult
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
@@ -68,7 +68,7 @@ def test_offers_in_order_each_place_once() -> None:
     ], "no more than three are tried"
     assert chosen[0].hints == ("192.0.2.1",)
     assert candidates.chosen("a.example", [], [], guess=False) == []
-    guess = Endpoint(host="a.example", port=443, source=OfferSource.GUESS)
+    guess = Candidate(host="a.example", port=443, source=OfferSource.GUESS)
     assert candidates.chosen("a.example", [], [], guess=True) == [guess]
 
 
