@@ -27,7 +27,7 @@ from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
 from core.files.journal import FILE_NAME, JournalReader, open_journals
 from core.files.lock import take_lock
 from core.files.sizes import free_bytes
-from downloader.control.document import FILE_NAME as STATUS
+from downloader.control.status import FILE_NAME as STATUS
 from downloader.execution.journal import Journal, another_plan
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
