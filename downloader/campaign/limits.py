@@ -16,7 +16,7 @@ from typing import Any
 
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError, nearest, use_one_of
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 from core.sequential import ALPHA, Quantity, Rule, SpeedUps, all_meet
 
 

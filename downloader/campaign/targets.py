@@ -13,10 +13,9 @@ from pathlib import Path
 from core.domain import Target
 from core.errors import UsageError
 from core.files import targets as table
-from core.files.target_rules import domain_fault, host_and_port, url_fault
-from core.scrub import scrub
 from core.system.place import Place
-from core.system.trust import count_certificates, system_bundle
+from core.system.this_host import count_certificates, system_bundle
+from core.untrusted import domain_fault, host_and_port, scrub, url_fault
 from downloader.campaign.campaign import Campaign
 
 NEEDS = ("domain", "url", "provider")

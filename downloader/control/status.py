@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.domain.counts import Counts
+from core.domain.download import Counts
 from core.errors import UsageError, not_found
-from core.files.sizes import size_text
+from core.files.disk import size_text
 from downloader.control.stop_pause import utc
 from downloader.schedule.schedule import State
 
