@@ -107,9 +107,9 @@ class TableWriter:
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
     """A writer whose file appears atomically."""
-    from core.files import atomic
+    from core.files import disk
 
-    with atomic.whole_file(path) as temporary:
+    with disk.whole_file(path) as temporary:
         writer = TableWriter(temporary)
         yield writer
         writer.close()
@@ -174,13 +174,13 @@ def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int,
     """Writes one row per packet. Returns (rows, warnings). Raises UsageError if the file is not a capture."""
     import pyarrow.parquet as pq
 
-    from core.files import atomic
+    from core.files import disk
 
     with readable(capture):
         reader = upshift_native.PacketReader(capture, rules=rules)
     rows = 0
     with (
-        atomic.whole_file(out) as temporary,
+        disk.whole_file(out) as temporary,
         pq.ParquetWriter(temporary, packet_schema(), compression="zstd") as writer,
     ):
         while (batch := reader.next_batch()) is not None:

@@ -21,7 +21,7 @@ from core.domain import Download, Outcome, Proven
 from core.errors import UsageError
 from core.files import schemas, store
 from core.files.journal import CaptureFindings, is_own
-from core.files.rows import build
+from core.files.schemas import build
 
 DOWNLOADS = "downloads.parquet"
 

@@ -31,8 +31,8 @@ from analysis.measures.selection import DEFAULT, Selection, client_limits, ident
 from analysis.measures.tables import Grouping
 from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
 from core.domain import Role
-from core.files import atomic
-from core.scrub import plain
+from core.files import disk
+from core.untrusted import plain
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
 """Files of the page's script, in order."""
@@ -59,7 +59,7 @@ def write(dataset: Dataset, path: Path, options: Options | None = None) -> plots
     context = _context(dataset, options or Options())
     html = _html(context)
     with writing(path.parent):
-        atomic.write_text(path, html)
+        disk.write_text(path, html)
     return plots.Summary(question=context["question"], forest=context["forest"], noise=tuple(context["noise"]))
 
 
