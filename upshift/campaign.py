@@ -179,10 +179,10 @@ def reported(
 
 def _client_ceilings() -> Mapping[str, Any] | None:
     """This host's calibration, judged for the present versions; its single transfers are left out."""
-    from vantage.doctor.ceilings import record
+    from vantage.doctor import ceilings
 
-    calibration = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
-    return record.summary(calibration)
+    calibration = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
+    return ceilings.summary(calibration)
 
 
 def _check_host(plan: SharedPlan, here: str | None) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 from core.errors import PlaceError, not_installed
 from core.progress import Progress
 from core.system import signals
-from vantage.doctor.ceilings.record import calibration_file
+from vantage.doctor.ceilings import calibration_file
 from vantage.fleet.verdicts import Verdict, verdicts
 
 KEPT = 5
