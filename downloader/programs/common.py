@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from core.domain import Failure, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from core.scrub import scrub
-from core.system.trust import system_bundle
+from core.system.this_host import system_bundle
+from core.untrusted import scrub
 from downloader.programs.body import Body
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")

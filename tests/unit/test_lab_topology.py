@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.domain import Provider
 from core.errors import UsageError
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 from core.reach import LAB_PREFIXES, is_allowed
 from tests.topologies import MINI
 from vantage.lab import dns, pathem, sites

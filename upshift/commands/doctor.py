@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.domain import Transport
-from core.progress import show
-from core.system import clock, process
+from core.system import process, this_host
+from core.terminal import show_progress
 from downloader import clients
 from downloader.control import host
 from vantage.doctor.checks import BUSY_LIMIT, CheckResult, CheckStatus, campaign_can_run, examine, lab_can_run
@@ -117,7 +117,7 @@ def doctor(
             "ceilings": known,
             "uplink": asdict(facts.uplink),
             "campaigns": [asdict(other) for other in host.others()],
-            "clock": clock.account(began, time.time()),
+            "clock": this_host.clock_account(began, time.time()),
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
@@ -149,7 +149,7 @@ def _calibrate(seconds: float, *, as_json: bool) -> None:
     if busy > BUSY_LIMIT:
         warning = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
         typer.echo(f"upshift: {warning}; stop them, then calibrate again", err=True)
-    with show(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress:
         measured = calibrate.measure(clients.ALL.values(), seconds, progress=progress)
     ceilings.save(
         measured,

@@ -15,7 +15,7 @@ import typer
 from core import terminal
 from core.errors import UsageError, not_found
 from core.outreach import opt_out
-from core.scrub import scrub
+from core.untrusted import scrub
 from downloader.campaign.campaign import Campaign, load
 from downloader.limits.budget import check_budgets
 from downloader.schedule.shared import SharedPlan

@@ -28,10 +28,10 @@ from typing import Any
 
 from core.domain import Transport
 from core.errors import PlaceError, UpshiftError
-from core.progress import Progress
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from core.system.place import Program
+from core.terminal import Progress
 from vantage.doctor.ceilings import MeasuredCeiling, Transfer, read_answer
 from vantage.doctor.gather import private_namespace
 from vantage.host.undo_log import module_environment

@@ -18,8 +18,8 @@ from typing import Any
 
 import core
 from core.errors import UsageError
-from core.files.atomic import write_json
 from core.files.config import read_json
+from core.files.disk import write_json
 from core.system.place import Program
 from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment

@@ -16,8 +16,8 @@ from pathlib import Path
 from core.errors import PlaceError
 from core.reach import ANYWHERE
 from core.system import process
-from core.system.clock import read_clock
 from core.system.place import Program
+from core.system.this_host import read_clock
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
 from vantage.host import rules, undo
 from vantage.host.network import choose_link, find_uplink

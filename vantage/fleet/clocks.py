@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import UsageError
 from core.files.config import build
-from core.system.clock import MOST_APART_S
+from core.system.this_host import MOST_APART_S
 
 HERE = "this machine"
 
@@ -23,7 +23,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A host's answer about its clock (`core.system.clock.account`)."""
+    """A host's answer about its clock (`core.system.this_host.clock_account`)."""
 
     began: float
     now: float

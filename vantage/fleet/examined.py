@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.scrub import scrub
+from core.untrusted import scrub
 from vantage.fleet.inventory import Host
 from vantage.fleet.verdicts import MOST_CHARACTERS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.errors import UsageError
-from core.files import atomic
+from core.files import disk
 from vantage.fleet import runs
 
 INVENTORY = "hosts.yml"
@@ -18,5 +18,5 @@ def write_inventory(folder: Path) -> Path:
         raise UsageError("there is an inventory already", where=str(path), remedy="name another folder, or edit it")
     text = (runs.files() / "inventories" / "example" / INVENTORY).read_text(encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(path, text)
+    disk.write_text(path, text)
     return path

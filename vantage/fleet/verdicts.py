@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.scrub import scrub
+from core.untrusted import scrub
 from vantage.fleet import clocks
 from vantage.fleet.clocks import Interval
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.errors import PlaceError
-from core.files.atomic import write_json
+from core.files.disk import write_json
 from core.system.process import require
 from vantage.lab import dns, pathem, sites
 from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan, populations, vantage_prefixes, window_addresses

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import UsageError, use_one_of
-from core.progress import Progress
+from core.terminal import Progress
 from vantage.fleet.bundle import archive, wheels
 from vantage.fleet.bundle.checkout import Checkout
 
