@@ -3,11 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-<<<<<<< HEAD
-from scripts.pages import architecture, changelog, commands, data_dictionary, failures, glossary
-=======
-from scripts.pages import architecture, captures, changelog, commands, data_dictionary, glossary
->>>>>>> main
+from scripts.pages import architecture, captures, changelog, commands, data_dictionary, failures, glossary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -15,11 +11,8 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "CHANGELOG.md": changelog.text,
     "analysis/captures/connection.py": captures.connection_module,
     "docs/architecture.svg": architecture.text,
-<<<<<<< HEAD
-    failures.PAGE: failures.text,
-=======
     "docs/design/kpi-engine.md": captures.kpi_page,
->>>>>>> main
+    failures.PAGE: failures.text,
     "docs/reference/commands.md": commands.text,
     "docs/reference/data-dictionary.md": data_dictionary.text,
     "docs/reference/glossary.md": glossary.text,
