@@ -9,7 +9,7 @@ from core.errors import UsageError
 from core.files import description, disk
 from core.files.config import build, read_json
 from downloader.campaign.expected import downloads_per_run, worst_run_bytes
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import initial_windows
 from vantage.fleet.collecting import PLAN
 from vantage.fleet.offer import Needs

@@ -18,7 +18,7 @@ from core.outreach import opt_out
 from core.untrusted import scrub
 from downloader.campaign.campaign import Campaign, load
 from downloader.limits.budget import check_budgets
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift import fleet_collect, fleet_status
 from upshift.commands.fleet_hosts import (
     INVENTORY,
