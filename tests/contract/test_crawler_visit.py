@@ -505,7 +505,7 @@ def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(
 def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("hangs.example\nplain.example\n")
-    facts = world.crawl(source, out, "--domain-time", "1", "--timeout", "30", "--rate", "50")
+    facts = world.crawl(source, out, "--domain-time", "5", "--timeout", "30", "--rate", "50")
     assert facts["outcomes"] == {"time_budget": 1, "found": 1}
 
 
