@@ -74,8 +74,7 @@ def bundle(
     a compiler. The same checkout gives the same bytes. A bundle for the same Python that is already in DIR is
     replaced. Needs a checkout, and the network.
     """
-    from vantage.fleet.bundle.build import PYTHONS, build
-    from vantage.fleet.bundle.checkout import find_checkout
+    from vantage.fleet.bundle import PYTHONS, build, find_checkout
 
     checkout = find_checkout()
     with progress_display(as_json=json) as progress:
