@@ -25,7 +25,7 @@ from analysis.report import figures, findings, published, render, report
 from analysis.report.summary import Summary
 from core import terminal
 from core.domain import Role
-from core.files import atomic
+from core.files import disk
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +162,7 @@ class Tables:
             for name in self.names:
                 for suffix in ("csv", "md"):
                     path = folder / f"{name}.{suffix}"
-                    atomic.write_text(path, self.files(suffix, [name]))
+                    disk.write_text(path, self.files(suffix, [name]))
                     written.append(path)
         return written
 

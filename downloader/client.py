@@ -18,9 +18,8 @@ from typing import Any
 
 from core.domain import Failure, Outcome, Transport
 from core.errors import PlaceError, UsageError, use_one_of
-from core.scrub import last_line, scrub
-from core.system.builds import is_debug_build, refuse_debug_build
-from core.system.process import find_program
+from core.system.process import find_program, is_debug_build, refuse_debug_build
+from core.untrusted import last_line, scrub
 from downloader.pages import page_of_edge
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from core.files import atomic
+from core.files import disk
 from vantage.fleet import bundle, install
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
@@ -78,7 +78,7 @@ def unpacked(folder: Path, version: str, **changes: object) -> Path:
     installer.write_bytes(Path(install.__file__).read_bytes())
     files = {pip.name: pip, installer.name: installer, f"wheels/{wheel.name}": wheel}
     document = bundle.manifest(files, python=PYTHON, glibc=(2, 17)) | changes
-    atomic.write_json(folder / version / install.MANIFEST, document)
+    disk.write_json(folder / version / install.MANIFEST, document)
     return folder / version
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from analysis.measures.judgement import judge
 from analysis.measures.pairs import Pairs, PlannedPairs
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.clusters import Floats
+from analysis.measures.verdicts import judge
 from core.domain import Role
 from core.paper import COMPARISONS
 

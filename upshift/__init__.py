@@ -79,7 +79,7 @@ def packets(folder: str | os.PathLike[str], row: Mapping[str, Any]) -> pa.Table:
     from core.domain import Download
     from core.errors import UsageError, not_found
     from core.files.journal import is_own
-    from core.files.rows import build
+    from core.files.schemas import build
 
     where = f"{row['configuration']} in run {row['run']}"
     if row["capture"] is None:

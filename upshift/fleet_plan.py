@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from core.errors import UsageError, not_found
-from core.files import atomic, description
+from core.files import description, disk
 from core.files.config import build, read_json
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import downloads_per_run, worst_run_bytes
@@ -108,8 +108,8 @@ def write_own(folder: Path, plan: SharedPlan) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     description.write(folder, plan.campaign.for_analysis())
     if windows := initial_windows(plan.targets):
-        atomic.write_json(folder / "targets" / "windows.json", windows)
-    atomic.write_json(path, asdict(wanted))
+        disk.write_json(folder / "targets" / "windows.json", windows)
+    disk.write_json(path, asdict(wanted))
 
 
 def require_own(folder: Path, name: str) -> None:

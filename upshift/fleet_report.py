@@ -13,8 +13,8 @@ import typer
 from core import terminal
 from core.errors import IncompleteError, UsageError
 from core.files.config import build
-from core.files.sizes import size_text
-from core.scrub import scrub
+from core.files.disk import size_text
+from core.untrusted import scrub
 from downloader.control.display import headline, span
 from downloader.control.document import SCHEMA, SILENT_S, Status
 from downloader.schedule.schedule import State

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import upshift_native
 
 from analysis.captures.scan import readable, table_metadata
-from core.files import atomic
+from core.files import disk
 
 PACKET_KIND = "packets"
 """Kind of the Parquet table with one row per packet."""
@@ -54,7 +54,7 @@ def write_parquet(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int,
     with readable(capture):
         reader = upshift_native.PacketReader(capture, rules=rules)
     rows = 0
-    with atomic.whole_file(out) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+    with disk.whole_file(out) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
         while (batch := reader.next_batch()) is not None:
             table = _table(batch)
             rows += table.num_rows

@@ -269,9 +269,9 @@ class TableWriter:
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
     """A writer whose file appears atomically."""
-    from core.files import atomic
+    from core.files import disk
 
-    with atomic.whole_file(path) as temporary:
+    with disk.whole_file(path) as temporary:
         writer = TableWriter(temporary)
         yield writer
         writer.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
-from core.scrub import plain
+from core.untrusted import plain
 
 if TYPE_CHECKING:
     from analysis.captures.connection import Connection

@@ -23,8 +23,7 @@ from analysis.measures.selection import Selection
 from analysis.measures.statistics import clusters
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes, middle
 from analysis.measures.statistics.intervals import median_interval, share_intervals
-from analysis.measures.statistics.multiple import benjamini_hochberg
-from analysis.measures.statistics.signed_rank import signed_rank
+from analysis.measures.statistics.tests import benjamini_hochberg, signed_rank
 from core.domain import Outcome, Role
 
 LEVEL = 0.05

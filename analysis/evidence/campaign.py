@@ -16,12 +16,12 @@ from analysis.evidence.rows import Inspected, downloads_schema
 from analysis.evidence.sources import Evidence, from_capture, from_findings
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
-from core.files import atomic, schemas, store
+from core.files import disk, schemas, store
 from core.files.config import read_json
+from core.files.disk import folder_lock
 from core.files.journal import JournalReader, environment, open_journals
-from core.files.lock import folder_lock
-from core.files.rows import build
-from core.progress import Progress
+from core.files.schemas import build
+from core.terminal import Progress
 
 SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
 
@@ -114,8 +114,8 @@ class _Tables:
         """Writes all tables."""
         # They are replaced in this order.
         paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, DOWNLOADS)]
-        with atomic.whole_files(*paths) as (environment_part, superseded_part, downloads_part):
-            environment_part.write_text(atomic.json_text(self._environment()), encoding="utf-8")
+        with disk.whole_files(*paths) as (environment_part, superseded_part, downloads_part):
+            environment_part.write_text(disk.json_text(self._environment()), encoding="utf-8")
             with store.Table(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
                 for attempt in self._superseded():
                     superseded.add(attempt)

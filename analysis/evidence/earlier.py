@@ -15,7 +15,7 @@ from analysis.evidence.rows import Inspected
 from core.domain import Download
 from core.errors import UsageError
 from core.files import schemas, store
-from core.files.rows import build
+from core.files.schemas import build
 
 DOWNLOADS = "downloads.parquet"
 

@@ -110,9 +110,9 @@ def rows_by_code(codes: Codes, size: int) -> list[Ints]:
 def on_all_cores(function: Callable[[Job], Result], jobs: Iterable[Job]) -> list[Result]:
     """The results of the jobs, in their order. numpy sorts outside Python's lock, so threads use all cores."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        found = list(pool.map(function, jobs))
+        results = list(pool.map(function, jobs))
     release_memory()  # Each thread has its own.
-    return found
+    return results
 
 
 def release_memory() -> None:

@@ -20,7 +20,7 @@ from analysis.measures.reader import COLUMNS, Reader
 from core.domain import Download, Outcome, Superseded
 from core.errors import UsageError, not_found
 from core.files import schemas, store
-from core.files.rows import build
+from core.files.schemas import build
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -53,7 +53,7 @@ class Samples:
     larger: Mapping[str, Texts] = field(default_factory=dict)
     """Larger clusters that it belongs to, e.g. `AS` -> `64496`, with sorted names; empty: unknown."""
     _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
-    """What `rows_of` has found: rows of Table 2, as treated and as planned, and its parts by dose ask for the same."""
+    """Results of `rows_of`: rows of Table 2, as treated and as planned, and its parts by dose need the same."""
 
     def __len__(self) -> int:
         return len(self.run)
@@ -83,13 +83,13 @@ class Samples:
         known = self._rows.get(configuration)
         if known is not None:
             return known
-        found = np.full(len(self.domain), -1, dtype=np.int32)
+        of_run = np.full(len(self.domain), -1, dtype=np.int32)
         if configuration in self.configuration.names:
             rows = np.flatnonzero(self.configuration.codes == self.configuration.names.index(configuration))
-            found[self.run[rows]] = rows
-        found.flags.writeable = False
-        self._rows[configuration] = found
-        return found
+            of_run[self.run[rows]] = rows
+        of_run.flags.writeable = False
+        self._rows[configuration] = of_run
+        return of_run
 
 
 def _none() -> Ints:
@@ -169,16 +169,16 @@ def pair_planned(samples: Samples, config: str, vs: str, treated: Pairs) -> Plan
 def _why_not(samples: Samples, sides: Mapping[str, Codes]) -> tuple[list[str], Codes]:
     """Reasons, and for each run with one of the two the number of the first that holds, from 1; 0 for none."""
     reasons: list[str] = []
-    found: Codes = np.zeros(len(next(iter(sides.values()))), dtype=np.int32)
+    why: Codes = np.zeros(len(next(iter(sides.values()))), dtype=np.int32)
     for name, rows in sides.items():
         # The first reason is that there is no download, the others are those of the samples.
         numbers = samples.excluded.codes[rows].astype(np.int32) + 2
         numbers[numbers == 1] = 0
         numbers[rows < 0] = 1
-        new = (found == 0) & (numbers > 0)
-        found[new] = numbers[new] + len(reasons)
+        new = (why == 0) & (numbers > 0)
+        why[new] = numbers[new] + len(reasons)
         reasons += [f"{name} {reason}" for reason in ("not in the run", *samples.excluded.names)]
-    return reasons, found
+    return reasons, why
 
 
 def _pairs(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from analysis.measures.statistics.verdict import Verdict
 from core.domain import Comparison
 
 BIN_EDGES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0)
@@ -22,6 +22,19 @@ MINIMUM_PAIRS = 10
 
 LARGER_CLUSTERS = ("AS", "vantage")
 """Larger clusters than domains; how far intervals change with them is a check of sensitivity."""
+
+
+class Verdict(StrEnum):
+    """What the data say about a comparison. The vocabulary is closed."""
+
+    FASTER = "faster"
+    """q is below 0.05, and the interval of the median lies above the margin."""
+    SLOWER = "slower"
+    """q is below 0.05, and the interval lies below 1 / the margin."""
+    EQUIVALENT = "equivalent"
+    """Two one-sided tests reject that the speed-up is 2 % or more away from 1, as ranks and as medians."""
+    UNDECIDED = "undecided"
+    """None of these: more data may tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

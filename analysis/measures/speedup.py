@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.arrays import Codes, on_all_cores
-from analysis.measures.judgement import judge
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import (
     BIN_EDGES,
@@ -30,22 +29,21 @@ from analysis.measures.rows import (
     SpeedupSummary,
 )
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle, numbered
-from analysis.measures.statistics.failures import mcnemar
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     few_clusters_interval,
     median_interval,
     share_intervals,
 )
-from analysis.measures.statistics.signed_rank import equivalence, sign_test, signed_rank
-from analysis.measures.statistics.verdict import LEAST_MARGIN
+from analysis.measures.statistics.tests import equivalence, mcnemar, sign_test, signed_rank
+from analysis.measures.verdicts import LEAST_MARGIN, judge
 from core.domain import Comparison
 
 SIDES = ("faster", "slower", "tie", "undecided")
 
 
 def summary_of(pairs: Pairs, comparison: Comparison, *, group: str = "") -> SpeedupSummary:
-    """What is said without tests."""
+    """The row without tests, from its pairs as arrays."""
     medians = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
     return SpeedupSummary(**_summary(pairs, medians, comparison, group))
 
@@ -89,12 +87,12 @@ def _summary(pairs: Pairs, medians: tuple[Floats, Floats], comparison: Compariso
 
 def sides(pairs: Pairs) -> Codes:
     """The index into `SIDES` of each pair."""
-    found = np.full(len(pairs.low), SIDES.index("undecided"), dtype=np.int8)
+    side = np.full(len(pairs.low), SIDES.index("undecided"), dtype=np.int8)
     # A bound excludes its own value, so a bound of exactly 1 decides.
-    found[pairs.low >= 1.0] = SIDES.index("faster")
-    found[pairs.high <= 1.0] = SIDES.index("slower")
-    found[(pairs.low == 1.0) & (pairs.high == 1.0)] = SIDES.index("tie")
-    return found
+    side[pairs.low >= 1.0] = SIDES.index("faster")
+    side[pairs.high <= 1.0] = SIDES.index("slower")
+    side[(pairs.low == 1.0) & (pairs.high == 1.0)] = SIDES.index("tie")
+    return side
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,17 +251,17 @@ def speedup_rows(
         groups: name -> its samples; a table without groups is one group with an empty name.
         only_present: leave out comparisons of which a group does not have both sides.
     """
-    asked = [
+    jobs = [
         (name, samples, comparison)
         for name, samples in groups.items()
         for comparison in comparisons
         if not only_present or samples.configuration.present() >= {comparison.config, comparison.vs}
     ]
-    return judge(on_all_cores(_row, asked))
+    return judge(on_all_cores(_row, jobs))
 
 
-def _row(asked: tuple[str, Samples, Comparison]) -> SpeedupRow:
-    group, samples, comparison = asked
+def _row(job: tuple[str, Samples, Comparison]) -> SpeedupRow:
+    group, samples, comparison = job
     pairs = pair(samples, comparison.config, comparison.vs)
     planned = pair_planned(samples, comparison.config, comparison.vs, pairs)
     return row_of(pairs, planned, comparison, group=group)

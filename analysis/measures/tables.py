@@ -194,8 +194,8 @@ def _by_cause(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | N
 
 def _frequent(names: Sequence[str], numbers: Ints) -> dict[str, int]:
     """Name -> number, the most frequent first; only those that occur."""
-    found = [(name, int(number)) for name, number in zip(names, numbers, strict=True) if number]
-    return dict(sorted(found, key=lambda item: (-item[1], item[0])))
+    present = [(name, int(number)) for name, number in zip(names, numbers, strict=True) if number]
+    return dict(sorted(present, key=lambda item: (-item[1], item[0])))
 
 
 def table2(

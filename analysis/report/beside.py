@@ -20,7 +20,7 @@ from analysis.measures.tables import Table1Row, provider_rank, transport_rank
 from analysis.report import render
 from core import terminal
 from core.domain import Provider
-from core.files import atomic
+from core.files import disk
 
 
 class Paper(StrEnum):
@@ -71,7 +71,7 @@ class Beside:
     def write(self, folder: Path) -> None:
         """Writes PAPER_beside.md, atomically."""
         with dataset.writing(folder):
-            atomic.write_text(folder / f"{self.paper.value}_beside.md", self.files("md"))
+            disk.write_text(folder / f"{self.paper.value}_beside.md", self.files("md"))
 
     def show(self, stream: TextIO) -> None:
         """Prints both tables in the terminal's width (120 columns without a terminal)."""

@@ -16,9 +16,9 @@ from analysis.measures.dataset import Dataset, Record, writing
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome
-from core.files import atomic
+from core.files import disk
 from core.pictures import COLOURS, GRID, INK, canvas
-from core.scrub import plain
+from core.untrusted import plain
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 """Line styles, for greyscale print; with eight colours a pair repeats only after 40 lines."""
@@ -115,7 +115,7 @@ def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> 
         for figure in plan(dataset, selection=selection):
             for suffix in ("svg", "png"):
                 path = folder / f"{figure.name}.{suffix}"
-                with atomic.whole_file(path) as temporary:
+                with disk.whole_file(path) as temporary:
                     temporary.write_bytes(draw(figure, suffix))
                 written.append(path)
     return written

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dose import DoseRow
-from analysis.measures.judgement import noise_floors
 from analysis.measures.order import MINIMUM_RUNS, Effect, OrderEffects
-from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
+from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow, Verdict
 from analysis.measures.selection import ClientLimits, Identity
-from analysis.measures.statistics.verdict import SIGNIFICANCE, Verdict
 from analysis.measures.stopping import Stopping
 from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
+from analysis.measures.verdicts import SIGNIFICANCE, noise_floors
 from analysis.report import render
 from core.sequential import Interval
 

@@ -18,7 +18,7 @@ from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import render
 from core import terminal
 from core.errors import UsageError
-from core.files import atomic
+from core.files import disk
 
 METRIC, TOGETHER = "throughput instead of time", "all together"
 """Names of the first and the last part of the effects, both against our own Table 2, which is of times. The quirks
@@ -161,7 +161,7 @@ class Effects:
         """Writes quirk_effects.csv and .md, atomically."""
         with dataset.writing(folder):
             for suffix in ("csv", "md"):
-                atomic.write_text(folder / f"quirk_effects.{suffix}", self.files(suffix))
+                disk.write_text(folder / f"quirk_effects.{suffix}", self.files(suffix))
 
     def show(self, stream: TextIO) -> None:
         """Prints the effects in the terminal's width (120 columns without a terminal)."""

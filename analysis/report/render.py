@@ -24,7 +24,7 @@ from analysis.measures.rows import (
     SpeedupSummary,
 )
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
-from core.scrub import plain
+from core.untrusted import plain
 
 Cells = list[list[str]]
 

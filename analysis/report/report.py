@@ -44,8 +44,8 @@ from analysis.report import (
 )
 from analysis.report.summary import Summary
 from core.domain import Download, Role, Transport
-from core.files import atomic
-from core.scrub import plain
+from core.files import disk
+from core.untrusted import plain
 
 HEADINGS = ("provider", "files found", "eligible", "chosen", "why")
 
@@ -97,7 +97,7 @@ def write(dataset: Dataset, path: Path, options: Options | None = None) -> Summa
     context = _context(dataset, options or Options())
     html = _html(context)
     with writing(path.parent):
-        atomic.write_text(path, html)
+        disk.write_text(path, html)
     return Summary(asked=context["asked"], forest=context["forest"], noise=tuple(context["noise"]))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from core import paper
 from core.domain import Comparison, Dose, Role, Transport
 from core.errors import UsageError, use_one_of
-from core.files import atomic
+from core.files import disk
 from core.files.config import build, read_json
 
 FILE_NAME = "campaign.json"
@@ -120,7 +120,7 @@ def _fault(field: str, what: str, where: str, remedy: str) -> UsageError:
 
 def write(folder: Path, description: Description) -> None:
     """Writes the folder's `campaign.json` atomically."""
-    atomic.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
+    disk.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
 
 
 def read(folder: Path) -> Description:

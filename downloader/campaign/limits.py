@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import UsageError, nearest
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

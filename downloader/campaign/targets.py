@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from core.domain import Target
 from core.errors import UsageError
 from core.files import targets as table
-from core.files.target_rules import domain_fault, host_and_port, url_fault
-from core.scrub import scrub
+from core.untrusted import domain_fault, host_and_port, scrub, url_fault
 from downloader.campaign.campaign import Campaign
 
 NEEDS = ("domain", "url", "provider")

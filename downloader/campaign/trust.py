@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.errors import UsageError
 from core.system.place import Place
-from core.system.trust import count_certificates, system_bundle
+from core.system.this_host import count_certificates, system_bundle
 from downloader.campaign.campaign import Campaign
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from core.domain.counts import Counts
-from core.files.sizes import size_text
+from core.domain.download import Counts
+from core.files.disk import size_text
 from downloader.control.document import Activity, Status
 from downloader.control.stop_pause import utc
 from downloader.schedule.schedule import State

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.domain.counts import Counts
+from core.domain.download import Counts
 from core.errors import UsageError, not_found
 from downloader.schedule.schedule import State
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import core
 from core.domain import Download, Outcome
-from core.domain.counts import Counts, total
+from core.domain.download import Counts, total
 from core.errors import UsageError
-from core.files import atomic
-from core.files.lock import is_running
-from core.scrub import scrub
-from core.system.sd_notify import Notifier
+from core.files import disk
+from core.files.disk import is_running
+from core.system.signals import Notifier
+from core.untrusted import scrub
 from downloader.control import document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.control.metrics import Endpoint
@@ -225,8 +225,8 @@ class Reporter:
 
     def _save(self, status: Status) -> None:
         # Not flushed to the disk: that would disturb what is measured, and the next one comes in 5 s.
-        atomic.write_text(self._folder / document.FILE_NAME, atomic.json_text(status.document()), durable=False)
-        atomic.write_text(self._folder / metrics.FILE_NAME, metrics.page(status), durable=False)
+        disk.write_text(self._folder / document.FILE_NAME, disk.json_text(status.document()), durable=False)
+        disk.write_text(self._folder / metrics.FILE_NAME, metrics.page(status), durable=False)
 
     def _page(self) -> str | None:
         return metrics.page(self.status()) if self._began else None

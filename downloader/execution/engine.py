@@ -11,10 +11,10 @@ from pathlib import Path
 
 from core.domain import Download, Failure
 from core.errors import PlaceError
-from core.progress import Progress
-from core.scrub import file_name, scrub
-from core.system.clock import read_clock
 from core.system.place import Place
+from core.system.this_host import read_clock
+from core.terminal import Progress
+from core.untrusted import file_name, scrub
 from downloader.campaign.apply import client_with
 from downloader.campaign.campaign import Campaign, VantageClock
 from downloader.campaign.plan import PlannedRun

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.domain.counts import Counts, total
+from core.domain.download import Counts, total
 from core.errors import PlaceError, UsageError
 from core.files import description
+from core.files.disk import folder_lock
 from core.files.journal import FILE_NAME, JournalReader
-from core.files.lock import folder_lock
-from core.progress import Progress
 from core.system import signals
 from core.system.place import Place
 from core.system.process import require
+from core.terminal import Progress
 from downloader.campaign.apply import client_with
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun

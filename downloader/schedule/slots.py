@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from core.domain import Disturbance, Failure, Target, VoidReason
 from core.errors import UsageError
-from core.files.target_rules import host_and_port
-from core.names import registered_domain
-from core.system.clock import MOST_APART_S, Clock
+from core.system.this_host import MOST_APART_S, Clock
+from core.untrusted import host_and_port, registered_domain
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import PlaceError
-from core.progress import show
+from core.terminal import show_progress
 from tests.package_index import download_small, small_package
 from vantage.fleet import bundle
 from vantage.fleet.bundle import PYTHONS, Checkout, build, find_checkout
@@ -78,7 +78,7 @@ def test_another_hash_than_in_the_lock_is_refused(tmp_path: Path) -> None:
 def test_the_same_checkout_gives_the_same_bundles(tmp_path: Path) -> None:
     made = []
     for folder in ("one", "two"):
-        with show() as progress:
+        with show_progress() as progress:
             made.append(build(find_checkout(), tmp_path / folder, PYTHONS, progress=progress))
     for first, second in zip(*made, strict=True):
         assert first.name == second.name

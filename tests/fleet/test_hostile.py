@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.files import targets as target_files
-from core.scrub import file_name
+from core.untrusted import file_name
 from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from analysis.measures import rows as values
 from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
-from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow
-from analysis.measures.statistics.verdict import Verdict
+from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow, Verdict
 from core.domain import Comparison, Role
 from tests.cells import examples
 from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2

@@ -21,9 +21,8 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import ceilings, dataset, tables
 from analysis.measures.pairs import Metric
-from analysis.measures.rows import BIN_NAMES
+from analysis.measures.rows import BIN_NAMES, Verdict
 from analysis.measures.selection import Selection
-from analysis.measures.statistics.verdict import Verdict
 from analysis.measures.tables import Grouping
 from analysis.report import findings, render, report
 from core.domain import Comparison, Download, Role

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.domain import Target
-from core.domain.counts import Counts
+from core.domain.download import Counts
 from core.errors import PlaceError
 from core.files.journal import environment
 from downloader.campaign.plan import PlannedRun

@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from core.domain import Failure, Outcome
-from core.domain.counts import Counts
+from core.domain.download import Counts
 from core.errors import PlaceError, UsageError
-from core.files.lock import folder_lock, is_running
-from core.system.sd_notify import Notifier
+from core.files.disk import folder_lock, is_running
+from core.system.signals import Notifier
 from downloader.control import display, document, metrics
 from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.control.metrics import Endpoint, parse_endpoint

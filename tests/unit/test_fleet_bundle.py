@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
-from core.progress import show
+from core.terminal import show_progress
 from vantage.fleet import bundle
 from vantage.fleet.bundle import Checkout, build, find_checkout, parse
 
@@ -102,14 +102,14 @@ def test_no_checkout_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_an_unknown_python_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no bundle for Python 3\.9"), show() as progress:
+    with pytest.raises(UsageError, match=r"no bundle for Python 3\.9"), show_progress() as progress:
         build(Checkout(tmp_path), tmp_path / "out", ["3.9"], progress=progress)
     assert not (tmp_path / "out").exists()
 
 
 def test_another_cpu_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with pytest.raises(UsageError, match="for x86_64, and this CPU is aarch64"), show() as progress:
+    with pytest.raises(UsageError, match="for x86_64, and this CPU is aarch64"), show_progress() as progress:
         build(Checkout(tmp_path), tmp_path / "out", ["3.12"], progress=progress)
     assert not (tmp_path / "out").exists()
 

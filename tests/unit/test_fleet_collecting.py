@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import IncompleteError, PlaceError
-from core.files import atomic
+from core.files import disk
 from core.system import process
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
@@ -113,7 +113,7 @@ def test_the_program_says_one_sentence(home: Path, capsys: pytest.CaptureFixture
     question, needs = job(home)
     assert collecting.main(json.dumps(asdict(question))) == 2, "no plan of this machine"
     assert "upshift fleet collect" in capsys.readouterr().err
-    atomic.write_json(Path(question.folder) / collecting.PLAN, asdict(needs))
+    disk.write_json(Path(question.folder) / collecting.PLAN, asdict(needs))
     assert collecting.main(json.dumps({**asdict(question), "disk_limit": "20 GB"})) == 0
     assert json.loads(capsys.readouterr().out)["changed"] == 3
     (home / "snapshot" / "snapshot.json").unlink()

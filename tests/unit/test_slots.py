@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from core.domain import Failure, Target, VoidReason
 from core.errors import UsageError
-from core.system.clock import Clock, read_clock
+from core.system.this_host import Clock, read_clock
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun

@@ -12,17 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.measures.statistics import multiple
+from analysis.measures.rows import Verdict
+from analysis.measures.statistics import tests
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
-from analysis.measures.statistics.failures import mcnemar
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     few_clusters_interval,
     median_interval,
     share_intervals,
 )
-from analysis.measures.statistics.signed_rank import EXACT_CLUSTERS, cluster_scores, equivalence, sign_test, signed_rank
-from analysis.measures.statistics.verdict import LEAST_MARGIN, Verdict, verdict
+from analysis.measures.statistics.tests import (
+    EXACT_CLUSTERS,
+    cluster_scores,
+    equivalence,
+    mcnemar,
+    sign_test,
+    signed_rank,
+)
+from analysis.measures.verdicts import LEAST_MARGIN, verdict
 from tests.cells import examples
 
 UNHURRIED = settings(deadline=None, max_examples=examples(60))
@@ -193,12 +200,12 @@ def test_few_clusters_have_a_t_interval() -> None:
 def test_q_values_are_scipys(p_values: list[float]) -> None:
     hochberg = stats.false_discovery_control(p_values, method="bh")
     yekutieli = stats.false_discovery_control(p_values, method="by")
-    assert multiple.benjamini_hochberg(p_values) == pytest.approx(list(hochberg))
-    assert multiple.benjamini_yekutieli(p_values) == pytest.approx(list(yekutieli))
+    assert tests.benjamini_hochberg(p_values) == pytest.approx(list(hochberg))
+    assert tests.benjamini_yekutieli(p_values) == pytest.approx(list(yekutieli))
 
 
 def test_no_test_has_no_q_value() -> None:
-    assert multiple.benjamini_hochberg([]) == multiple.benjamini_yekutieli([]) == []
+    assert tests.benjamini_hochberg([]) == tests.benjamini_yekutieli([]) == []
 
 
 @pytest.mark.parametrize(

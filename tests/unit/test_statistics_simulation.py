@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from analysis.measures.pairs import Pairs
-from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, Verdict
 from analysis.measures.speedup import row_of
-from analysis.measures.statistics.verdict import SIGNIFICANCE, Verdict
+from analysis.measures.verdicts import SIGNIFICANCE
 from core.domain import Comparison
 from tests.cells import Repeats, cells
 from tests.statistics_simulation import DISTRIBUTIONS, as_pairs, campaign, draw

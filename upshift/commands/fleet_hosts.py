@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.progress import show as progress_display
+from core.terminal import show_progress as progress_display
 
 if TYPE_CHECKING:
     from vantage.fleet.inventory import Fleet

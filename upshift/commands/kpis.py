@@ -175,13 +175,13 @@ def _with_progress(
 ) -> Iterator[CaptureReader | UsageError]:
     """Readers of the files; with a progress bar for directories if standard error is a terminal."""
     from analysis.captures.scan import read_many
-    from core.progress import show
+    from core.terminal import show_progress
 
     results = read_many(paths, jobs=jobs, series=series, rules=rules)
     if len(paths) == 1 or not sys.stderr.isatty():
         yield from results
         return
-    with show() as progress:
+    with show_progress() as progress:
         failed = 0
         for done, result in enumerate(results, start=1):
             failed += isinstance(result, UsageError)

@@ -27,9 +27,9 @@ from packaging.requirements import Requirement
 
 import core
 from core.errors import PlaceError, UsageError, use_one_of
-from core.files import atomic
-from core.progress import Progress
+from core.files import disk
 from core.system import process
+from core.terminal import Progress
 from vantage.fleet import install
 from vantage.fleet.install import MANIFEST
 
@@ -296,8 +296,8 @@ def archive_name(document: Mapping[str, Any]) -> str:
 def write_archive(files: Mapping[str, Path], document: Mapping[str, Any], folder: Path) -> Path:
     """Writes a bundle into a folder, atomically, and removes others for the same Python; returns its path."""
     target = folder / archive_name(document)
-    with atomic.whole_file(target) as part, tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as archive:
-        _add(archive, MANIFEST, atomic.json_text(document).encode())
+    with disk.whole_file(target) as part, tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as archive:
+        _add(archive, MANIFEST, disk.json_text(document).encode())
         for name, path in sorted(files.items()):
             _add(archive, name, path.read_bytes())
     for other in folder.glob(f"upshift-bundle-*-py{document['python']}-{CPU}.tar"):

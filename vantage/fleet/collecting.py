@@ -32,11 +32,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import IncompleteError, PlaceError, UpshiftError, UsageError, not_found
-from core.files import atomic
+from core.files import disk
 from core.files.config import build, parse_json, read_json
-from core.files.sizes import check_room, free_bytes, parse_size, size_text
-from core.scrub import scrub
+from core.files.disk import check_room, free_bytes, parse_size, size_text
 from core.system import process
+from core.untrusted import scrub
 from vantage.fleet.offer import CAPTURES, JOURNAL, File, Needs, Offer, judged, refused
 
 PLAN, LIST = ".collect/plan.json", "snapshot.json"
@@ -302,7 +302,7 @@ def _place(job: Job, offer: Offer, wanted: Sequence[File]) -> int:
     changed = len(wanted)
     for file in reversed(offer.small):  # the journal last
         if not is_same(job.home / file.path, file):
-            with atomic.whole_file(job.home / file.path) as part:
+            with disk.whole_file(job.home / file.path) as part:
                 shutil.copyfile(job.staging / file.path, part)
             changed += 1
     return changed

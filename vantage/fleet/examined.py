@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.scrub import scrub
-from core.system.clock import MOST_APART_S
+from core.system.this_host import MOST_APART_S
+from core.untrusted import scrub
 from vantage.fleet.inventory import Host
 from vantage.fleet.verdicts import MOST_CHARACTERS, Account, Interval, Verdict, account_of
 

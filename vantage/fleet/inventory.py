@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UsageError, nearest, not_found
-from core.files import atomic
+from core.files import disk
 from vantage.fleet import runs
 
 FILE_NAME = "hosts.yml"
@@ -108,7 +108,7 @@ def write_example(folder: Path) -> Path:
     if path.exists():
         raise UsageError("there is an inventory already", where=str(path), remedy="name another folder, or edit it")
     folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(path, (runs.files() / "inventories" / "example" / FILE_NAME).read_text(encoding="utf-8"))
+    disk.write_text(path, (runs.files() / "inventories" / "example" / FILE_NAME).read_text(encoding="utf-8"))
     return path
 
 

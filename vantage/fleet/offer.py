@@ -15,8 +15,8 @@ from typing import Any
 
 from core.errors import IncompleteError
 from core.files.description import BESIDE, FILE_NAME
-from core.files.sizes import size_text
-from core.scrub import scrub
+from core.files.disk import size_text
+from core.untrusted import scrub
 
 SCHEMA = 1
 """Of `snapshot.json`."""

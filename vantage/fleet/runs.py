@@ -24,9 +24,9 @@ from types import FrameType
 from typing import Any
 
 from core.errors import PlaceError, not_installed
-from core.progress import Progress
 from core.system import signals
-from vantage.doctor.ceilings.record import calibration_file
+from core.terminal import Progress
+from vantage.doctor.ceilings import calibration_file
 from vantage.fleet.verdicts import Verdict, verdicts
 
 KEPT = 5

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import UsageError
 from core.files.config import build
-from core.scrub import scrub
+from core.untrusted import scrub
 
 MOST_CHARACTERS = 600
 """Of a host's fault, which is its own words or those of a program there."""
@@ -26,7 +26,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A host's answer about its clock (`core.system.clock.account`)."""
+    """A host's answer about its clock (`core.system.this_host.clock_account`)."""
 
     began: float
     now: float

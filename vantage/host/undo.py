@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from core.errors import PlaceError, UsageError
-from core.files import atomic
+from core.files import disk
 from core.files.config import read_json
-from core.files.lock import take_lock
+from core.files.disk import take_lock
 from core.system.process import run, start_time_ticks
 from vantage.linux import sysctls
 from vantage.linux.namespace import parse_route
@@ -105,7 +105,7 @@ def write_plan(state: Path, plan: UndoPlan) -> None:
     """Writes the plan to disk atomically."""
     path = plan_path(state, plan.ident)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    atomic.write_json(path, {"schema": 1, **asdict(plan)})
+    disk.write_json(path, {"schema": 1, **asdict(plan)})
 
 
 def read_plan(path: Path) -> UndoPlan | None:

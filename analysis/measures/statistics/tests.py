@@ -1,7 +1,10 @@
-"""Wilcoxon's signed-rank test, for clusters as of Datta and Satten, and the sign test. Pure; two-sided p-values.
+"""Tests of paired speed-ups and their q-values: signed-rank, sign, McNemar; two-sided if nothing else is said. Pure.
 
 Sources: F. Wilcoxon, "Individual comparisons by ranking methods", 1945; zeros as of J. W. Pratt, 1959; S. Datta and
-G. A. Satten, "A signed-rank test for clustered data", Biometrics 64, 2008.
+G. A. Satten, "A signed-rank test for clustered data", Biometrics 64, 2008; Q. McNemar, "Note on the sampling error of
+the difference between correlated proportions", 1947; Y. Benjamini and Y. Hochberg, "Controlling the false discovery
+rate", 1995; Y. Benjamini and D. Yekutieli, "The control of the false discovery rate in multiple testing under
+dependency", 2001.
 
 Under the null hypothesis the labels of the two configurations are exchangeable in each cluster: its values have
 the same distribution with all signs swapped. Whoever knows only bounds of values gets the largest p-value of those
@@ -9,6 +12,8 @@ that the bounds allow.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -103,9 +108,9 @@ def _share_below_within(values: Floats, clusters: Ints, sizes: Ints) -> Floats:
     for _, places in blocks(sizes):
         block = values[places]
         order = np.argsort(block, axis=1)
-        found = np.empty(block.shape)
-        np.put_along_axis(found, order, _middle_ranks(np.take_along_axis(block, order, axis=1)), axis=1)
-        shares[places if by_cluster is None else by_cluster[places]] = found / places.shape[1]
+        ranks = np.empty(block.shape)
+        np.put_along_axis(ranks, order, _middle_ranks(np.take_along_axis(block, order, axis=1)), axis=1)
+        shares[places if by_cluster is None else by_cluster[places]] = ranks / places.shape[1]
     return shares
 
 
@@ -174,3 +179,32 @@ def sign_test(low: Floats, high: Floats) -> float:
     few = min(few + undecided, many)
     n = max(len(low) - zeros, 1)
     return min(1.0, float(2 * bdtr(few, n, 0.5))) if few < many else 1.0
+
+
+def mcnemar(excess: Floats) -> float:
+    """The exact p-value of McNemar's test: did one configuration fail more often than the other?
+
+    The unit is the domain, as its runs fail together: a domain counts for the side that failed there more often. With
+    one run per domain it is McNemar's test itself.
+
+    Args:
+        excess: per domain, the measurement runs in which only the configuration failed, less those in which only the
+            reference failed.
+    """
+    return sign_test(excess, excess)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """q-values in the order of the p-values; for independent or positively dependent tests."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p)[::-1]
+    ranks = np.arange(len(p), 0, -1)
+    q = np.empty(len(p))
+    q[order] = np.minimum.accumulate(np.minimum(p[order] * len(p) / ranks, 1.0))
+    return [float(value) for value in q]
+
+
+def benjamini_yekutieli(p_values: Sequence[float]) -> list[float]:
+    """q-values in the order of the p-values, for any dependence."""
+    factor = sum(1 / rank for rank in range(1, len(p_values) + 1))
+    return [min(1.0, q * factor) for q in benjamini_hochberg(np.minimum(p_values, 1.0).tolist())]

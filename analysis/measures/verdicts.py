@@ -1,4 +1,4 @@
-"""q-values and verdicts of the rows of one table, which depend on all of its rows. Pure."""
+"""q-values and verdicts, which depend on all rows of a table: from tests, intervals and noise floors. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from analysis.measures.rows import SpeedupRow
-from analysis.measures.statistics.multiple import benjamini_hochberg, benjamini_yekutieli
-from analysis.measures.statistics.verdict import LEAST_MARGIN, verdict
+from analysis.measures.rows import SpeedupRow, Verdict
+from analysis.measures.statistics.tests import benjamini_hochberg, benjamini_yekutieli
 from core.domain import Role
+
+SIGNIFICANCE = 0.05
+LEAST_MARGIN = math.log(1.02)
+"""A difference of less than 2 % is never called, however certain it is, and counts as none (`equivalent`)."""
 
 
 def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
@@ -30,15 +33,43 @@ def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
         margin = margin_of(row, [floor for floor in noise_floors(rows) if floor.group == row.group])
         outer = _log_ends(row.median.low, row.median.high)
         inner = _log_ends(row.median.low90, row.median.high90)
-        called = verdict(
+        word = verdict(
             q=q_bh,
             interval=outer,
             inner=inner,
             p_equivalence=1.0 if row.p_equivalence is None else row.p_equivalence,
             margin=math.log(margin),
         )
-        judged.append(dataclasses.replace(row, q_bh=q_bh, q_by=q_by, margin=margin, verdict=called))
+        judged.append(dataclasses.replace(row, q_bh=q_bh, q_by=q_by, margin=margin, verdict=word))
     return judged
+
+
+def verdict(
+    *,
+    q: float,
+    interval: tuple[float, float] | None,
+    inner: tuple[float, float] | None,
+    p_equivalence: float,
+    margin: float,
+) -> Verdict:
+    """The verdict; too few domains for an interval are undecided.
+
+    Args:
+        q: q-value of the signed-rank test.
+        interval: the 95 % interval of the median log speed-up.
+        inner: its 90 % interval: within 2 %, two one-sided sign tests at 5 % show equivalence.
+        p_equivalence: of two one-sided signed-rank tests at 2 %. Both are needed: the median does not see that one
+            domain of four is much faster. A larger noise floor does not make large differences equal.
+        margin: the least difference that is called, in log units.
+    """
+    if interval is None or inner is None:
+        return Verdict.UNDECIDED
+    if q < SIGNIFICANCE and interval[0] > margin:
+        return Verdict.FASTER
+    if q < SIGNIFICANCE and interval[1] < -margin:
+        return Verdict.SLOWER
+    within = inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN
+    return Verdict.EQUIVALENT if within and p_equivalence < SIGNIFICANCE else Verdict.UNDECIDED
 
 
 def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:

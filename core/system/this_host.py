@@ -1,13 +1,15 @@
-"""How far this host's clock can be trusted, as the kernel says it: adjtimex(2)."""
+"""This host's clock, as far as the kernel trusts it (adjtimex(2)), and its trusted certificate authorities."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from core.errors import PlaceError
+from core.errors import PlaceError, UsageError
 
 MOST_ERROR_S = 1.0
 """Largest error of a clock that counts as synchronised."""
@@ -50,7 +52,7 @@ class _Timex(ctypes.Structure):
     )
 
 
-def account(began: float, now: float) -> dict[str, Any]:
+def clock_account(began: float, now: float) -> dict[str, Any]:
     """This host's time and how good it is by its own account, for another machine that compares it with its own.
 
     Args:
@@ -74,3 +76,50 @@ def read_clock() -> Clock:
         synchronised=state != _TIME_ERROR and not timex.status & _STA_UNSYNC,
         max_error_s=timex.maxerror / 1e6,
     )
+
+
+SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""The bundles of trusted certificates of Debian, Fedora, openSUSE, Alpine. h3get uses the
+same list (rust/clientkit/src/arguments.rs)."""
+
+
+def system_bundle() -> Path:
+    """The system's bundle of trusted certificates (PEM), else the one of OpenSSL's default verify paths.
+
+    Raises:
+        UsageError: this host has none.
+    """
+    compiled_in = ssl.get_default_verify_paths().cafile  # None if the file does not exist
+    for name in (*SYSTEM_BUNDLES, *([compiled_in] if compiled_in else [])):
+        if Path(name).is_file():
+            return Path(name)
+    raise UsageError("this host has no bundle of CA certificates", remedy="install ca-certificates, or name a PEM file")
+
+
+def count_certificates(bundle: Path, *, where: str | None = None) -> int:
+    """The number of certificates in a bundle, read by OpenSSL, which most clients use.
+
+    Args:
+        where: named in errors instead of the bundle.
+
+    Raises:
+        UsageError: the file is missing, cannot be read, or is not PEM with certificates.
+    """
+    remedy = "name a PEM file of CA certificates"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        # OpenSSL's errors for a folder or an unreadable file are unclear.
+        with bundle.open("rb"):
+            context.load_verify_locations(cafile=bundle)
+    except ssl.SSLError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{bundle} cannot be read ({error.strerror})", where=where, remedy=remedy) from None
+    if not (count := context.cert_store_stats()["x509"]):
+        raise UsageError(f"{bundle} is not a PEM file with certificates", where=where, remedy=remedy)
+    return count
