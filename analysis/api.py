@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from analysis.measures import costs, dataset, dose, quirk, tables
-from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
+from analysis.measures.folders import output_folder, writing
 from analysis.measures.limiters import LimiterRow, limiters
 from analysis.measures.order import OrderEffects, order_effects
 from analysis.measures.pairs import Metric
@@ -22,7 +22,8 @@ from analysis.measures.selection import DEFAULT, Selection, client_limits, ident
 from analysis.measures.stopping import Stopping, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, published, render, report
-from analysis.report.summary import Summary
+from analysis.report.plots import Summary
+from analysis.report.published import CongestionRow, congestion
 from core import terminal
 from core.domain import Role
 from core.files import disk
@@ -158,7 +159,7 @@ class Tables:
     def write(self, folder: Path) -> list[Path]:
         """Writes each table as .csv and .md, atomically."""
         written = []
-        with dataset.writing(folder):
+        with writing(folder):
             for name in self.names:
                 for suffix in ("csv", "md"):
                     path = folder / f"{name}.{suffix}"
@@ -297,7 +298,7 @@ class Made:
 def make_all(folders: Sequence[Path], *, out: Path | None = None) -> Made:
     """Tables, figures and report of campaign folders, written into `tables/`, `figures/` and `report/`."""
     data = dataset.load(folders)
-    target = dataset.output_folder(folders, out)
+    target = output_folder(folders, out)
     made = make_tables(data)
     made.write(target / "tables")
     drawn = figures.write(data, target / "figures")

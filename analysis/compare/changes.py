@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.arrays import Mask, numbered
+from analysis.measures.columns import Mask, numbered
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, pair
 from analysis.measures.rows import MINIMUM_DOMAINS

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from analysis.measures.dataset import DOWNLOADS, Dataset
+from analysis.measures.dataset import Dataset
+from analysis.measures.folders import DOWNLOADS
 from core.files import store
 from core.files.description import DescribedConfiguration
 

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, Mask, Texts, rows_by_code
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Codes, Downloads, Floats, Mask, Texts, rows_by_code
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.arrays import Codes, Flags, Mask, on_all_cores
+from analysis.measures.columns import Codes, Flags, Mask, on_all_cores
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples, pair
 from analysis.measures.rows import SpeedupSummary

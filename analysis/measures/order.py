@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, Ints
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Codes, Downloads, Floats, Ints
 from core.domain import Outcome
 
 MINIMUM_RUNS = 10

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.measures.arrays import Codes, Flags, Floats, Ints, Texts, numbered, rows_by_code
-from analysis.measures.ceilings import Ceiling, ceiling, cpu_bound, delivery_rate, near_ceiling, starved
-from analysis.measures.columns import Downloads, Runs
+from analysis.measures.ceilings import ceiling, cpu_bound, delivery_rate, near_ceiling, starved
+from analysis.measures.columns import (
+    Ceiling,
+    Codes,
+    Downloads,
+    Flags,
+    Floats,
+    Ints,
+    Runs,
+    Texts,
+    numbered,
+    rows_by_code,
+)
 from core.domain import Outcome
 from core.errors import UsageError
 from core.files import schemas

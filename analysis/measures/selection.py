@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.measures.arrays import Texts, counts
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Downloads, Texts, counts
 from core.domain import CacheState, IdentityFlag, Outcome
 
 

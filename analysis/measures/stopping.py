@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, Mask
+from analysis.measures.columns import Codes, Floats, Mask
 from analysis.measures.costs import times
 from analysis.measures.dataset import Dataset
 from core.domain import Comparison, Outcome, Role

@@ -13,8 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.measures import dataset, quirk, quirks, tables
+from analysis.measures import quirk, quirks, tables
 from analysis.measures.dataset import Dataset
+from analysis.measures.folders import writing
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.tables import Table1Row, provider_rank, transport_rank
 from analysis.report import render
@@ -70,7 +71,7 @@ class Beside:
 
     def write(self, folder: Path) -> None:
         """Writes PAPER_beside.md, atomically."""
-        with dataset.writing(folder):
+        with writing(folder):
             disk.write_text(folder / f"{self.paper.value}_beside.md", self.files("md"))
 
     def show(self, stream: TextIO) -> None:

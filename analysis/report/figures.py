@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.measures.costs import THROUGHPUT_KPI
-from analysis.measures.dataset import Dataset, Record, writing
+from analysis.measures.dataset import Dataset, Record
+from analysis.measures.folders import writing
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome

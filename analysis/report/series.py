@@ -80,12 +80,12 @@ def of_run(records: Sequence[Record], folder: Path) -> dict[str, Packets]:
 
 
 def _of_capture(records: Sequence[Record], path: Path) -> dict[str, Packets]:
-    from analysis.captures import packet_table, scan
+    from analysis.captures import export, scan
 
     if not path.is_file():
         return {}
     capture = scan.scan_capture(path, series=True)
-    table = packet_table.read(path)
+    table = export.read_packets(path)
     connection = table.column("connection").to_numpy()
     kept = table.column("len").to_numpy() > 0
     kept &= np.asarray(table.column("direction").cast("string").combine_chunks()) == "s2c"

@@ -28,6 +28,8 @@ def recorded(configuration: Configuration) -> DescribedConfiguration:
         transport=client.transport,
         levels={name: configuration.levels.get(name, factor.default) for name, factor in factors.ALL.items()},
         options={**{option.name: option.default for option in client.options}, **configuration.options},
+        http=client.http,
+        family=client.family,
     )
 
 

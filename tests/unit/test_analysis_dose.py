@@ -12,7 +12,7 @@ import pytest
 
 from analysis import api
 from analysis.measures import dataset, dose
-from analysis.measures.comparisons import read_design
+from analysis.measures.folders import read_design
 from analysis.report import findings, report
 from core.domain import Comparison, Dose, Download, Role
 from core.errors import UsageError

@@ -1,15 +1,70 @@
-"""The comparisons of all folders that are read together, from their `campaign.json` files."""
+"""Campaign folders: the documents beside the downloads, and from them the design that all of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from core.domain import Comparison, Dose, Transport
-from core.errors import UsageError
+from core.errors import UsageError, not_found
 from core.files import description
+from core.files.config import read_json
 from core.files.description import DescribedConfiguration
+
+DOWNLOADS = "downloads.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """One campaign folder."""
+
+    path: Path
+    environment: Mapping[str, Any] | None
+    """`environment.json`, if present."""
+    lab: Mapping[str, Any] | None
+    """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
+    composition: Mapping[str, Any] | None = None
+    """`targets/composition.json`, the report of `upshift targets compose`, if present."""
+    windows: Mapping[str, Any] | None = None
+    """`targets/windows.json`: domain -> the result of `upshift survey iw`, if the targets have it."""
+
+    @property
+    def published_quirks(self) -> tuple[str, ...]:
+        """Names of quirks of the published code with which it was measured (`downloader.quirks`)."""
+        campaign = (self.environment or {}).get("campaign")
+        names = campaign.get("published_quirks") if isinstance(campaign, dict) else None
+        return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def read_folder(path: Path) -> Folder:
+    """The documents beside the downloads. Raises UsageError for one that is not valid JSON."""
+
+    def document(name: str) -> Mapping[str, Any] | None:
+        file = path / name
+        return read_json(file) if file.exists() else None
+
+    return Folder(
+        path=path,
+        environment=document("environment.json"),
+        lab=document("lab.json"),
+        composition=document("targets/composition.json"),
+        windows=document("targets/windows.json"),
+    )
+
+
+def check(path: Path) -> None:
+    """Raises UsageError if this is not a campaign folder."""
+    if not path.exists():
+        raise not_found(path, "folder", remedy="name the --out folder of `upshift run`")
+    if not (path / DOWNLOADS).is_file():
+        raise UsageError(
+            "this folder has no downloads.parquet",
+            where=str(path),
+            remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +116,17 @@ def read_design(folders: Sequence[Path]) -> Design:
     comparisons: dict[str, tuple[Path, Comparison]] = {}
     doses: dict[str, tuple[Path, Dose]] = {}
     for path in folders:
-        told = description.read(path)
-        for configuration in told.configurations:
+        recorded = description.read(path)
+        for configuration in recorded.configurations:
             first, known = configurations.setdefault(configuration.name, (path, configuration))
             if differences := known.differences(configuration):
                 raise _contradiction("configuration", configuration.name, (first, path), ", ".join(differences))
-        for comparison in told.comparisons:
+        for comparison in recorded.comparisons:
             first, known_comparison = comparisons.setdefault(comparison.name, (path, comparison))
             if known_comparison != comparison:
                 what = " and ".join(f"{c.config} vs {c.vs} ({c.role})" for c in (known_comparison, comparison))
                 raise _contradiction("comparison", comparison.name, (first, path), what)
-        for factor, dose in told.doses.items():
+        for factor, dose in recorded.doses.items():
             first, known_dose = doses.setdefault(factor, (path, dose))
             if known_dose != dose:
                 what = " and ".join(f"{d.kpi} above {d.above:g}" for d in (known_dose, dose))
@@ -85,9 +140,29 @@ def read_design(folders: Sequence[Path]) -> Design:
 
 def _contradiction(kind: str, name: str, folders: tuple[Path, Path], what: str) -> UsageError:
     first, second = folders
-    said = f"they differ in {what}" if kind == "configuration" else f"it is {what}"
+    difference = f"they differ in {what}" if kind == "configuration" else f"it is {what}"
     return UsageError(
-        f"the {kind} {name!r} is not the one of {first}: {said}",
+        f"the {kind} {name!r} is not the one of {first}: {difference}",
         where=str(second),
         remedy="read the folders separately",
     )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns errors of the file system into UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"this cannot be written ({error.strerror or error})",
+            where=str(folder),
+            remedy="use another --out",
+        ) from None
+
+
+def output_folder(paths: Sequence[Path], out: Path | None) -> Path:
+    """Where results go: `out`, else the folder itself, else for several folders `combined/` in the first."""
+    if out is not None:
+        return out
+    return paths[0] if len(paths) == 1 else paths[0] / "combined"
