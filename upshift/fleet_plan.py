@@ -14,7 +14,7 @@ from core.files.config import build, read_json
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import downloads_per_run, worst_run_bytes
 from downloader.limits.budget import check_budgets
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import initial_windows, shared_plan
 from vantage.fleet.collecting import PLAN
 from vantage.fleet.inventory import Fleet

@@ -15,8 +15,7 @@ from core.errors import IncompleteError, UsageError
 from core.files.config import build
 from core.files.disk import size_text
 from core.untrusted import scrub
-from downloader.control.display import headline, span
-from downloader.control.document import SCHEMA, SILENT_S, Status
+from downloader.control.status import SCHEMA, SILENT_S, Status, headline, span
 from downloader.schedule.schedule import State
 from vantage.fleet.verdicts import Verdict
 

@@ -62,6 +62,8 @@ class Campaign:
 
     def __init__(self, cloud: Cloud, folder: Path, lies: Sequence[str]) -> None:
         self.cloud, self.folder, self.into = cloud, folder, folder / "in" / "collected"
+        for host in cloud.hosts.values():
+            host.sh("rm -rf /srv/*")  # results of another cell's campaign
         self.liars = {f"L-{lie}": lie for lie in lies}
         names = [OTHER, *self.liars]
         target_files.write_rows(folder / "targets.csv", cloud.lab.targets()[:3])

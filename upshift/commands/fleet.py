@@ -16,7 +16,7 @@ from core import terminal
 from core.errors import UsageError, not_found
 from core.outreach import opt_out
 from core.untrusted import scrub
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift import fleet_plan, fleet_report
 from upshift.commands.fleet_hosts import (
     INVENTORY,
