@@ -22,7 +22,7 @@ from core.terminal import Progress
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
-from downloader.campaign.stopping import parse_rule
+from downloader.campaign.limits import parse_rule
 from downloader.control import host
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
@@ -31,7 +31,7 @@ from downloader.execution.engine import trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import initial_windows, shared_plan
 
 if TYPE_CHECKING:
