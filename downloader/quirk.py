@@ -1,4 +1,4 @@
-"""The type `PublishedQuirk`: one way in which the published ANRW'23 code measures differently, for `published_quirks`.
+"""The type `Quirk`: one way in which the published ANRW'23 code measures differently, for `published_quirks`.
 
 The published code is github.com/tumi8/active-tcp-and-quic-measurements at commit 9faf8f4. Quirks that need no other
 traffic are in analysis: `upshift tables --quirk`.
@@ -24,7 +24,7 @@ def _same_client(client: Client) -> Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedQuirk:
+class Quirk:
     """One quirk. Each file in `downloader/quirks` has one, and the registry finds it there."""
 
     name: str

@@ -19,7 +19,7 @@ from core.files.config import STRICT, build
 from core.files.description import DescribedConfiguration, check
 from downloader import clients, factors, quirks
 from downloader.client import Client
-from downloader.quirk import PublishedQuirk, Settings
+from downloader.quirk import Quirk, Settings
 
 
 def recorded(configuration: Configuration) -> DescribedConfiguration:
@@ -89,7 +89,7 @@ def _shown(setting: Setting) -> str:
     return f"the route's {setting.name}"
 
 
-def chosen_quirks(names: Sequence[str]) -> list[PublishedQuirk]:
+def chosen_quirks(names: Sequence[str]) -> list[Quirk]:
     """The quirks of these names, always in the same order."""
     return [quirk for name, quirk in quirks.ALL.items() if name in names]
 

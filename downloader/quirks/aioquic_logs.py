@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from downloader.client import Client, DownloadRequest
-from downloader.quirk import PublishedQuirk
+from downloader.quirk import Quirk
 
 
 def _client(client: Client) -> Client:
@@ -19,7 +19,7 @@ def _client(client: Client) -> Client:
     return dataclasses.replace(client, arguments=arguments)
 
 
-AIOQUIC_LOGS = PublishedQuirk(
+AIOQUIC_LOGS = Quirk(
     name="aioquic-logs",
     help="aioquic keeps a qlog of every packet and frame, and logs its secrets.",
     source="downloading/lib/quic_module/quic_download.py: --quic-log, --secrets-log",

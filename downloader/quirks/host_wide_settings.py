@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.domain import Sysctl
-from downloader.quirk import PublishedQuirk, Settings
+from downloader.quirk import Quirk, Settings
 from downloader.quirks._scaled import buffer_bytes
 
 
@@ -19,7 +19,7 @@ def _settings(levels: Mapping[str, str], settings: Settings) -> Settings:
     return (*settings, *(Sysctl(name=f"net.core.rmem_{which}", value=str(size)) for which in ("default", "max")))
 
 
-HOST_WIDE_SETTINGS = PublishedQuirk(
+HOST_WIDE_SETTINGS = Quirk(
     name="host-wide-settings",
     help="Window scaling sets net.core.rmem_default and rmem_max of the whole host to 65,535 << shift.",
     source="downloading/startDownloads.py: configure_ws",

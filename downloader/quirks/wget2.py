@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from downloader.client import Client, DownloadRequest, common_arguments
-from downloader.quirk import PublishedQuirk
+from downloader.quirk import Quirk
 
 
 def _arguments(request: DownloadRequest) -> list[str]:
@@ -26,7 +26,7 @@ def _client(client: Client) -> Client:
     )
 
 
-WGET2 = PublishedQuirk(
+WGET2 = Quirk(
     name="wget2",
     help="wget2 downloads over TCP: it looks names up itself, follows redirects, offers HTTP/2 and compression.",
     source="downloading/lib/dl_file.py: wget2 --https-enforce=hard --no-cache",
