@@ -2,7 +2,7 @@
 
     site_server.py SITES.json --certificates DIR --log FILE [--port 443]
 
-SITES.json is host -> path -> answer, with the fields of `vantage.lab.site_kinds.Answer`; DIR has HOST.pem and HOST.key.
+SITES.json is host -> path -> answer, with the fields of `vantage.server_kind.SiteAnswer`; DIR has HOST.pem and HOST.key.
 Each request leaves one JSON line in FILE, with the names that Caddy's access log uses.
 """
 
