@@ -303,7 +303,7 @@ def report(
     data = dataset.load_few(folders)
     path = output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets)
+    options = reporting.ReportOptions(metric=Metric(metric.value), selection=selection, targets=targets)
     summary = reporting.write(data, path, options)
     if not as_json:
         summary.show(sys.stderr)

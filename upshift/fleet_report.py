@@ -1,19 +1,22 @@
-"""The states of a campaign on all hosts, as one table. Pure."""
+"""What a command on hosts prints, and how it ends: 0 all did it, 1 some failed, 2 wrong input."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+import typer
+
 from core import terminal
-from core.errors import UsageError
+from core.errors import IncompleteError, UsageError
 from core.files.config import build
 from core.files.disk import size_text
 from core.untrusted import scrub
-from downloader.control.display import headline, span
-from downloader.control.document import SCHEMA, SILENT_S, Status
+from downloader.control.status import SCHEMA, SILENT_S, Status, headline, span
 from downloader.schedule.schedule import State
-from vantage.fleet.report import named
 from vantage.fleet.verdicts import Verdict
 
 HEADINGS = ("host", "state", "done", "planned", "per hour", "time left", "disk free", "last error")
@@ -22,34 +25,77 @@ WORDS = {"host", "state", "last error"}
 _UNREADABLE = "its answer cannot be read: provision it again, with the Upshift of this machine"
 
 
+def document(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """The verdicts as plain data."""
+    return {"hosts": {host: {"ok": v.fault is None, **asdict(v)} for host, v in verdicts.items()}}
+
+
+def show(verdicts: Mapping[str, Verdict], *, as_json: bool, done: str = "done") -> None:
+    """Prints one line for each host: what failed, else `done` and how much was changed."""
+    if as_json:
+        typer.echo(json.dumps(document(verdicts), sort_keys=True))
+        return
+    rows = [["host", "verdict", "why"], *(_line(host, verdict, done) for host, verdict in verdicts.items())]
+    terminal.console(sys.stdout).print(terminal.table(rows, words=set(rows[0])))
+
+
+def _line(host: str, verdict: Verdict, done: str) -> list[str]:
+    if verdict.fault is not None:
+        return [host, "failed", named(host, verdict.fault)]
+    words = f"{done} ({verdict.changed} changed)" if verdict.changed else done
+    return [host, "ok", f"{words}; {verdict.note}" if verdict.note else words]
+
+
+def named(host: str, fault: str) -> str:
+    """A fault without the host's name before it, which the table has already."""
+    return fault.removeprefix(f"{host}: ").removeprefix(f"{host} ").removeprefix("upshift: ")
+
+
+def require_all(verdicts: Mapping[str, Verdict], *, campaign: str | None = None) -> None:
+    """Raises IncompleteError that names the hosts that failed; UsageError for a campaign that none of them has."""
+    failed = {host: verdict.fault for host, verdict in verdicts.items() if verdict.fault is not None}
+    if not failed:
+        return
+    if len(failed) == len(verdicts) and all(f"no campaign {campaign}" in fault for fault in failed.values()):
+        raise UsageError(
+            f"no host has a campaign {campaign}",
+            where="--campaign",
+            remedy="name one that upshift fleet run has started",
+        )
+    raise IncompleteError(
+        f"{len(failed)} of {len(verdicts)} hosts failed: {', '.join(failed)}",
+        remedy="run the same command again once they are repaired",
+    )
+
+
 def cells(verdicts: Mapping[str, Verdict], now: float) -> terminal.Cells:
-    """The table at a Unix time."""
+    """The table of a campaign's states at a Unix time."""
     return [HEADINGS, *(_row(host, verdict, now) for host, verdict in verdicts.items())]
 
 
 def ended(verdicts: Mapping[str, Verdict]) -> bool:
     """Whether the campaign has ended on all hosts that answered."""
-    found = [_status(verdict.result) for verdict in verdicts.values() if verdict.fault is None]
-    return bool(found) and all(status is not None and status.ended for status in found)
+    states = [_status(verdict.result) for verdict in verdicts.values() if verdict.fault is None]
+    return bool(states) and all(status is not None and status.ended for status in states)
 
 
 def unconfirmed(verdicts: Mapping[str, Verdict], digest: str) -> list[str]:
     """Hosts that may lack opt-outs: they do not answer, or have not confirmed this list since they booted."""
-    found = []
+    lacking = []
     for host, verdict in verdicts.items():
         answer = (verdict.result or {}).get("opt_outs")
         has = isinstance(answer, Mapping) and answer.get("current") is True and answer.get("sha256") == digest
         if verdict.unreachable or (verdict.result and not has):
-            found.append(host)
-    return found
+            lacking.append(host)
+    return lacking
 
 
 def running(verdicts: Mapping[str, Verdict]) -> set[str]:
     """Hosts on which the campaign has neither ended nor is paused."""
-    found = {host: _status(verdict.result) for host, verdict in verdicts.items()}
+    states = {host: _status(verdict.result) for host, verdict in verdicts.items()}
     return {
         host
-        for host, status in found.items()
+        for host, status in states.items()
         if status is not None and not status.ended and status.activity.state is not State.PAUSED
     }
 
@@ -62,12 +108,12 @@ def _row(host: str, verdict: Verdict, now: float) -> list[str]:
     if status is None or verdict.result is None:
         return [host, _UNREADABLE, *blank]
     try:
-        return [host, *(scrub(cell) for cell in _told(status, verdict.result, now))]
+        return [host, *(scrub(cell) for cell in _values(status, verdict.result, now))]
     except (ValueError, OverflowError):  # numbers without sense
         return [host, _UNREADABLE, *blank]
 
 
-def _told(status: Status, result: Mapping[str, Any], now: float) -> list[str]:
+def _values(status: Status, result: Mapping[str, Any], now: float) -> list[str]:
     silent = bool(result.get("silent"))
     at = _host_time(status, now, silent=silent)
     error = status.last_error

@@ -110,11 +110,11 @@ def check_host(document: dict[str, object]) -> None:
     if document["cpu"] != platform.machine():
         raise InstallError(f"this bundle is for {document['cpu']}, and this CPU is {platform.machine()}", WRONG)
     wanted = tuple(map(int, document["glibc"]))  # type: ignore[call-overload]
-    said = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
-    found = tuple(map(int, (said or "glibc 0.0").split()[-1].split(".")[:2]))
-    if found < wanted:
+    version = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
+    present = tuple(map(int, (version or "glibc 0.0").split()[-1].split(".")[:2]))
+    if present < wanted:
         needed = ".".join(map(str, wanted))
-        raise InstallError(f"this bundle needs glibc {needed}, and this system has {said or 'none'}", WRONG)
+        raise InstallError(f"this bundle needs glibc {needed}, and this system has {version or 'none'}", WRONG)
 
 
 def check_files(bundle: Path, document: dict[str, object]) -> None:
@@ -178,12 +178,12 @@ def run(command: list[str], failure: str) -> None:
     tied = ["setpriv", "--pdeathsig", "KILL", "--", *command]
     with subprocess.Popen(tied, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
         try:
-            said, _ = child.communicate()
+            output, _ = child.communicate()
         except BaseException:
             child.kill()
             raise
     if child.returncode != 0:
-        lines = said.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
+        lines = output.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
         raise InstallError(f"{failure}: {lines[-1]}", FAULT)
 
 
