@@ -52,6 +52,7 @@ DRAIN_S = 2.0
 """Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
 _SETUP_S = 5.0
+_LONGEST_WAIT_S = 1.0
 _LAST_SENTENCES = 5
 _CODES = {
     pycurl.E_COULDNT_CONNECT: Failure.CONNECTION_RESET,  # over QUIC: the server closed, for whatever reason
@@ -164,24 +165,29 @@ class _Download:
         while not document.is_over:
             self._multi.perform()
             self._note_start()
-            if (result := self._result()) is not None and not document.is_over:
-                self._take_result(*result)
-            elif time.monotonic() >= document.deadline and not document.is_over:
-                document.spent()
-            if document.is_over:
+            result = self._result()
+            if self._is_over():
                 break
-            if self._shaken and is_verbose:
-                self._easy.setopt(pycurl.VERBOSE, 0)  # or libcurl copies each piece of the body
-                is_verbose = False
-            self._wait()
+            if result is not None:
+                self._take_result(*result)
+            elif time.monotonic() >= document.deadline:
+                document.spent()
+            else:
+                if self._shaken and is_verbose:
+                    self._easy.setopt(pycurl.VERBOSE, 0)  # or libcurl copies each piece of the body
+                    is_verbose = False
+                self._wait()
         self._finish()
+
+    def _is_over(self) -> bool:
+        return self.document.is_over  # a call, as mypy takes the attribute for unchanged by callbacks
 
     def _wait(self) -> None:
         """Sleeps until the socket, a timer of libcurl or the end of the budget; notes the end of TCP's handshake."""
-        limits = [self.document.deadline - time.monotonic()]
-        if (timer_ms := self._multi.timeout()) >= 0:
-            limits.append(timer_ms / 1000)
-        select.select(*self._multi.fdset(), max(min(limits), 0.0))
+        until_s, timer_ms = self.document.deadline - time.monotonic(), self._multi.timeout()
+        readable, writable, broken = self._multi.fdset()
+        limit_s = until_s if timer_ms < 0 else min(until_s, timer_ms / 1000)
+        select.select(readable, writable, broken, min(max(limit_s, 0.0), _LONGEST_WAIT_S))
         if self._socket is not None and not self.over_udp and self.document.values["connect_s"] is None:
             with contextlib.suppress(OSError):
                 self._socket.getpeername()
@@ -257,15 +263,15 @@ class _Download:
             pairs = (field.partition(b":") for field in fields)
             headers = [(name.decode("latin-1"), value.strip().decode("latin-1")) for name, _, value in pairs]
             self.document.take_headers(int(status), headers)
-        return -1 if self.document.is_over else None
+        return -1 if self._is_over() else None
 
     def _on_body(self, data: bytes) -> int | None:
         document = self.document
         if not document.is_over:
             document.take_body(data)
-            if not document.is_over and document.is_whole:
+            if not self._is_over() and document.is_whole:
                 document.end_of_body()  # all announced bytes are here; their stream need not have ended
-        return -1 if document.is_over else None
+        return -1 if self._is_over() else None
 
     def _take_result(self, code: int, text: str) -> None:
         document = self.document
