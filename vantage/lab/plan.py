@@ -12,7 +12,7 @@ from core.files.atomic import write_json
 from vantage.lab.addresses import Addresses
 from vantage.server_kind import ProgramPlan
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class LabPlan:
     ipv6: bool
     sha256: Mapping[str, str]
     """`SERVER/path` -> hash of the file."""
+    fifo_priority: int | None = None
+    """Real-time priority of the servers; None: none."""
 
 
 def write_plan(plan: LabPlan, path: Path) -> None:
@@ -75,6 +77,7 @@ def read_plan(path: Path) -> LabPlan:
         addresses={name: Addresses(**own) for name, own in document["addresses"].items()},
         ipv6=document["ipv6"],
         sha256=document["sha256"],
+        fifo_priority=document["fifo_priority"],
     )
 
 
