@@ -23,8 +23,8 @@ from urllib.parse import urljoin, urlsplit
 
 import core
 from core.errors import IncompleteError, ReachError, UsageError
-from core.files.atomic import write_json
 from core.files.config import read_json
+from core.files.disk import write_json
 from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
 
 ROUTEVIEWS = "https://archive.routeviews.org/"

@@ -17,8 +17,8 @@ from cdn_mapping.rib import Entry, RibReader
 from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
 from core.errors import UsageError, not_found
-from core.progress import Progress
 from core.system import signals
+from core.terminal import Progress
 
 BACKENDS = ("own", "bgpstream")
 ROUTES_PER_REPORT = 50_000

@@ -17,7 +17,7 @@ from cdn_mapping.as_path import SET_ORIGIN
 from cdn_mapping.intervals import NONE, Cuts, flatten
 from cdn_mapping.votes import VoteRows
 from core.errors import UsageError, not_found
-from core.files.atomic import whole_file
+from core.files.disk import whole_file
 from core.reach import IPAddress, IPNetwork
 
 FORMAT = 1

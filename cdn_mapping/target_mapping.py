@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdn_mapping.mapping import Mapped, Mapper
 from core.files.targets import with_columns
-from core.progress import Progress
+from core.terminal import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

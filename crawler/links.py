@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import lxml.etree  # type: ignore[import-untyped]
 import lxml.html  # type: ignore[import-untyped]
 
-from core.files.target_rules import url_fault
+from core.untrusted import url_fault
 
 MAX_LINKS = 2_000
 """Most links of one page that are considered."""

@@ -18,8 +18,8 @@ from core.files import targets
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
 from core.outreach.lists import TopList, identity
-from core.progress import Progress
 from core.system import signals
+from core.terminal import Progress
 from crawler.ledger import Filled, Ledger
 from crawler.manners import AGENT, Throttle
 from crawler.visit import CrawlLimits, CrawlOutcome

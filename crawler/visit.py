@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urljoin, urlsplit
 
-from core.names import registered_domain
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
+from core.untrusted import registered_domain
 from crawler.ledger import DomainResult
 from crawler.links import extract, normal
 from crawler.manners import MAX_CRAWL_DELAY_S, RefusedError, Robots, Throttle, admit, from_reply

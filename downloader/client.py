@@ -18,9 +18,8 @@ from typing import Any
 
 from core.domain import Failure, Outcome, Transport
 from core.errors import PlaceError, UsageError, use_one_of
-from core.scrub import last_line, scrub
-from core.system.builds import is_debug_build, refuse_debug_build
-from core.system.process import find_program
+from core.system.process import find_program, is_debug_build, refuse_debug_build
+from core.untrusted import last_line, scrub
 from downloader.pages import page_of_edge
 
 SCHEMA = 1
@@ -28,6 +27,10 @@ SCHEMA = 1
 
 PROGRAMS = "downloader.programs."
 """Programs with this prefix are our own Python modules, which are forked from a warm interpreter."""
+
+
+WINDOW_OPTIONS = ("max_data", "max_stream_data")
+"""Options of QUIC clients whose flow-control windows can be set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +255,17 @@ class Client:
     help: str
     """One sentence."""
     transport: Transport
+    http: str | None
+    """The HTTP version that it is for: 1.1, 2 or 3. A download by another one is a mismatch (`http_version`).
+    None: any, as client and server agree."""
     program: str
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
+    family: str = ""
+    """What it shares program and libraries with; by default its name. Within a family only the transport differs."""
+    window_bytes: int | None = None
+    """The most that it lets a server send ahead on a connection; None: the kernel's, or that of an option."""
+    hides: Mapping[Failure, Failure | None] = field(default_factory=dict)
+    """Cause of a failure -> the cause that its library gives for it in some cases; None: it does not notice."""
     packages: tuple[str, ...] = ()
     """Distributions (PyPI names) that the program uses; their versions are stored with the data."""
     installed_by: str = "make setup"
@@ -267,6 +279,9 @@ class Client:
     arguments: Callable[[DownloadRequest], list[str]] = common_arguments
     parse: Callable[[str], ClientResult] = parse_document
     """(standard output) -> result; raises AnswerError."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", self.family or self.name)
 
     @property
     def is_python(self) -> bool:
@@ -312,8 +327,9 @@ class Client:
         known = {option.name: option for option in self.options}
         for name in options:
             if name not in known:
+                fixed = name in WINDOW_OPTIONS and self.window_bytes is not None
                 raise UsageError(
-                    f"the client {self.name} has no option {name!r}",
+                    f"the client {self.name} has no option {name!r}{': its windows are fixed' if fixed else ''}",
                     where=where,
                     remedy=use_one_of(name, known) if known else "leave it out",
                 )

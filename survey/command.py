@@ -46,7 +46,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
     own = {entry.name for entry in fields(survey.settings)}
 
     def work(**given: Any) -> None:
-        from core.progress import show
+        from core.terminal import show_progress
         from survey import engine
 
         options = Options(**{name: value for name, value in given.items() if name in shared})
@@ -57,7 +57,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         opened: AbstractContextManager[Site | None] = nullcontext()
         if place is not None and (survey.kernel or survey.raw):
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
-        with show(as_json=given["as_json"]) as progress, opened as site:
+        with show_progress(as_json=given["as_json"]) as progress, opened as site:
             summary = engine.run(survey, options, settings, progress, site=site)
         _print_summary(survey, summary, options.out, as_json=given["as_json"])
 
@@ -214,7 +214,7 @@ def _one_figure(
 
 
 def _write_pictures(paths: Sequence[Path], draw: Callable[[str], bytes]) -> None:
-    from core.files.atomic import whole_file
+    from core.files.disk import whole_file
 
     for path in paths:
         drawn = draw(path.suffix[1:])

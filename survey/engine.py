@@ -23,8 +23,8 @@ from core.outreach.dns import Resolver
 from core.outreach.ledger import Finished
 from core.outreach.lists import identity, parse_shard
 from core.outreach.pace import Lanes, TokenBucket
-from core.progress import Progress
 from core.system import process
+from core.terminal import Progress
 from survey.access import Access, NotAskedError
 from survey.subjects import Source, Subject
 from survey.survey import PLANNED, Context, Options, Record, Remark, Site, Survey, Visit

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.files import atomic
+from core.files import disk
 from tests.unit.test_snapshot import PLAN
 from vantage.fleet.offer import Needs
 
@@ -64,7 +64,7 @@ class Fleet:
             journal_bytes=10**9,
             disk_bytes=20 * 10**9,
         )
-        atomic.write_json(self.collected / ".collect" / "plan.json", asdict(needs))
+        disk.write_json(self.collected / ".collect" / "plan.json", asdict(needs))
         inventory = self.folder / "hosts.json"
         inventory.write_text(json.dumps({"vantage": {"hosts": self.hosts}}))
         extra = {"campaign_name": NAME, "collect_into": str(self.folder / "collected"), **variables}

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 from analysis.evidence import Inspection, inspect_campaign
 from analysis.evidence.sources import inspect_capture
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
-from core.files import atomic
-from core.files.lock import check_free
-from core.files.sizes import check_room
-from core.progress import Progress
+from core.files import disk
+from core.files.disk import check_free, check_room
 from core.system import signals
-from core.system.clock import read_clock
 from core.system.place import Place
+from core.system.this_host import read_clock
+from core.terminal import Progress
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
-from downloader.campaign.stopping import parse_rule
+from downloader.campaign.limits import parse_rule
 from downloader.control import host
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
@@ -32,7 +31,7 @@ from downloader.execution.engine import trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import initial_windows, shared_plan
 
 if TYPE_CHECKING:
@@ -143,9 +142,9 @@ def _run(
         reporter.does(*(State.STOPPING, summary.asked) if summary.asked else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
-        atomic.write_json(out / "lab.json", truth)
+        disk.write_json(out / "lab.json", truth)
     if windows := initial_windows(plan.targets):
-        atomic.write_json(out / "targets" / "windows.json", windows)
+        disk.write_json(out / "targets" / "windows.json", windows)
     if summary.asked is not None:
         reporter.end(State.STOPPED, summary.asked)
         return summary, None
@@ -179,10 +178,10 @@ def reported(
 
 def _client_ceilings() -> Mapping[str, Any] | None:
     """This host's calibration, judged for the present versions; its single transfers are left out."""
-    from vantage.doctor.ceilings import record
+    from vantage.doctor import ceilings
 
-    calibration = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
-    return record.summary(calibration)
+    calibration = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
+    return ceilings.summary(calibration)
 
 
 def _check_host(plan: SharedPlan, here: str | None) -> None:

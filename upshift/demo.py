@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from analysis.evidence import Inspection
 from core.errors import UpshiftError, UsageError
-from core.files import atomic
-from core.progress import show
+from core.files import disk
 from core.system import process
+from core.terminal import show_progress
 from downloader.execution.run import RunSummary
 from upshift.campaign import run_file
 from vantage.lab.lab import open_lab
@@ -149,14 +149,14 @@ def run_demo(
         )
     if not mark.exists() and out.exists() and any(out.iterdir()):
         raise UsageError("this folder is not empty and holds no demo", where=str(out), remedy="use another --out")
-    atomic.write_text(mark, wanted)
+    disk.write_text(mark, wanted)
     with open_lab(topology, let_cpus_sleep=let_cpus_sleep) as lab:
         vantage = lab.vantage_points[0]
         steps = target_steps(topology, vantage, out / TARGETS, per_provider=PER_PROVIDER, other=OTHER)
         run_steps(list(steps), lab.name, say=say, as_json=as_json)
         say(f"== campaign: upshift run {mark} --out {out}")
         # Only now: each step shows its own progress.
-        with show(as_json=as_json) as progress:
+        with show_progress(as_json=as_json) as progress:
             return run_file(mark, out, progress=progress)
 
 

@@ -17,8 +17,7 @@ from typing import Literal
 import vantage.programs
 from core.errors import PlaceError
 from core.files.config import STRICT
-from core.system.builds import refuse_debug_build
-from core.system.process import find_program, require
+from core.system.process import find_program, refuse_debug_build, require
 
 CACHE_PORT = 8080
 """TCP port of an edge's cache, on the loopback of the edge's node."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
-from core.scrub import plain
+from core.untrusted import plain
 
 if TYPE_CHECKING:
     from analysis.captures.connection import Connection
@@ -42,7 +42,7 @@ MOST_ROWS = 1_000
 """Most connections in the printed table; Parquet has all."""
 
 
-class Summary:
+class KpiSummary:
     """The printed summary of captures: a line per file, then one table of their connections."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.captures.limiter import Limiter
-from analysis.measures.arrays import Codes, Floats, counts
+from analysis.measures.columns import Codes, Floats, counts
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from analysis.evidence.rows import downloads_schema
 from core import paper
 from core.domain import Dose, Transport
-from core.files import atomic, description, schemas, store
+from core.files import description, disk, schemas, store
 from core.files.description import DescribedConfiguration, Description
 
 VANTAGES, DOMAINS = 4, 2_500
@@ -81,7 +81,7 @@ def make(folder: Path, *, rows: int, seed: int = 1) -> int:
     schema = schemas.with_metadata(downloads_schema(), "downloads")
     written = 0
     with (
-        atomic.whole_file(folder / "downloads.parquet") as part,
+        disk.whole_file(folder / "downloads.parquet") as part,
         pq.ParquetWriter(part, schema, compression="zstd") as writer,
     ):
         for columns in _chunks(rows, names, rng):

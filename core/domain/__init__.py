@@ -4,11 +4,23 @@ Times are seconds as float unless a name says `_ms` or `_ns`; `*_at` are seconds
 Mbit/s = 10^6 bit/s. Sizes are bytes.
 """
 
-from core.domain.configuration import Comparison, Configuration, Dose, Role, RouteAttribute, Setting, Sysctl
 from core.domain.download import Download, Superseded, Transport
-from core.domain.outcome import CacheState, Disturbance, Failure, HostDisturbance, IdentityFlag, Outcome, VoidReason
-from core.domain.target import Provider, Target
-from core.domain.treatment import EcnDelivery, Handshake, Proven, Refutation, TreatmentReason, Wire
+from core.domain.outcome import (
+    CacheState,
+    Disturbance,
+    EcnDelivery,
+    Failure,
+    Handshake,
+    HostDisturbance,
+    IdentityFlag,
+    Outcome,
+    Proven,
+    Refutation,
+    TreatmentReason,
+    VoidReason,
+    Wire,
+)
+from core.domain.plan import Comparison, Configuration, Dose, Provider, Role, RouteAttribute, Setting, Sysctl, Target
 
 __all__ = [
     "CacheState",

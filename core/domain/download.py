@@ -1,9 +1,11 @@
-"""One download, and one of an attempt that was repeated."""
+"""One download, one of an attempt that was repeated, and the counts of a plan's downloads."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from core.domain.outcome import Failure, Outcome
@@ -181,6 +183,20 @@ class Download:
         return self.position <= 0
 
     @property
+    def cpu_share(self) -> float | None:
+        """Share of a core that the client used from the first packet to the last body byte; None if unknown."""
+        return self.share_of_time(self.transfer_cpu_s)
+
+    @property
+    def run_delay_share(self) -> float | None:
+        """Share of that time in which the client waited for a CPU; None if unknown."""
+        return self.share_of_time(self.run_delay_s)
+
+    def share_of_time(self, part_s: float | None) -> float | None:
+        """A part of the time from the first packet to the last body byte."""
+        return None if part_s is None or not self.last_byte_s else part_s / self.last_byte_s
+
+    @property
     def accepted(self) -> bool | None:
         """Whether it may enter a speed-up: False if it is void, disturbed or a mismatch; None if unproven."""
         is_disturbed = self.void_reason is not None or self.host_disturbance is not None
@@ -229,3 +245,51 @@ class Superseded:
     """One of `VoidReason`."""
     detail: str | None
     """The reason with its numbers, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How far a plan is: downloads, unless a name says runs."""
+
+    planned: int = 0
+    ok: int = 0
+    failed: int = 0
+    censored: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+    """Cause of failure or censoring -> downloads, most frequent first."""
+    void_runs: int = 0
+    """Attempts of measurement runs that were disturbed."""
+    interrupted_runs: int = 0
+    """Attempts of measurement runs that were interrupted."""
+
+    @property
+    def recorded(self) -> int:
+        return self.ok + self.failed + self.censored
+
+    def with_run(self, downloads: Sequence[Download], *, void: bool) -> Counts:
+        """The counts with a measurement run that is recorded, void if its last attempt was disturbed, too."""
+        outcomes = Counter(download.outcome for download in downloads)
+        causes = Counter(download.failure for download in downloads if download.failure is not None)
+        run = Counts(
+            ok=outcomes[Outcome.OK],
+            failed=outcomes[Outcome.FAILED],
+            censored=outcomes[Outcome.CENSORED],
+            causes={str(cause): count for cause, count in causes.items()},
+            void_runs=int(void),
+        )
+        return replace(total([self, run]), planned=self.planned)
+
+
+def total(parts: Iterable[Counts]) -> Counts:
+    """The sum of several counts."""
+    added = list(parts)
+    causes = sum((Counter(part.causes) for part in added), Counter[str]())
+    return Counts(
+        planned=sum(part.planned for part in added),
+        ok=sum(part.ok for part in added),
+        failed=sum(part.failed for part in added),
+        censored=sum(part.censored for part in added),
+        causes=dict(causes.most_common()),
+        void_runs=sum(part.void_runs for part in added),
+        interrupted_runs=sum(part.interrupted_runs for part in added),
+    )

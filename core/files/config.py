@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import tomllib
 import typing
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from core.errors import UsageError, nearest, unreadable
 
@@ -88,10 +90,10 @@ def load_toml(path: Path, model: type[Model]) -> Model:
 
 def build(data: object, model: type[Model], *, where: str) -> Model:
     """A value of `model` from plain data, with errors as in `load_toml`; the first one is reported."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(model).validate_python(data)
+        return cast("Model", _adapter(cast("Hashable", model)).validate_python(data))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         first = faults[0]
@@ -105,6 +107,14 @@ def build(data: object, model: type[Model], *, where: str) -> Model:
             where=where,
             remedy=remedy,
         ) from None
+
+
+@functools.cache
+def _adapter(model: Any) -> Any:
+    """Making one takes a millisecond, and a study has thousands of cells."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model)
 
 
 _UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")

@@ -14,7 +14,7 @@ from pathlib import Path
 from core import paper
 from core.domain import Comparison, Dose, Role, Transport
 from core.errors import UsageError, use_one_of
-from core.files import atomic
+from core.files import disk
 from core.files.config import build, read_json
 
 FILE_NAME = "campaign.json"
@@ -43,6 +43,10 @@ class DescribedConfiguration:
     """Factor -> level, defaults included."""
     options: Mapping[str, int]
     """The client's options, defaults included."""
+    http: str | None = None
+    """The client's HTTP version: 1.1, 2 or 3; None in a file of an older Upshift."""
+    family: str | None = None
+    """What shares program and libraries with this client; likewise."""
 
     def same_as(self, other: DescribedConfiguration) -> bool:
         """Whether the two differ only in their names."""
@@ -120,7 +124,7 @@ def _fault(field: str, what: str, where: str, remedy: str) -> UsageError:
 
 def write(folder: Path, description: Description) -> None:
     """Writes the folder's `campaign.json` atomically."""
-    atomic.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
+    disk.write_json(folder / FILE_NAME, {"schema": SCHEMA, **asdict(description)})
 
 
 def read(folder: Path) -> Description:

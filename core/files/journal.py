@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import zstandard
 
 from core.domain import Download, Outcome, Superseded, VoidReason
-from core.domain.counts import Counts
+from core.domain.download import Counts
 from core.errors import UsageError, not_found
-from core.files.rows import build
-from core.files.sizes import check_room
+from core.files.disk import check_room
+from core.files.schemas import build
 
 SCHEMA = 2
 """Version of the tables and of the records in them."""

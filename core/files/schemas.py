@@ -1,8 +1,7 @@
 """Columns, versions and keys of the Parquet tables, and the checks of what a file says about itself.
 
 Every file carries `upshift.kind` and `upshift.schema_version` in its metadata, and the unit of each column in the
-column's. A file of another kind or version is refused with a sentence.
-"""
+column's. A file of another kind or version is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -10,16 +9,17 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from core.domain import Download, Superseded, Target
 from core.errors import UsageError
 
 if typing.TYPE_CHECKING:
     import pyarrow as pa
+
 
 SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
@@ -143,3 +143,28 @@ def check_values(rows: pa.Table | pa.RecordBatch, path: Path, kind: str) -> None
     for field in known_fields(kind):
         if not field.nullable and field.name in rows.schema.names and rows.column(field.name).null_count:
             raise UsageError(f"the column {field.name} has empty cells", where=str(path), remedy="make it again")
+
+
+Row = TypeVar("Row")
+
+
+def build(row_type: type[Row], values: Mapping[str, Any]) -> Row:
+    """A dataclass value from a row: columns that the dataclass lacks are ignored, missing ones are None if they may be.
+
+    Raises:
+        KeyError: a column that must have a value is missing.
+    """
+    return row_type(
+        **{
+            name: values.get(name) if nullable else values[name]
+            for name, nullable in _fields(cast("Hashable", row_type))
+        }
+    )
+
+
+@functools.cache
+def _fields(row_type: Any) -> tuple[tuple[str, bool], ...]:
+    """Names of a dataclass's fields, and whether None is allowed."""
+    hints = typing.get_type_hints(row_type)
+    names = [entry.name for entry in dataclasses.fields(row_type)]
+    return tuple((name, types.NoneType in typing.get_args(hints[name])) for name in names)

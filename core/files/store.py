@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from core.errors import UsageError, not_found
 from core.files import schemas
-from core.files.atomic import whole_file
-from core.files.rows import build
+from core.files.disk import whole_file
+from core.files.schemas import build
 
 if typing.TYPE_CHECKING:
     import pyarrow as pa

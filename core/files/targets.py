@@ -27,8 +27,8 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from core.domain import Provider, Target
 from core.errors import UsageError, unreadable
-from core.files import atomic, schemas, store
-from core.files.target_rules import FAULTS
+from core.files import disk, schemas, store
+from core.untrusted import FAULTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +131,7 @@ def _is_csv(path: Path) -> bool:
 
 
 def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    with atomic.whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
+    with disk.whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(names)
         writer.writerows(map(_cell, row) for row in rows)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from core.errors import UsageError
-from core.files.lock import take_lock
+from core.files.disk import take_lock
 
 SCHEMA = 2
 

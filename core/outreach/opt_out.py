@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import PlaceError, UsageError
-from core.files import atomic
+from core.files import disk
 from core.files.config import read_text
 from core.outreach.blocks import HOST_LIST, MOST_BYTES, read_blocked
 
@@ -75,7 +75,7 @@ def add(path: Path, entries: Sequence[str]) -> list[str]:
         missing = [entry for entry in entries if entry not in present]
         if missing or not path.exists():
             gap = "\n" if text and not text.endswith("\n") else ""
-            atomic.write_text(path, f"{text}{gap}" + "".join(f"{entry}\n" for entry in missing))
+            disk.write_text(path, f"{text}{gap}" + "".join(f"{entry}\n" for entry in missing))
             path.chmod(0o644)
         lost = set(entries).difference(parts(read_text(path, most_bytes=MOST_BYTES).splitlines()))
     if lost:
@@ -109,8 +109,8 @@ def digest(entries: Iterable[str]) -> str:
 def confirm(entries: Iterable[str], now: float) -> None:
     """Notes that this host has all entries of a control machine's list, in this boot."""
     mark = f"{digest(entries)} {now}"
-    atomic.write_text(_BOOT, f"{mark}\n")
-    atomic.write_json(CONFIRMED, {"sha256": digest(entries), "at": now, "boot": mark})
+    disk.write_text(_BOOT, f"{mark}\n")
+    disk.write_json(CONFIRMED, {"sha256": digest(entries), "at": now, "boot": mark})
     for path in (_BOOT, CONFIRMED):
         path.chmod(0o644)
 

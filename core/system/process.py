@@ -3,8 +3,7 @@
 Programs are argument lists, never shell strings. Every child gets a parent-death signal, so that `kill -9` of Upshift
 leaves no child behind; the signal is set by util-linux `setpriv` inside the final program (after any `nsenter`, whose
 change of credentials would clear it: kernel/cred.c, commit_creds). The signal is tied to the *thread* that starts the
-child (prctl(2), PR_SET_PDEATHSIG), so start long-lived children from a thread that outlives them.
-"""
+child (prctl(2), PR_SET_PDEATHSIG), so start long-lived children from a thread that outlives them."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -292,3 +292,30 @@ def kill_and_wait(
         return True
     finally:
         os.close(handle)
+
+
+DEBUG_MARK = "debug build"
+"""Printed by our Rust programs with `--version` if debug assertions are compiled in."""
+
+
+def refuse_debug_build(name: str, path: str) -> str | None:
+    """Why the program cannot be used, as `what; remedy`; None for a release build, or another program."""
+    if not is_debug_build(path):
+        return None
+    return f"{name} is a debug build, too slow to measure with ({path}); run: make setup"
+
+
+def is_debug_build(path: str) -> bool:
+    """Whether the program is a debug build of ours; False if it is missing."""
+    try:
+        return _is_debug_build(path, Path(path).stat().st_mtime_ns)
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=32)
+def _is_debug_build(path: str, changed_ns: int) -> bool:  # noqa: ARG001 - a rebuilt program is checked again
+    try:
+        return DEBUG_MARK in run((path, "--version"), timeout_s=10).stdout
+    except (PlaceError, OSError):
+        return False

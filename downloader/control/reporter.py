@@ -19,15 +19,15 @@ from pathlib import Path
 
 import core
 from core.domain import Download, Outcome
-from core.domain.counts import Counts, total
+from core.domain.download import Counts, total
 from core.errors import UsageError
-from core.files import atomic
-from core.files.lock import is_running
-from core.scrub import scrub
-from core.system.sd_notify import Notifier
-from downloader.control import document, metrics
-from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
+from core.files import disk
+from core.files.disk import is_running
+from core.system.signals import Notifier
+from core.untrusted import scrub
+from downloader.control import metrics
 from downloader.control.metrics import Endpoint
+from downloader.control.status import FILE_NAME, Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint, read_status
 from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
@@ -134,7 +134,7 @@ class Reporter:
             self._last_error = Fault(at=self._clock(), what=scrub(what))
 
     def end(self, state: State, reason: str) -> None:
-        """The campaign has ended; `state` is one of those in `document.ENDED`."""
+        """The campaign has ended; `state` is one of those in `ENDED`."""
         self._over.set()
         self._notifier.stopping()
         if state is State.FAILED:
@@ -162,7 +162,7 @@ class Reporter:
 
     def _earlier_beside(self) -> set[str]:
         with contextlib.suppress(UsageError, OSError):
-            found = document.read_status(self._folder)
+            found = read_status(self._folder)
             return set(found.beside) if found.campaign == self._campaign else set()
         return set()
 
@@ -174,7 +174,7 @@ class Reporter:
         """A start that failed: the status of the campaign's earlier process tells it, unless another one works."""
         now = self._clock()
         with contextlib.suppress(UsageError, OSError):
-            before = document.read_status(self._folder)
+            before = read_status(self._folder)
             if before.campaign != self._campaign or is_running(self._folder):
                 return
             activity = Activity(state=State.FAILED, reason=scrub(reason), since=now)
@@ -225,8 +225,8 @@ class Reporter:
 
     def _save(self, status: Status) -> None:
         # Not flushed to the disk: that would disturb what is measured, and the next one comes in 5 s.
-        atomic.write_text(self._folder / document.FILE_NAME, atomic.json_text(status.document()), durable=False)
-        atomic.write_text(self._folder / metrics.FILE_NAME, metrics.page(status), durable=False)
+        disk.write_text(self._folder / FILE_NAME, disk.json_text(status.document()), durable=False)
+        disk.write_text(self._folder / metrics.FILE_NAME, metrics.page(status), durable=False)
 
     def _page(self) -> str | None:
         return metrics.page(self.status()) if self._began else None

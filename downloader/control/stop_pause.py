@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AskedToStopError, UsageError
-from core.files import atomic
-from core.progress import Progress
+from core.files import disk
+from core.terminal import Progress
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import worst_s
 from downloader.campaign.plan import PlannedRun
@@ -86,7 +86,7 @@ def pause_requested(folder: Path, now: float) -> Pause | None:
 
 def _write(path: Path, document: object) -> None:
     try:
-        atomic.write_json(path, document)
+        disk.write_json(path, document)
     except PermissionError:
         raise _denied(path.parent.parent) from None
 

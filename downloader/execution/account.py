@@ -12,8 +12,8 @@ from pathlib import Path
 from core.domain import Download, Failure
 from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
-from core.files.target_rules import host_and_port
 from core.reach import is_allowed
+from core.untrusted import host_and_port
 from downloader.limits.budget import Entry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from core.domain import Configuration, Disturbance, Download, Failure, Target
 from core.errors import PlaceError, ReachError
-from core.files.target_rules import host_and_port
 from core.reach import check_address, check_named
 from core.system.place import Place, Suitability, Watch
-from downloader.campaign.apply import pauses_s, settings_with
+from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign, Order
+from downloader.campaign.configurations import pauses_s, settings_with
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import PlaceError
-from core.scrub import scrub
 from core.system.place import Place
 from core.system.process import Child
+from core.untrusted import scrub
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
 from downloader.schedule.schedule import Cut
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import PlaceError
-from core.scrub import last_line
 from core.system.place import Place
 from core.system.process import Child
+from core.untrusted import last_line
 
 BUFFER_KIB = 16_384
 """Kernel buffer: a second of small packets at 1 Gbit/s, in case tcpdump has to wait for a processor."""

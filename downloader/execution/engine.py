@@ -11,15 +11,15 @@ from pathlib import Path
 
 from core.domain import Download, Failure
 from core.errors import PlaceError
-from core.progress import Progress
-from core.scrub import file_name, scrub
-from core.system.clock import read_clock
 from core.system.place import Place
-from downloader.campaign.apply import client_with
+from core.system.this_host import read_clock
+from core.terminal import Progress
+from core.untrusted import file_name, scrub
 from downloader.campaign.campaign import Campaign, VantageClock
+from downloader.campaign.configurations import client_with
+from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.stopping import Stopping
-from downloader.campaign.trust import trusted
+from downloader.campaign.targets import trusted
 from downloader.client import Client
 from downloader.control.reporter import VantageReport
 from downloader.control.stop_pause import StopGate
@@ -33,8 +33,7 @@ from downloader.limits.captures import CaptureStore, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
-from downloader.schedule.shared import SharedPlan
-from downloader.schedule.slots import SlotGate
+from downloader.schedule.slots import SharedPlan, SlotGate
 
 SIGNAL_S = 1.0
 """How long a dead program waits for its explanation: a signal to all of a terminal's or a unit's processes may reach

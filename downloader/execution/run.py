@@ -12,19 +12,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.domain.counts import Counts, total
+from core.domain.download import Counts, total
 from core.errors import PlaceError, UsageError
 from core.files import description
+from core.files.disk import folder_lock
 from core.files.journal import FILE_NAME, JournalReader
-from core.files.lock import folder_lock
-from core.progress import Progress
 from core.system import signals
 from core.system.place import Place
 from core.system.process import require
-from downloader.campaign.apply import client_with
+from core.terminal import Progress
 from downloader.campaign.campaign import Campaign
+from downloader.campaign.configurations import client_with
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.trust import check_trust, describe_trust, trusted
+from downloader.campaign.targets import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
@@ -36,7 +36,7 @@ from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.schedule import State, Turns
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 
 _PACKAGES = ("upshift", "dnspython")
 """Packages whose version is stored with the data, besides those of the campaign's clients."""

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import PlaceError, UsageError
-from core.files import atomic, description
+from core.files import description, disk
 from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
+from core.files.disk import free_bytes, take_lock
 from core.files.journal import FILE_NAME, JournalReader, open_journals
-from core.files.lock import take_lock
-from core.files.sizes import free_bytes
-from downloader.control.document import FILE_NAME as STATUS
+from downloader.control.status import FILE_NAME as STATUS
 from downloader.execution.journal import Journal, another_plan
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
@@ -152,7 +151,7 @@ def restore(folder: Path, collected: Path, vantage: str, *, plan_sha256: str | N
     target = folder / "vantage" / vantage / FILE_NAME
     if target.exists():
         return False
-    with atomic.whole_file(target) as part:
+    with disk.whole_file(target) as part:
         shutil.copyfile(collected, part)
         with contextlib.closing(Journal(part)) as journal:
             if plan_sha256 not in (None, journal.meta("plan_hash")):
@@ -173,7 +172,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _unless_same(path: Path) -> Iterator[Path]:
     """Like `atomic.whole_file`; a file that is as it was keeps its time, so that nobody copies it again."""
-    with atomic.whole_file(path) as part:
+    with disk.whole_file(path) as part:
         yield part
         if path.exists() and filecmp.cmp(path, part, shallow=False):
             shutil.copystat(path, part)
@@ -216,10 +215,10 @@ def _described(folder: Path, path: Path, known: Mapping[str, Copied]) -> Copied:
 def _write(home: Path, snapshot: Snapshot) -> None:
     own = [file for file in snapshot.files if file not in snapshot.captures]
     sums = [f"{file.sha256}  {file.path.removeprefix(f'{FOLDER}/')}\n" for file in own]
-    atomic.write_text(home / "snapshot.sha256", "".join(sums))
-    atomic.write_text(home / "captures.sha256", "".join(f"{file.sha256}  {file.path}\n" for file in snapshot.captures))
-    atomic.write_text(home / "captures.list", "".join(f"{file.path}\n" for file in snapshot.captures))
-    atomic.write_json(home / DOCUMENT, snapshot.document())
+    disk.write_text(home / "snapshot.sha256", "".join(sums))
+    disk.write_text(home / "captures.sha256", "".join(f"{file.sha256}  {file.path}\n" for file in snapshot.captures))
+    disk.write_text(home / "captures.list", "".join(f"{file.path}\n" for file in snapshot.captures))
+    disk.write_json(home / DOCUMENT, snapshot.document())
 
 
 def _earlier(folder: Path) -> list[Copied]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from core.domain import Download, Target
 from core.errors import UsageError
-from core.files.sizes import size_text
+from core.files.disk import size_text
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, with_overhead, worst_run_bytes
 from downloader.campaign.plan import PlannedRun

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.domain import Download, Target
 from core.errors import UsageError
-from core.files.sizes import check_room, free_bytes, size_text
+from core.files.disk import check_room, free_bytes, size_text
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import capture_bytes, downloads_per_run
 from downloader.campaign.limits import Disk

@@ -9,9 +9,9 @@ import sys
 
 from core.domain import Failure
 from core.errors import BlockedError
-from core.files.target_rules import host_and_port
 from core.outreach import opt_out as lists_of_opt_outs
 from core.outreach.blocks import BlockLists, block_list_paths
+from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.schedule import Cut, Gate, State, Wait

@@ -1,4 +1,4 @@
-"""What our client programs share: arguments, the JSON document, the time budget, causes of failure."""
+"""What our client programs share: arguments, the JSON document, the time budget, causes of failure, processor time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,61 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from core.domain import Failure, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from core.scrub import scrub
-from core.system.trust import system_bundle
+from core.system.this_host import system_bundle
+from core.untrusted import scrub
 from downloader.programs.body import Body
-from downloader.programs.processor import Usage
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+"""Linux's Documentation/scheduler/sched-stats.rst: time on the processor [ns], time on a run queue [ns], timeslices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Up to one moment, of the calling thread. Other threads, such as one that hashes, do not count."""
+
+    cpu_s: float
+    """User and system time (CLOCK_THREAD_CPUTIME_ID)."""
+    run_delay_s: float | None
+    """Time that it was ready to run and waited for a processor; None if the kernel does not report it."""
+
+    @classmethod
+    def now(cls) -> Usage:
+        """The calling thread's."""
+        cpu_s = time.thread_time()
+        return cls(cpu_s=cpu_s, run_delay_s=_run_delay_s())
+
+    def cpu_since(self, earlier: Usage) -> float:
+        """Time on a processor between two moments [s]."""
+        return round(self.cpu_s - earlier.cpu_s, 6)
+
+    def run_delay_since(self, earlier: Usage) -> float | None:
+        """Time on a run queue between two moments [s]."""
+        if self.run_delay_s is None or earlier.run_delay_s is None:
+            return None
+        return round(self.run_delay_s - earlier.run_delay_s, 6)
+
+
+def _run_delay_s() -> float | None:
+    try:
+        return parse_run_delay(_SCHEDSTAT.read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def parse_run_delay(schedstat: str) -> float | None:
+    """The time on a run queue [s]; None for what is not such a line, and for zeros alone (no scheduler statistics)."""
+    words = schedstat.split()
+    if len(words) != 3 or not all(word.isdecimal() for word in words) or not any(map(int, words)):
+        return None
+    return int(words[1]) / 1e9
+
 
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}

@@ -16,7 +16,7 @@ import dns.resolver
 
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from core.scrub import scrub
+from core.untrusted import scrub
 
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
 

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.captures import packet_table
-from analysis.captures import scan as captures
+from analysis.captures import export
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.limiter import Limiter
 from analysis.evidence.rows import downloads_schema
 from analysis.measures import tables
-from analysis.measures.congestion import CongestionRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, render
+from analysis.report.published import CongestionRow
 from core.domain import (
     CacheState,
     Comparison,
@@ -133,10 +132,10 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
     effects = [Column(name, "", "", EFFECTS_MEANINGS[name]) for name in published.EFFECTS_CSV]
     yield "tables/published/quirk_effects.csv", EFFECTS_HEAD, effects
-    connections = of_schema(captures.schema(), CONNECTION_MEANINGS)
+    connections = of_schema(export.schema(), CONNECTION_MEANINGS)
     identity = [column for column in connections if column.name not in KPIS]
     yield "connections", "Written by `upshift kpis FILE... -o`: these columns, then every KPI as above.", identity
-    yield "packets", "Written by `upshift kpis FILE --packets -o`.", of_schema(packet_table.SCHEMA, PACKET_MEANINGS)
+    yield "packets", "Written by `upshift kpis FILE --packets -o`.", of_schema(export.packet_schema(), PACKET_MEANINGS)
 
 
 def summary(cls: type) -> str:
@@ -216,7 +215,7 @@ PACKET_MEANINGS = {
     "frame": "Number of the packet in the capture, from 1.",
     "time_ns": "When it was captured.",
     "connection": "Number of its connection, as in the table of connections.",
-    "direction": f"From client to server or back: {', '.join(f'`{name}`' for name in packet_table.DIRECTIONS)}.",
+    "direction": f"From client to server or back: {', '.join(f'`{name}`' for name in export.DIRECTIONS)}.",
     "seq": "TCP sequence number relative to the SYN's; null for QUIC.",
     "len": "Payload of TCP or UDP.",
     "ws_class": "Class by Wireshark's sequence analysis; empty for none (docs/design/kpi-engine.md).",

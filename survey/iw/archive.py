@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UsageError, unreadable
-from core.files.target_rules import url_fault
 from core.outreach.lists import NAMED_FAULTS, Fault, domain_of, in_shard
+from core.untrusted import url_fault
 from survey.subjects import Subject
 
 COLUMNS = ("url", "mime_type", "size_bytes")

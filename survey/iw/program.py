@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import PlaceError
-from core.system.builds import refuse_debug_build
+from core.system.process import refuse_debug_build
 from survey.iw.wire import MOST_ARRIVALS, Reply, Request, decode, encode, reply_bytes
 from survey.programs import Program
 

@@ -32,7 +32,7 @@ import core.outreach.pace
 from core.domain import Target
 from core.errors import UsageError
 from core.files import store
-from core.names import registered_domain
+from core.untrusted import registered_domain
 from crawler import manners
 from crawler.links import extract
 from crawler.manners import Robots, Throttle, from_reply

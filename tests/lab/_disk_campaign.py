@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.evidence import inspect_campaign
 from analysis.evidence.sources import inspect_capture
 from core.files.config import read_toml
-from core.progress import show
+from core.terminal import show_progress
 from downloader.campaign.campaign import from_document
 from downloader.factors import ALL as FACTORS
 from tests.campaigns import run_in
@@ -36,7 +36,7 @@ def main() -> None:
     document = from_document(read_toml(path), path)
     inspect = partial(inspect_capture, factors=FACTORS)
     run_in(document, targets_of(4430, domains), {"A": place}, out, progress=Pauses(), inspect=inspect)
-    with show() as progress:
+    with show_progress() as progress:
         inspect_campaign(out, factors=FACTORS, progress=progress)
     print("done", flush=True)
 

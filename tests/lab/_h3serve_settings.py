@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.files.atomic import write_json
+from core.files.disk import write_json
 from vantage.lab.lab import Lab
 
 

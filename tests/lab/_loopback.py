@@ -15,11 +15,11 @@ from pathlib import Path
 from core.domain import Disturbance, RouteAttribute, Setting, Sysctl, Target, VoidReason
 from core.errors import PlaceError
 from core.files.config import read_toml
-from core.progress import show
 from core.reach import LOOPBACK_PREFIXES, IPNetwork
 from core.system import process
 from core.system.place import Prober, Suitability
 from core.system.process import Child, Completed
+from core.terminal import show_progress
 from downloader.campaign.campaign import from_document
 from tests.campaigns import run_in
 
@@ -116,7 +116,7 @@ def main() -> None:
     campaign, namespace, ca, port, out, *domains = sys.argv[1:]
     path = Path(campaign)
     places = {name: LoopbackPlace(name, namespace, Path(ca)) for name in ("A", "B")}
-    with show() as progress:
+    with show_progress() as progress:
         summary = run_in(
             from_document(read_toml(path), path),
             targets_of(int(port), domains),

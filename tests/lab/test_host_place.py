@@ -294,7 +294,7 @@ def test_host_isolation_changes_and_restores_the_host(world: World) -> None:
 def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) -> None:
     """The quirk `host-wide-settings`: this host is a namespace, in which the kernel shows them and refuses changes."""
     printed = world.host("""
-        from downloader.campaign.apply import settings_with
+        from downloader.campaign.configurations import settings_with
         from core.domain import Configuration
 
         def settings(*names):

@@ -22,9 +22,9 @@ import trustme
 
 from core.domain import Failure, Target
 from core.errors import UsageError
-from core.progress import show
 from core.reach import ANYWHERE
 from core.system import process
+from core.terminal import show_progress
 from downloader.campaign.campaign import from_document
 from tests.campaigns import run_in
 from tests.cells import cells
@@ -108,7 +108,7 @@ def campaign(folder: Path, **changes: Any) -> Any:
 
 def start(world: World, plan: Any, targets: list[Target], out: Path) -> threading.Thread:
     def run() -> None:
-        with show() as progress:
+        with show_progress() as progress:
             run_in(plan, targets, {"A": world.place()}, out, progress=progress)
 
     thread = threading.Thread(target=run)
@@ -183,7 +183,7 @@ def test_a_block_list_counts_from_the_start(world: World, tmp_path: Path) -> Non
 )
 def test_a_list_that_cannot_be_read_is_one_sentence(world: World, tmp_path: Path, fields: Any, said: str) -> None:
     (tmp_path / "bad.txt").write_text("a b\n")
-    with pytest.raises(UsageError, match=said), show() as progress:
+    with pytest.raises(UsageError, match=said), show_progress() as progress:
         plan = campaign(tmp_path, **fields)
         run_in(plan, world.targets("a.example"), {"A": world.place()}, tmp_path / "out", progress=progress)
     assert not (tmp_path / "out").exists(), "nothing was changed"
@@ -201,7 +201,7 @@ def test_everything_does_not_name_a_special_address(
     place = world.place()
     place.allowed_prefixes = ANYWHERE if prefixes[0] == "0.0.0.0/0" else (ipaddress.ip_network(prefixes[0]),)
     began = time.time()
-    with show() as progress:
+    with show_progress() as progress:
         run_in(plan, world.targets("a.example"), {"A": place}, tmp_path / "out", progress=progress)
     rows = recorded(tmp_path / "out")
     assert bool(world.requests(began)) == contacted

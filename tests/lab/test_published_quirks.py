@@ -16,8 +16,8 @@ from analysis.evidence import inspect_campaign
 from analysis.measures import dataset, quirk, quirks
 from core.domain import Download
 from core.files.journal import environment, open_journals
-from core.progress import show
 from core.system import process
+from core.terminal import show_progress
 from downloader.factors import ALL as FACTORS
 from tests.journaled import recorded
 from tests.lab.test_download_run import SIZE, World, campaign, run
@@ -131,7 +131,7 @@ def test_wget2_looks_names_up_and_follows_redirects(world: World, tmp_path: Path
             assert row.first_byte_s is not None
             assert row.last_byte_s is not None
             assert 0 < row.tls_s < row.first_byte_s <= row.last_byte_s < 5
-    with show(as_json=True) as progress:
+    with show_progress(as_json=True) as progress:
         inspect_campaign(out, factors=FACTORS, progress=progress, jobs=1)
     # Each record is found in its capture: the same connection, with the options of its configuration.
     (ok, *_), data = [r for r in rows if r.outcome == "ok"], dataset.load([out])
@@ -163,7 +163,7 @@ def test_as_published_throughput_is_what_tcpdump_counts(world: World, tmp_path: 
     out = tmp_path / "out"
     configurations = [*CONFIGURATIONS[:1], {"name": "aioquic", "client": "aioquic"}]
     measured(world, out, configurations=configurations)
-    with show(as_json=True) as progress:
+    with show_progress(as_json=True) as progress:
         inspect_campaign(out, factors=FACTORS, progress=progress, jobs=1)
     data = dataset.load([out])
     names = ("both-directions", "whole-connection", "ipv6-payload")

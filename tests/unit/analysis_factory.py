@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import dataset
-from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, Folder, Record
+from analysis.measures.folders import Design
 from analysis.measures.reader import COLUMNS, Reader
 from core import paper
 from core.domain import Comparison, Dose, Download, Superseded, Transport, VoidReason
-from core.files import atomic, description, schemas, store
+from core.files import description, disk, schemas, store
 from core.files.description import DescribedConfiguration, Description
 
 LEVELS: dict[str, dict[str, str]] = {
@@ -211,9 +211,9 @@ def write_campaign(
     make = make_kpis if kpis is True else kpis
     write_downloads(folder / "downloads.parquet", rows, [make(d) for d in rows] if make else None, texts)
     if lab is not None:
-        atomic.write_json(folder / "lab.json", lab)
+        disk.write_json(folder / "lab.json", lab)
     if environment is not None:
-        atomic.write_json(folder / "environment.json", environment)
+        disk.write_json(folder / "environment.json", environment)
     described = dataclasses.replace(of_downloads(rows), doses=doses or {})
     if comparisons is not None:
         described = dataclasses.replace(described, comparisons=tuple(comparisons))

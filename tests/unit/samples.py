@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.measures import speedup
-from analysis.measures.arrays import Ints, Texts
+from analysis.measures.columns import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import SpeedupRow
 from core.domain import Comparison

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import LabError, PlaceError
-from core.system.builds import refuse_debug_build
+from core.system.process import refuse_debug_build
 from downloader.clients.quiche import QUICHE
 from vantage.linux.cpu import find_pathem
 

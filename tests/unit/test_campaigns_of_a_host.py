@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from core.domain import Target
-from core.domain.counts import Counts
+from core.domain.download import Counts
 from core.errors import PlaceError
 from core.files.journal import environment
 from downloader.campaign.plan import PlannedRun
 from downloader.control import host
-from downloader.control.document import read_status
 from downloader.control.reporter import Reporter
+from downloader.control.status import read_status
 from downloader.execution.journal import Journal
 from downloader.execution.run import _note_beside
 from downloader.schedule.schedule import State

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.domain import Transport
-from vantage.doctor.ceilings import record
-from vantage.doctor.ceilings.values import Limit, MeasuredCeiling, Transfer, rate_text, read_answer
+from vantage.doctor import ceilings as stored
+from vantage.doctor.ceilings import Limit, MeasuredCeiling, Transfer, rate_text, read_answer
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Client:
         return (self.name,)
 
 
-NOW = record.Circumstances(host="muc", kernel="6.1.0", cpu="2 x EPYC", python="3.11.2", upshift="0.1.0")
+NOW = stored.Circumstances(host="muc", kernel="6.1.0", cpu="2 x EPYC", python="3.11.2", upshift="0.1.0")
 REQUESTS = Client("requests", packages={"requests": "2.34.2", "urllib3": "2.8.0"})
 QUICHE = Client("quiche", Transport.QUIC, {"upshift-h3get": "0.1.0"})
 
@@ -119,7 +119,7 @@ def test_rates_have_units() -> None:
 
 
 def saved(path: Path, *ceilings: MeasuredCeiling) -> Path:
-    record.save(ceilings, path=path, now=NOW, measured_at="2026-11-22T08:00:00+00:00", seconds=1.0, busy_share=0.02)
+    stored.save(ceilings, path=path, now=NOW, measured_at="2026-11-22T08:00:00+00:00", seconds=1.0, busy_share=0.02)
     return path
 
 
@@ -127,8 +127,8 @@ def test_a_stored_calibration_holds_until_something_changes(tmp_path: Path) -> N
     path = saved(tmp_path / "deep" / "ceilings.json", ceiling(REQUESTS, transfer()), ceiling(QUICHE, transfer()))
     clients = (REQUESTS, QUICHE)
 
-    def reasons(now: record.Circumstances = NOW, known: tuple[Client, ...] = clients) -> dict[str, str | None]:
-        return record.unknown(record.present(known, path=path, now=now), [client.name for client in known])
+    def reasons(now: stored.Circumstances = NOW, known: tuple[Client, ...] = clients) -> dict[str, str | None]:
+        return stored.unknown(stored.present(known, path=path, now=now), [client.name for client in known])
 
     assert reasons() == {"requests": None, "quiche": None}
     for name, value in (("kernel", "6.12.1"), ("cpu", "4 x EPYC"), ("host", "sfo"), ("python", "3.12.0")):
@@ -141,32 +141,32 @@ def test_a_stored_calibration_holds_until_something_changes(tmp_path: Path) -> N
 
 def test_a_calibration_that_failed_or_is_missing_or_unreadable_is_unknown(tmp_path: Path) -> None:
     path = saved(tmp_path / "ceilings.json", ceiling(QUICHE, fault="h3get is missing"))
-    found = record.present([QUICHE], path=path, now=NOW)
-    assert record.unknown(found, ["quiche"]) == {"quiche": "h3get is missing"}
-    assert record.present([QUICHE], path=tmp_path / "none.json", now=NOW) is None
+    found = stored.present([QUICHE], path=path, now=NOW)
+    assert stored.unknown(found, ["quiche"]) == {"quiche": "h3get is missing"}
+    assert stored.present([QUICHE], path=tmp_path / "none.json", now=NOW) is None
     document = json.loads(path.read_text())
     for text in ("{", json.dumps(document | {"schema": 99})):
         path.write_text(text)
-        assert record.present([QUICHE], path=path, now=NOW) is None
-    assert record.unknown(None, ["quiche"]) == {"quiche": "not calibrated"}
+        assert stored.present([QUICHE], path=path, now=NOW) is None
+    assert stored.unknown(None, ["quiche"]) == {"quiche": "not calibrated"}
 
 
 def test_what_is_stored_with_data_has_no_single_transfers(tmp_path: Path) -> None:
     path = saved(tmp_path / "ceilings.json", ceiling(REQUESTS, transfer()))
-    kept = record.summary(record.present([REQUESTS], path=path, now=NOW))
+    kept = stored.summary(stored.present([REQUESTS], path=path, now=NOW))
     assert kept is not None and kept["clients"]["requests"]["stale"] == []
     assert kept["clients"]["requests"]["ceiling_mbit_s"] == 800.0
     assert kept["too_low"] is False  # the host was idle
     assert "transfers" not in kept["clients"]["requests"] and kept["circumstances"]["kernel"] == "6.1.0"
-    assert record.summary(None) is None
+    assert stored.summary(None) is None
 
 
 def test_the_folder_outlives_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("UPSHIFT_STATE_DIR", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert record.calibration_file() == tmp_path / ".local/state/upshift/ceilings.json"
+    assert stored.calibration_file() == tmp_path / ".local/state/upshift/ceilings.json"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert record.calibration_file() == tmp_path / "state/upshift/ceilings.json"
+    assert stored.calibration_file() == tmp_path / "state/upshift/ceilings.json"
     monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "own"))
-    assert record.calibration_file() == tmp_path / "own/ceilings.json"
+    assert stored.calibration_file() == tmp_path / "own/ceilings.json"

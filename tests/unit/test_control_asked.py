@@ -13,7 +13,7 @@ import pytest
 
 from core.domain import Target
 from core.errors import UsageError
-from core.files.lock import folder_lock
+from core.files.disk import folder_lock
 from downloader.campaign.campaign import from_document
 from downloader.campaign.plan import PlannedRun
 from downloader.control import stop_pause

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.domain import Failure, Outcome
 from core.errors import UsageError
-from core.scrub import file_name, last_line, scrub
+from core.untrusted import file_name, last_line, scrub
 from downloader import clients
 from downloader.client import (
     AnswerError,

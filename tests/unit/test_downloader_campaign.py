@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from core.domain import Target
 from core.errors import PlaceError, UsageError
 from core.files import store
-from core.files.lock import folder_lock
+from core.files.disk import folder_lock
 from core.paper import CONFIGURATIONS as PAPER
-from core.progress import show
-from core.system import trust
+from core.system import this_host
+from core.terminal import show_progress
 from downloader import factors
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
-from downloader.campaign.targets import load_targets
-from downloader.campaign.trust import check_trust, describe_trust, trusted
+from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
 from downloader.execution.run import _agree
 from tests.cells import examples
 from upshift.campaign import run_file
@@ -95,10 +94,10 @@ def test_a_topology_is_looked_for_beside_the_campaign_file() -> None:
 def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None:
     """Wherever the command is given; the fault names the file that was looked for."""
     (tmp_path / "c.toml").write_text('name = "c"\nlab = "x.toml"\ntargets = "lab"\n')
-    with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: file not found"):
+    with show_progress() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: file not found"):
         run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
     (tmp_path / "x.toml").write_text('name = "x"\n')
-    with show() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: field \w+: "):
+    with show_progress() as progress, pytest.raises(UsageError, match=rf"field lab: {tmp_path}/x.toml: field \w+: "):
         run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress)
     assert not (tmp_path / "out").exists()
     assert campaign().description() == campaign().description() | {"lab": "anrw"}
@@ -111,7 +110,7 @@ def test_several_processes_in_one_folder_are_refused_before_a_lab_is_built(
     path, out = tmp_path / "c.toml", tmp_path / "out"
     path.write_text('name = "c"\nlab = "small"\ntargets = "lab"\n')
     monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
-    with folder_lock(out), show() as progress, pytest.raises(PlaceError) as found:
+    with folder_lock(out), show_progress() as progress, pytest.raises(PlaceError) as found:
         run_file(path, out, progress=progress)
     said = f"{out}: another upshift run is working in this folder; wait for it, or use another --out"
     assert (found.value.sentence(), found.value.exit_code) == (said, 75)
@@ -134,7 +133,7 @@ def test_a_bundle_that_cannot_be_trusted_is_one_sentence(tmp_path: Path, name: s
     (tmp_path / "torn.pem").write_bytes(trustme.CA().cert_pem.bytes()[:300])
     path = tmp_path / "c.toml"
     path.write_text(f'name = "c"\nlab = "small"\ntargets = "lab"\nca_file = "{name}"\n')
-    with show() as progress, pytest.raises(UsageError) as found:
+    with show_progress() as progress, pytest.raises(UsageError) as found:
         run_file(path, tmp_path / "out", progress=progress)
     where = re.escape(str(path))
     assert re.fullmatch(rf"{where}: field ca_file: .*{said}; name a PEM file of CA certificates", str(found.value))
@@ -150,11 +149,11 @@ def test_whom_clients_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert trusted(named, place) == tmp_path / "own.pem"
     assert trusted(from_document(GOOD, path), place) == Path("/lab/ca.pem")
     assert describe_trust(tmp_path / "own.pem")["certificates"] == 1
-    monkeypatch.setattr(trust, "SYSTEM_BUNDLES", (str(tmp_path / "none.pem"), str(tmp_path / "own.pem")))
+    monkeypatch.setattr(this_host, "SYSTEM_BUNDLES", (str(tmp_path / "none.pem"), str(tmp_path / "own.pem")))
     host = from_document({"name": "c", "targets": "t.csv", "contact": "a@uni.edu", "vantage_points": ["A"]}, path)
     assert trusted(host, SimpleNamespace(ca_file=None)) == tmp_path / "own.pem"
-    monkeypatch.setattr(trust, "SYSTEM_BUNDLES", ())
-    monkeypatch.setattr(trust.ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None))
+    monkeypatch.setattr(this_host, "SYSTEM_BUNDLES", ())
+    monkeypatch.setattr(this_host.ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None))
     with pytest.raises(UsageError, match=r"field ca_file: this host has no bundle of CA certificates; install"):
         check_trust(host)
 

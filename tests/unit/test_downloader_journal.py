@@ -17,8 +17,8 @@ import pytest
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
 from core.errors import PlaceError, UsageError
 from core.files import store
+from core.files.disk import folder_lock
 from core.files.journal import environment, open_journals
-from core.files.lock import folder_lock
 from core.system.place import FlowCount, Suitability
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
@@ -174,7 +174,7 @@ def test_another_plan_or_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_worker(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from core.files.lock import folder_lock\n"
+        "import sys; from pathlib import Path; from core.files.disk import folder_lock\n"
         "with folder_lock(Path(sys.argv[1])):\n print('locked', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import IncompleteError
-from core.scrub import file_name
+from core.untrusted import file_name
 from downloader.execution.snapshot import SCHEMA as SNAPSHOT_SCHEMA
 from tests.cells import examples
 from vantage.fleet.offer import CAPTURES, JOURNAL, SCHEMA, SHARED, STATUS, Needs, allowed_bytes, judged

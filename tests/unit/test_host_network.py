@@ -17,10 +17,12 @@ from vantage.host.network import (
     default_interface,
     forward_blockers,
     host_nameservers,
+    host_table,
+    inner_table,
+    intersection,
     parse_uplink,
 )
 from vantage.host.place import narrowed, undo_steps
-from vantage.host.rules import host_table, inner_table, intersection
 from vantage.linux import sysctls
 from vantage.linux.offloads import wire_features
 

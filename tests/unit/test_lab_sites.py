@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import UsageError
 from tests.topologies import MINI, site_kinds
-from vantage.lab import content, dns, sites
+from vantage.lab import dns, sites
 from vantage.lab.addresses import address_plan
 from vantage.lab.planner import server_setups
 from vantage.lab.roles import speaks_quic
@@ -140,7 +140,7 @@ def test_measured_files_are_served_as_without_sites(tmp_path: Path) -> None:
 
 def test_content_of_sites_takes_no_disk(tmp_path: Path) -> None:
     topology = load(site(kind="too_large", domain="a.example", server="t"), tmp_path)
-    content.write_sites(sites.hosts_of(topology, topology.server[1]), tmp_path / "sites")
+    sites.write_sites(sites.hosts_of(topology, topology.server[1]), tmp_path / "sites")
     file = tmp_path / "sites" / "a.example" / "file.iso"
     assert file.stat().st_size == 100 * MB + 1
     assert file.stat().st_blocks < 100

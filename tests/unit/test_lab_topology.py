@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from core.domain import Provider
 from core.errors import UsageError
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 from core.reach import LAB_PREFIXES, is_allowed
 from tests.topologies import MINI
-from vantage.lab import content, dns, pathem, sites
+from vantage.lab import dns, pathem, sites
 from vantage.lab.addresses import address_plan, prefixes
 from vantage.lab.planner import server_setups
 from vantage.lab.state import LabFolder
@@ -242,10 +242,10 @@ def test_every_name_resolves_in_the_zone(topology: Topology) -> None:
 
 def test_contents_are_the_same_everywhere(topology: Topology) -> None:
     server = topology.server[0]
-    one, two = (content.file_bytes(topology, server, "/a", 1000) for _ in range(2))
+    one, two = (sites.file_bytes(topology, server, "/a", 1000) for _ in range(2))
     assert one == two
     assert len(one) == 1000
-    assert content.file_bytes(topology, server, "/b", 1000) != one
+    assert sites.file_bytes(topology, server, "/b", 1000) != one
 
 
 def test_caddy_opens_no_door_but_its_own(topology: Topology) -> None:

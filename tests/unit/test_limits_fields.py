@@ -9,7 +9,7 @@ import pytest
 
 from core.domain import Target
 from core.errors import UsageError
-from core.files.sizes import size_text
+from core.files.disk import size_text
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
 from downloader.campaign.expected import download_bytes, run_bytes, worst_run_bytes
 from downloader.campaign.limits import Budgets, Captures, Disk

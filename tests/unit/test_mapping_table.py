@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cdn_mapping import sources, table
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
-from core import progress
+from core import terminal
 from core.errors import UsageError
 from tests.cells import Repeats, examples
 
@@ -163,7 +163,7 @@ def test_a_rib_is_read_once_and_again_when_it_changes(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     rib = tmp_path / "rib"
     rib.write_bytes((shared_data / "bgp" / "bview.20020722.2337.gz").read_bytes())
-    with progress.show() as shown:
+    with terminal.show_progress() as shown:
         first = sources.open_table([rib], shown)
         assert len(list(sources.cache_folder().glob("*.npz"))) == 1
         rib_bytes = rib.read_bytes()
@@ -179,7 +179,7 @@ def test_a_rib_is_read_once_and_again_when_it_changes(
 
 
 def test_the_real_sample(shared_data: Path) -> None:
-    with progress.show() as shown:
+    with terminal.show_progress() as shown:
         found = sources.build_table([shared_data / "bgp" / "rib.20140523.0600_firstMB.bz2"], shown)
     assert len(found.v4.low) == 9_071  # 9,072 and the default route
     assert found.about["dropped"]["default route"] == 1
@@ -220,7 +220,10 @@ def test_two_full_tables_against_a_dictionary(shared_data: Path, repeats: Repeat
 def test_the_zip_of_the_full_table_is_no_rib(shared_data: Path) -> None:
     path = shared_data / "bgp" / "asn_prefix_mapping_20220825.zip"
     assert zipfile.is_zipfile(path)
-    with progress.show() as shown, pytest.raises(UsageError, match="not a valid prefix table of Upshift") as caught:
+    with (
+        terminal.show_progress() as shown,
+        pytest.raises(UsageError, match="not a valid prefix table of Upshift") as caught,
+    ):
         sources.open_table([path], shown)
     assert json.dumps(caught.value.sentence())
 
@@ -228,7 +231,7 @@ def test_the_zip_of_the_full_table_is_no_rib(shared_data: Path) -> None:
 def test_a_file_without_a_rib(tmp_path: Path) -> None:
     path = tmp_path / "updates"
     path.write_bytes(bytes(4) + b"\x00\x10\x00\x04" + bytes(4))
-    with progress.show() as shown:
+    with terminal.show_progress() as shown:
         with pytest.raises(UsageError, match=r"no usable prefix.*1 records of type 16, subtype 4.*not updates"):
             sources.build_table([path], shown)
         path.write_bytes(b"")

@@ -61,7 +61,7 @@ def test_what_several_add_at_once_is_all_there(tmp_path: Path, repeats: Repeats)
 
 def test_what_is_not_there_when_read_back_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "opt-out.txt"
-    with mock.patch("core.files.atomic.write_text", lambda path, text: path.touch()), pytest.raises(PlaceError):
+    with mock.patch("core.files.disk.write_text", lambda path, text: path.touch()), pytest.raises(PlaceError):
         opt_out.add(path, ["www.a.example"])
 
 

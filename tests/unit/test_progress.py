@@ -8,12 +8,12 @@ import re
 
 import pytest
 
-from core import progress
+from core import terminal
 
 
 def test_json_lines_tell_each_end() -> None:
     stream = io.StringIO()
-    with progress.show(as_json=True, stream=stream) as display:
+    with terminal.show_progress(as_json=True, stream=stream) as display:
         for done in range(11):
             display.update("MUC", done=done, total=10, failed=1, note="x")
     records = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -31,9 +31,9 @@ def test_json_lines_tell_each_end() -> None:
 
 def test_a_resumed_task_has_an_honest_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([100.0, 110.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
     stream = io.StringIO()
-    with progress.show(as_json=True, stream=stream) as display:
+    with terminal.show_progress(as_json=True, stream=stream) as display:
         display.update("MUC", done=90, total=100)
         display.update("MUC", done=95, total=100)
     last = json.loads(stream.getvalue().splitlines()[-1])
@@ -42,7 +42,7 @@ def test_a_resumed_task_has_an_honest_rate(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_plain_lines() -> None:
     stream = io.StringIO()
-    with progress.show(stream=stream) as display:
+    with terminal.show_progress(stream=stream) as display:
         display.update("captures", done=3, total=3, failed=2)
     assert stream.getvalue().startswith("captures: 3/3, 2 failed")
 
@@ -63,7 +63,7 @@ def test_bars_of_all_commands_have_one_width(monkeypatch: pytest.MonkeyPatch) ->
         ("a [bold]name[/bold] of rich's", 1_000_000, ""),
     ):
         stream = Terminal()
-        with progress.show(stream=stream) as display:
+        with terminal.show_progress(stream=stream) as display:
             display.update(task, done=1, total=total, failed=3, note=note)
         shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
         line = [text for text in re.split(r"[\r\n]+", shown) if "failed" in text][-1]

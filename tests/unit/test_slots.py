@@ -16,13 +16,23 @@ from hypothesis import strategies as st
 
 from core.domain import Failure, Target, VoidReason
 from core.errors import UsageError
-from core.system.clock import Clock, read_clock
+from core.system.this_host import Clock, read_clock
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.schedule import Cut, Schedule, State, Turns, Wait
-from downloader.schedule.shared import SharedPlan, share
-from downloader.schedule.slots import MARGIN_S, START_S, SlotGate, Slots, deal, groups, key_of, slots_for
+from downloader.schedule.slots import (
+    MARGIN_S,
+    START_S,
+    SharedPlan,
+    SlotGate,
+    Slots,
+    deal,
+    groups,
+    key_of,
+    share,
+    slots_for,
+)
 from tests.cells import Repeats
 
 FILE: dict[str, Any] = {

@@ -14,7 +14,7 @@ import pytest
 
 from core.domain import Download, Target
 from core.errors import UsageError
-from core.files import atomic, schemas, store
+from core.files import disk, schemas, store
 from tests.unit.analysis_factory import make_download
 
 TARGETS = [
@@ -113,8 +113,8 @@ def test_garbage_is_one_sentence(tmp_path: Path, content: bytes) -> None:
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
-    atomic.write_text(path, "old")
-    with pytest.raises(RuntimeError), atomic.whole_file(path) as temporary:
+    disk.write_text(path, "old")
+    with pytest.raises(RuntimeError), disk.whole_file(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old"

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from core.files.sizes import size_text
+from core.files.disk import size_text
 
 
 def account(

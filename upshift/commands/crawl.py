@@ -52,7 +52,7 @@ def crawl(
     """
     from core.outreach.blocks import block_list_paths
     from core.outreach.lists import parse_shard
-    from core.progress import show
+    from core.terminal import show_progress
     from crawler.run import CrawlOptions, crawl
     from crawler.visit import CrawlLimits
 
@@ -87,7 +87,7 @@ def crawl(
         ca_file=ca,
         block_lists=block_list_paths(block_list, opt_out),
     )
-    with show(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress:
         summary = crawl(options, progress)
     facts = {
         "domains": summary.domains,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.domain import Transport
-from core.progress import show
-from core.system import clock, process
+from core.system import process, this_host
+from core.terminal import show_progress
 from downloader import clients
 from downloader.control import host
 from vantage.doctor.checks import BUSY_LIMIT, CheckResult, CheckStatus, campaign_can_run, examine, lab_can_run
@@ -85,7 +85,7 @@ def doctor(
     ceiling, else 1. No packet leaves this host: probes and calibration run in private network namespaces.
     """
     began = time.time()
-    from vantage.doctor.ceilings import record
+    from vantage.doctor import ceilings
     from vantage.doctor.gather import gather
     from vantage.host.undo import recover
 
@@ -94,13 +94,13 @@ def doctor(
     undone = recover(state_directory()) if restore else []
     if calibrate:
         _calibrate(seconds, as_json=as_json)
-    ceilings = record.present(clients.ALL.values(), path=record.calibration_file(), now=record.circumstances())
-    unknown = record.unknown(ceilings, clients.ALL)
+    known = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
+    unknown = ceilings.unknown(known, clients.ALL)
     facts = gather(
         out,
         clients.ALL.values(),
         ceilings=unknown,
-        busy_share=(ceilings or {}).get("busy_share", 0.0),
+        busy_share=(known or {}).get("busy_share", 0.0),
         sample_s=0.3 if quick else 1.0,
         uplink=uplink,
         dead_labs=[lab.name for lab in all_labs() if not lab.alive()],
@@ -114,15 +114,15 @@ def doctor(
             "campaign_can_run": verdicts[Purpose.CAMPAIGN],
             "restored": undone,
             "findings": [asdict(finding) for finding in findings],
-            "ceilings": ceilings,
+            "ceilings": known,
             "uplink": asdict(facts.uplink),
             "campaigns": [asdict(other) for other in host.others()],
-            "clock": clock.account(began, time.time()),
+            "clock": this_host.clock_account(began, time.time()),
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        _print(findings, ceilings if calibrate else None, undone, purpose=purpose, able=verdicts[purpose])
-    measured = not calibrate or all(entry["fault"] is None for entry in (ceilings or {}).get("clients", {}).values())
+        _print(findings, known if calibrate else None, undone, purpose=purpose, able=verdicts[purpose])
+    measured = not calibrate or all(entry["fault"] is None for entry in (known or {}).get("clients", {}).values())
     raise typer.Exit(0 if verdicts[purpose] and measured else 1)
 
 
@@ -140,21 +140,21 @@ def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:
 
 def _calibrate(seconds: float, *, as_json: bool) -> None:
     """Measures and keeps the ceilings; raises UpshiftError where that is not possible."""
-    from vantage.doctor.ceilings import measure, record
+    from vantage.doctor import calibrate, ceilings
     from vantage.linux.environment import busy_share
 
-    path = record.calibration_file()
-    record.check_writable(path)
+    path = ceilings.calibration_file()
+    ceilings.check_writable(path)
     busy = busy_share(0.5)
     if busy > BUSY_LIMIT:
         warning = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
         typer.echo(f"upshift: {warning}; stop them, then calibrate again", err=True)
-    with show(as_json=as_json) as progress:
-        ceilings = measure.measure(clients.ALL.values(), seconds, progress=progress)
-    record.save(
-        ceilings,
+    with show_progress(as_json=as_json) as progress:
+        measured = calibrate.measure(clients.ALL.values(), seconds, progress=progress)
+    ceilings.save(
+        measured,
         path=path,
-        now=record.circumstances(),
+        now=ceilings.circumstances(),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=seconds,
         busy_share=busy,
@@ -214,7 +214,7 @@ def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
     from rich.text import Text
 
     from core import terminal
-    from vantage.doctor.ceilings.values import Limit, rate_text
+    from vantage.doctor.ceilings import Limit, rate_text
 
     def number(value: float | None, digits: int) -> str:
         return "–" if value is None else f"{value:.{digits}f}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core import progress as progress_display
+from core import terminal as progress_display
 from core.errors import IncompleteError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def inspect(
         folders = [out]
     inspections = []
     for folder in folders:
-        with progress_display.show(as_json=json) as progress:
+        with progress_display.show_progress(as_json=json) as progress:
             inspections.append(inspect_campaign(folder, factors=FACTORS, progress=progress, jobs=jobs))
         typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
     require_evidence(inspections)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from core.errors import LabError, NoisyHostError, UsageError
-from core.progress import show
+from core.terminal import show_progress
 from vantage.lab import control
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
@@ -40,7 +40,7 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Build a lab; returns when all its servers answer."""
-    with show(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress:
         folder = control.up(topology, let_cpus_sleep=let_cpus_sleep, progress=progress)
     if as_json:
         typer.echo(json.dumps(describe(folder)))
@@ -130,7 +130,7 @@ def calibrate(
     from vantage.lab.calibrate import Calibration
 
     with (
-        show(as_json=as_json) as progress,
+        show_progress(as_json=as_json) as progress,
         open_lab(topology, progress=progress, let_cpus_sleep=let_cpus_sleep) as lab,
         closing(Calibration(lab, own=lab.folder.is_own(), quick=quick)) as calibration,
     ):

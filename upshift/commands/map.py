@@ -91,10 +91,10 @@ def targets(
     """Targets -> AS, organisation and provider, with conflicting evidence."""
     from cdn_mapping.target_mapping import chains_by_dns, map_table
     from core.files import targets as table_of
-    from core.progress import show
+    from core.terminal import show_progress
 
     table = table_of.read(file, needs=("domain", "server_ip"), surveys=True)
-    with show(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress:
         prefixes = _open(rib, backend, progress)
         mapper = _mapper(prefixes, as2org, providers)
         if cname_lookups:
@@ -132,7 +132,7 @@ def explain(
     """Prefix, origin, organisation and provider of one address, with the rule and conflicting evidence."""
     from cdn_mapping.mapping import explain as facts
     from cdn_mapping.mapping import sentences
-    from core.progress import show
+    from core.terminal import show_progress
 
     try:
         ipaddress.ip_address(address)
@@ -140,7 +140,7 @@ def explain(
         raise UsageError(
             f"{address!r} is not a valid IP address", where="ADDRESS", remedy="write 192.0.2.1 or 2001:db8::1"
         ) from None
-    with show(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress:
         mapper = _mapper(_open(rib, backend, progress), as2org, providers)
     (mapped,) = mapper.map([address])
     typer.echo(json.dumps(facts(mapped)) if as_json else "\n".join(sentences(mapped)))
@@ -159,7 +159,7 @@ def table(
 ) -> None:
     """RIBs -> prefix table, with counts of what was read, dropped and truncated."""
     from cdn_mapping import sources
-    from core.progress import show
+    from core.terminal import show_progress
 
     if collector is not None:
         if backend != "bgpstream" or ribs:
@@ -170,7 +170,7 @@ def table(
             )
         built = sources.build_from_collector(collector, _time(time))
     elif ribs:
-        with show(as_json=as_json) as progress:
+        with show_progress(as_json=as_json) as progress:
             built = sources.build_table(ribs, progress, backend=backend)
     else:
         raise UsageError("no RIB given", where="RIBS", remedy="give one or more files, or --collector")
@@ -226,7 +226,7 @@ def fetch(
     This contacts archive.routeviews.org and publicdata.caida.org. An interrupted fetch resumes where it stopped.
     """
     from cdn_mapping import fetch as fetching
-    from core.progress import show
+    from core.terminal import show_progress
 
     if what not in ("rib", "as2org", "both"):
         raise UsageError(f"{what!r} cannot be fetched", where="--what", remedy="choose rib, as2org or both")
@@ -236,7 +236,7 @@ def fetch(
     if what in ("as2org", "both"):
         urls["as2org"] = fetching.newest_as2org(caida or fetching.CAIDA)
     files: dict[str, dict[str, Any]] = {kind: {"url": url} for kind, url in urls.items()}
-    with show(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress:
         for kind, url in urls.items() if not name_only else ():
 
             def report(done: int, total: int, kind: str = kind) -> None:

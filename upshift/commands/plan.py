@@ -14,7 +14,7 @@ from typing import Annotated, TextIO
 import typer
 
 from core import terminal
-from core.files.sizes import size_text
+from core.files.disk import size_text
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import USUAL, PathGuess
 from downloader.execution.run import check_limits

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core import progress as progress_display
+from core import terminal as progress_display
 from core.errors import AskedToStopError, IncompleteError
 from core.system import signals
 from upshift.commands.inspect import require_evidence
@@ -108,7 +108,7 @@ def run(
     """
     from upshift.campaign import run_file
 
-    with _stopped_in(out), progress_display.show(as_json=json) as progress:
+    with _stopped_in(out), progress_display.show_progress(as_json=json) as progress:
         summary, inspection = run_file(
             campaign,
             out,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from core.errors import UsageError
-from core.files.sizes import size_text
+from core.files.disk import size_text
 
 
 def snapshot(

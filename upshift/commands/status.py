@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from core.errors import IncompleteError, UsageError
-from core.files.lock import is_running
+from core.files.disk import is_running
 from core.outreach import opt_out
 from core.outreach.blocks import HOST_LIST
-from core.system import clock
-from downloader.control import display, stop_pause
-from downloader.control.document import Status, read_status
+from core.system.this_host import clock_account
+from downloader.control import stop_pause
+from downloader.control.status import Status, lines, read_status
 
 _POLL_S = 0.2
 
@@ -140,10 +140,10 @@ def _text(folder: Path, status: Status, *, as_json: bool) -> str:
             "silent": status.silent_s(now) is not None,
             "process_runs": running,
             "opt_outs": opt_out.confirmed(),
-            "clock": clock.account(now, time.time()),
+            "clock": clock_account(now, time.time()),
         }
         return json_format.dumps({**status.document(), **here}, sort_keys=True)
-    return "\n".join(display.lines(status, now, running=running))
+    return "\n".join(lines(status, now, running=running))
 
 
 def _changes(folder: Path) -> Iterator[Status]:
@@ -163,8 +163,8 @@ def _show(folder: Path) -> None:
     """The status on a terminal, in place, until the campaign has ended."""
     from rich.text import Text
 
-    from core.scrub import plain
     from core.terminal import watch
+    from core.untrusted import plain
 
     def picture(status: Status) -> Text:
         return Text("\n".join(plain(line) for line in _text(folder, status, as_json=False).split("\n")))

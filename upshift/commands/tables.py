@@ -152,6 +152,7 @@ def tables(
     """
     from analysis import api
     from analysis.measures import dataset
+    from analysis.measures.folders import output_folder
     from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
     from analysis.measures.tables import Grouping
@@ -167,7 +168,7 @@ def tables(
         chosen_metric = Metric.THROUGHPUT
     data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    target = dataset.output_folder(folders, out) / "tables"
+    target = output_folder(folders, out) / "tables"
     if quirks or special:
         target /= "published"
     if quirk_effects:
@@ -254,13 +255,14 @@ def figures(
     """
     from analysis.measures import dataset
     from analysis.measures import tables as counting
+    from analysis.measures.folders import output_folder
     from analysis.measures.selection import Selection, client_limits
     from analysis.report import figures as drawing
     from analysis.report import findings
 
     data = dataset.load_few(folders)
     selection = Selection(unproven=unproven, unlimited_only=unlimited_only)
-    written = drawing.write(data, dataset.output_folder(folders, out) / "figures", selection=selection)
+    written = drawing.write(data, output_folder(folders, out) / "figures", selection=selection)
     if as_json:
         typer.echo(json.dumps({"schema": 1, "figures": [str(path) for path in written], "notes": list(data.notes)}))
         return
@@ -293,14 +295,15 @@ def report(
     `upshift tables` and `upshift compare` take any number.
     """
     from analysis.measures import dataset
+    from analysis.measures.folders import output_folder
     from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
     from analysis.report import report as reporting
 
     data = dataset.load_few(folders)
-    path = dataset.output_folder(folders, out) / "report" / "index.html"
+    path = output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    options = reporting.Options(metric=Metric(metric.value), selection=selection, targets=targets)
+    options = reporting.ReportOptions(metric=Metric(metric.value), selection=selection, targets=targets)
     summary = reporting.write(data, path, options)
     if not as_json:
         summary.show(sys.stderr)

@@ -42,7 +42,7 @@ def compose(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON document.")] = False,
 ) -> None:
     """Choose N targets per provider that support all options: seeded, stratified by rank, with reasons for the rest."""
-    from core.files import atomic
+    from core.files import disk
     from core.files import targets as table_of
     from survey.compose import Require, account
     from survey.compose import compose as choose
@@ -74,7 +74,7 @@ def compose(
         )
     table_of.write(out, _table(composition.rows, [*tables, *earlier]))
     if report is not None:
-        atomic.write_json(report, facts)
+        disk.write_json(report, facts)
     if dropped is not None:
         _write_dropped(dropped, composition.dropped)
     typer.echo(json.dumps(facts) if as_json else _text(facts))
@@ -102,7 +102,7 @@ def _table(rows: Any, sources: list[Any]) -> Any:
 
 
 def _write_dropped(path: Path, rows: list[tuple[str, str, str, str]]) -> None:
-    from core.files.atomic import whole_file
+    from core.files.disk import whole_file
 
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")

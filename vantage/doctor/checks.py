@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.system.builds import DEBUG_MARK
+from core.system.process import DEBUG_MARK
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts
 from vantage.linux.cpu import Method
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from core.errors import PlaceError
 from core.reach import ANYWHERE
 from core.system import process
-from core.system.clock import read_clock
 from core.system.place import Program
+from core.system.this_host import read_clock
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
-from vantage.host import rules, undo
-from vantage.host.network import choose_link, find_uplink
+from vantage.host import undo
+from vantage.host.network import choose_link, find_uplink, host_table
 from vantage.host.place import SYS_ADMIN, may
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
@@ -46,7 +46,7 @@ def gather(
     Args:
         out: where a campaign's results are to go.
         clients: the download programs to look for.
-        ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.record.unknown`).
+        ceilings: client -> why its ceiling is not known (`vantage.doctor.ceilings.unknown`).
         busy_share: share of the CPU time that other programs used when the ceilings were measured, 0 to 1.
         uplink: interface to measure by; None: that of the default route.
         dead_labs: names of labs that were killed and left files.
@@ -202,7 +202,7 @@ def try_translation() -> str | None:
     """Loads the rules that a campaign's namespace uses."""
     link = choose_link((), ipv6=True, rng=random.Random(0))
     table = "upshift_probe"
-    text = rules.host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
+    text = host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
     return try_privately(("nft", "-f", "-"), stdin=text)
 
 

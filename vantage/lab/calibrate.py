@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import LabError
-from core.progress import Progress
 from core.system import process
+from core.terminal import Progress
 from vantage.lab.lab import Lab
 from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.place import LabPlace

@@ -15,9 +15,9 @@ from typing import Any
 
 import core
 from core.errors import LabError
-from core.files.atomic import write_json
-from core.progress import Progress
+from core.files.disk import write_json
 from core.system import process
+from core.terminal import Progress
 from vantage.lab.planner import make_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology import Topology

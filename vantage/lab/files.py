@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.domain import Provider
-from core.files import atomic
+from core.files import disk
 from core.reach import IPNetwork
 from vantage.lab.addresses import IPV4, IPV6, prefixes
 from vantage.lab.topology import OrganisationSpec, Topology
@@ -63,7 +63,7 @@ def write_files(topology: Topology, folder: Path) -> LabFiles:
         (files.rib, rib(topology)),
         (files.as_organisations, as_organisations(topology).encode()),
     ):
-        with atomic.whole_file(path) as part:
+        with disk.whole_file(path) as part:
             part.write_bytes(data)
     return files
 

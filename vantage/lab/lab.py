@@ -10,7 +10,7 @@ from typing import Any
 
 from core.domain import Target
 from core.errors import LabError, UsageError
-from core.progress import Progress
+from core.terminal import Progress
 from vantage.lab import control, truth
 from vantage.lab.addresses import prober_addresses, window_addresses
 from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator, path_pairs

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from core.domain import Setting
 from core.errors import LabError, PlaceError
-from core.files.lock import take_lock
+from core.files.disk import take_lock
 from core.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
 from core.system import process
 from core.system.place import Prober

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.files.atomic import write_json
+from core.files.disk import write_json
 from vantage.lab.addresses import Addresses
 from vantage.server_kind import ProgramPlan
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.errors import PlaceError
-from core.files.atomic import write_json
+from core.files.disk import write_json
 from core.system.process import require
-from vantage.lab import content, dns, pathem, sites
+from vantage.lab import dns, pathem, sites
 from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan, populations, vantage_prefixes, window_addresses
 from vantage.lab.plan import LabPlan, NodePlan, write_plan
 from vantage.lab.roles import quic_congestion_control, roles
@@ -46,9 +46,9 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
     for path in (folder.logs, folder.root / "dns"):
         path.mkdir(parents=True, exist_ok=True)
     folder.topology.write_text(topology_text, encoding="utf-8")
-    hashes = content.write_content(topology, folder.content)
-    content.write_sites(sites.hosts(topology), folder.sites)
-    content.write_certificates(topology, folder.certificates)
+    hashes = sites.write_content(topology, folder.content)
+    sites.write_sites(sites.hosts(topology), folder.sites)
+    sites.write_certificates(topology, folder.certificates)
     resolv = folder.root / "resolv.conf"
     resolv.write_text(dns.resolv_conf(addresses[DNS_NODE]), encoding="utf-8")
     emulator = folder.root / "pathem.json"

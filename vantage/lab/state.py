@@ -23,7 +23,7 @@ from typing import Any
 
 from core.errors import LabError, UsageError
 from core.files.config import read_json
-from core.files.lock import take_lock
+from core.files.disk import take_lock
 from core.system import process
 from vantage.linux.state_folder import state_directory
 

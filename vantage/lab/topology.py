@@ -14,7 +14,7 @@ from typing import Literal
 
 from core.domain import Provider
 from core.files.config import STRICT
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 from vantage.lab.site_kinds import KINDS, SiteKind
 from vantage.server_kind import ORIGIN_SUFFIX
 

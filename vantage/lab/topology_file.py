@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core.errors import UsageError, use_one_of
 from core.files.config import load_toml
-from core.files.sizes import parse_size
+from core.files.disk import parse_size
 from vantage.lab import sites
 from vantage.lab.roles import check_quic_servers, check_web_servers
 from vantage.lab.site_kinds import KINDS, SiteKind

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from core.errors import LabError, PlaceError
 from core.system import process
-from core.system.builds import refuse_debug_build
+from core.system.process import refuse_debug_build
 
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")

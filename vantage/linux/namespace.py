@@ -16,8 +16,8 @@ from typing import Protocol
 
 from core.domain import RouteAttribute, Setting, Sysctl
 from core.errors import PlaceError
-from core.scrub import last_line
 from core.system.process import Completed
+from core.untrusted import last_line
 
 Route = tuple[str, ...]
 """A route as `ip route show` prints it and `ip route change` reads it, word by word."""

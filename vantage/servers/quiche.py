@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.files.atomic import write_json
+from core.files.disk import write_json
 from core.system.process import find_program
 from vantage.server_kind import (
     CACHE_PORT,

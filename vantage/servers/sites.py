@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from core.files.atomic import write_json
+from core.files.disk import write_json
 from vantage.server_kind import Need, ProgramPlan, ServerKind, ServerRole, ServerSetup, python_program
 
 

@@ -1,0 +1,151 @@
+"""What is downloaded and how: targets, configurations (client, levels, kernel settings), and their comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A named pair of a client and the levels of all factors."""
+
+    name: str
+    client: str
+    levels: Mapping[str, str] = field(default_factory=dict)
+    """Factor name -> level. Other factors have their default level."""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """Options of the client, e.g. `max_data`; others have the client's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sysctl:
+    """A kernel setting of a network namespace, e.g. `net.ipv4.tcp_ecn` = `1`."""
+
+    name: str
+    value: str
+    field: int | None = None
+    """For a setting of several numbers (`tcp_rmem`): the index of the one to set, from 0; the others are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteAttribute:
+    """An attribute of the routes that downloads take (iproute2 `ip route`, e.g. `window`); None removes it."""
+
+    name: str
+    value: str | None
+
+
+Setting = Sysctl | RouteAttribute
+
+
+class Role(StrEnum):
+    """The purpose of a comparison, which decides how analysis treats its row. The vocabulary is closed."""
+
+    EFFECT = "effect"
+    """The effect of a configuration: a row of Table 2 and a finding of the report, with a verdict."""
+    NOISE_FLOOR = "noise_floor"
+    """Two identical configurations (A/A): a row of Table 2 without a verdict, which effects have to exceed."""
+    CACHE = "cache"
+    """The warm-up against the same configuration later in the run: the effect of caches, without a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One row of Table 2: the speed-up of `config` over `vs`, pair by pair within each measurement run."""
+
+    name: str
+    """The row's name in tables and report."""
+    config: str
+    """Name of a configuration, or of the warm-up."""
+    vs: str
+    """The reference: the name of another configuration."""
+    role: Role = Role.EFFECT
+    """One of `Role`."""
+
+    @classmethod
+    def of(cls, config: str, vs: str, role: Role = Role.EFFECT) -> Comparison:
+        """A comparison with the default name, e.g. `WS vs BL`."""
+        return cls(name=f"{config} vs {vs}", config=config, vs=vs, role=role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dose:
+    """When an option took effect in a download: if this KPI is above this number."""
+
+    kpi: str
+    """A KPI: a column of `downloads`."""
+    above: float
+    """Threshold, in the KPI's unit."""
+    words: str
+    """What it means, as text, e.g. `CE seen`."""
+
+
+class Provider(StrEnum):
+    """The organisation that announces a target's address."""
+
+    AKAMAI = "akamai"
+    AMAZON = "amazon"
+    CLOUDFLARE = "cloudflare"
+    GOOGLE = "google"
+    MICROSOFT = "microsoft"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A file on a server: one row of a `targets` file (`core.files.targets` reads and writes them)."""
+
+    domain: str
+    url: str
+    provider: str = Provider.OTHER
+    """One of `Provider`, or a name from a user's provider file."""
+    rank: int | None = None
+    """Position in the top list, from 1."""
+    size_bytes: int | None = None
+    """Size of the file: its Content-Length, or the number of bytes read."""
+    size_is_lower_bound: bool = False
+    """The crawl stopped reading at the minimum size: the file has at least `size_bytes` bytes."""
+    server_ip: str | None = None
+    """The server address at the time of the crawl; a campaign resolves the name again."""
+    depth: int | None = None
+    """Number of links from the start page to the file."""
+    crawled_at: float | None = None
+    """When the crawl of the domain ended."""
+    alt_svc: str | None = None
+    """The start page's Alt-Svc header (RFC 7838), which may offer QUIC."""
+    cname_chain: str | None = None
+    """CNAMEs from the domain to its address, in order, separated by spaces."""
+    asn: int | None = None
+    """Origin AS of the address."""
+    organisation: str | None = None
+    """Organisation that holds that AS."""
+    prefix: str | None = None
+    """The announced prefix that contains the address."""
+    rule: str | None = None
+    """Which rule chose the provider: seed, sibling, excluded, none."""
+    rival_asns: str | None = None
+    """Origin AS numbers of the prefix that belong to other organisations, separated by spaces."""
+    dissent: float | None = None
+    """Share of the route collectors' peers that see another origin AS, from 0 to 1."""
+    cname_provider: str | None = None
+    """The provider according to the CNAMEs."""
+    cname_agrees: bool | None = None
+    """Whether `cname_provider` equals the provider of the AS; None if one of them is unknown."""
+    ecn: bool | None = None
+    """The server negotiates ECN (RFC 3168)."""
+    sack: bool | None = None
+    """The server negotiates SACK (RFC 2018)."""
+    window_scaling: bool | None = None
+    """The server negotiates window scaling (RFC 7323)."""
+    quic: bool | None = None
+    """The server serves HTTP/3."""
+    iw_segments: int | None = None
+    """The server's initial window in segments, if it counts in segments."""
+    iw_bytes: int | None = None
+    """Its initial window with segments of 1460 bytes."""
+    iw_kind: str | None = None
+    """What it counts the window in: segments, bytes, rfc3390, floor or mixed."""
+    paced: bool | None = None
+    """It paces its initial window."""

@@ -1,0 +1,205 @@
+"""Files on a disk: sizes as people write them, room before anything is written, atomic writing, locks.
+
+A file is written atomically: to a temporary file in the same folder, flushed to disk unless stated otherwise, and
+renamed. Locks are those that the kernel releases with the process that holds them (flock(2)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from core.errors import PlaceError, UsageError
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|GB|TB|KiB|MiB|GiB)")
+
+_UNITS = {
+    "B": 1,
+    "kB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+
+
+def parse_size(value: int | str) -> int:
+    """Bytes from a number or a text such as `2 MB`. Raises ValueError."""
+    if isinstance(value, int):
+        return value
+    match = _SIZE.fullmatch(value)
+    if not match:
+        raise ValueError(f"{value!r} is not a valid size")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for people, with three digits: `1.23 GB`."""
+    for unit in ("TB", "GB", "MB", "kB"):
+        if size_bytes >= _UNITS[unit]:
+            return f"{size_bytes / _UNITS[unit]:.3g} {unit}"
+    return f"{size_bytes} B"
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on a folder's disk for others than root."""
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize
+
+
+def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some space there") -> None:
+    """Raises PlaceError, which names the disk, if a folder has no room for `needed` bytes of `what`.
+
+    The folder need not exist yet.
+    """
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    free = free_bytes(there)
+    if free >= needed or os.statvfs(there).f_blocks == 0:  # no size: /proc, or a tmpfs without a limit
+        return
+    disk = there.resolve()
+    while not disk.is_mount():
+        disk = disk.parent
+    raise PlaceError(
+        f"the disk is full: {size_text(free)} are free on {disk}, and {what} need {size_text(needed)}",
+        where=str(folder),
+        remedy=f"{remedy}, then run the same command again",
+    )
+
+
+@contextmanager
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A temporary path in the same folder that is renamed to `path` if the block succeeds, else removed."""
+    with whole_files(path, durable=durable) as (temporary,):
+        yield temporary
+
+
+@contextmanager
+def whole_files(*paths: Path, durable: bool = True) -> Iterator[tuple[Path, ...]]:
+    """Like `whole_file` for files that belong together: all are complete and on disk before the first is renamed.
+
+    They are renamed in the order of `paths`, so the one that makes the others valid should be last.
+
+    Args:
+        durable: wait for the disk, so that a power cut leaves the old or the new file. Else readers still see one of
+            them, but a power cut may leave an empty file.
+    """
+    temporaries = tuple(path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths)
+    with ExitStack() as stack:
+        for path, temporary in zip(paths, temporaries, strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_remains(path)
+            stack.callback(temporary.unlink, missing_ok=True)
+        yield temporaries
+        for temporary in temporaries if durable else ():
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
+        for path, temporary in zip(paths, temporaries, strict=True):
+            temporary.replace(path)
+
+
+def _remove_remains(path: Path) -> None:
+    """Removes temporary files of this file that killed processes left behind."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        owner = part.name.split(".")[-2]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Writes a text file atomically (`durable`: see `whole_files`)."""
+    with whole_file(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, document: object) -> None:
+    """Writes a JSON file atomically."""
+    write_text(path, json_text(document))
+
+
+def json_text(document: object) -> str:
+    """A JSON document in the format of our files."""
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+_LOCK_FILE = ".lock"
+
+_RETRY_S = 0.25
+"""How long a second process tries: `is_running` holds the lock for an instant."""
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Locks a campaign's folder for one process.
+
+    Raises:
+        PlaceError: another process holds it, or the disk is full.
+        UsageError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / _LOCK_FILE).open("a")
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise (PlaceError if full else UsageError)(
+            f"results cannot be written here ({error.strerror})",
+            where=str(folder),
+            remedy="free some space there" if full else "use another --out",
+        ) from None
+    with handle:
+        deadline = time.monotonic() + _RETRY_S
+        while not take_lock(handle.fileno()):
+            if time.monotonic() > deadline:
+                raise _in_use(folder)
+            time.sleep(0.02)
+        yield
+
+
+def check_free(folder: Path) -> None:
+    """Raises PlaceError if another process works in a folder; for a look before anything is changed."""
+    deadline = time.monotonic() + _RETRY_S
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            raise _in_use(folder)
+        time.sleep(0.02)
+
+
+def _in_use(folder: Path) -> PlaceError:
+    remedy = "wait for it, or use another --out"
+    return PlaceError("another upshift run is working in this folder", where=str(folder), remedy=remedy)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process works in this folder."""
+    try:
+        handle = (folder / _LOCK_FILE).open("r")
+    except OSError:
+        return False
+    with handle:
+        return not take_lock(handle.fileno(), shared=True)
+
+
+def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Takes the lock of an open file (flock(2)) until it is closed by all who have it; False if another process has it.
+
+    Args:
+        shared: others may have it shared, too.
+        wait: until it is free.
+    """
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,401 @@
+"""Study files (TOML) and the tables beside them (CSV), read and checked; each error is one sentence with its field."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from core.errors import UsageError, use_one_of
+from core.files.config import MOST_TOML_BYTES, STRICT, build, read_json, read_text, read_toml
+from core.files.disk import write_json, write_text
+from core.files.study import (
+    FLOW_COLUMNS,
+    STUDY_FILE,
+    Cell,
+    Claim,
+    Expected,
+    Figure,
+    Gain,
+    Row,
+    Rule,
+    Selector,
+    Study,
+    Tolerance,
+    pairs,
+)
+from core.files.study_terms import KNOBS, METRICS, Knobs, same_text, text
+
+SCHEMA = 1
+MOST_CELLS = 20_000
+KEPT = "study"
+"""The folder within one of results that keeps the study."""
+_PLAN = "plan.json"
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_CHECK = "fix that field"
+Levels = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Repetitions = Annotated[int, Field(strict=True, ge=2, le=10_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """The top level of a study file."""
+
+    __pydantic_config__ = STRICT
+
+    schema: int
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    source: str
+    repetitions: Repetitions
+    cells: list[dict[str, Any]]
+    quick_repetitions: Repetitions = 3
+    seed: Annotated[int, Field(strict=True)] = 1
+    lanes: str | None = None
+    fixed: dict[str, Any] = field(default_factory=dict)
+    levels: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    gain: dict[str, list[str | int | float]] = field(default_factory=dict)
+    figure: list[Figure] = field(default_factory=list)
+    claim: list[Claim] = field(default_factory=list)
+    expected: list[dict[str, Any]] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+
+
+def load(path: Path, *shipped: Path) -> Study:
+    """The study in a file; its tables are beside it, or in one of the folders `shipped`.
+
+    Raises:
+        UsageError: a file is missing, or anything in it is wrong.
+    """
+    files = {STUDY_FILE: read_text(path, most_bytes=MOST_TOML_BYTES)}
+
+    def table(name: str) -> str:
+        places = [folder / name for folder in (path.parent, *shipped)]
+        found = next((place for place in places if place.is_file()), places[0])
+        return files.setdefault(name, read_text(found, most_bytes=MOST_TOML_BYTES))
+
+    study = parse(read_toml(path), where=str(path), table=table)
+    return dataclasses.replace(study, files=files)
+
+
+def keep(study: Study, folder: Path, *, quick: bool) -> None:
+    """Keeps a study and its tables in the folder of its results, for `kept`."""
+    for name, content in study.files.items():
+        write_text(folder / KEPT / name, content)
+    write_json(folder / KEPT / _PLAN, {"schema": SCHEMA, "quick": quick})
+
+
+def kept(folder: Path) -> tuple[Study, bool]:
+    """The study of a folder of results, and whether it was run with `--quick`. Raises UsageError."""
+    plan = read_json(folder / KEPT / _PLAN, remedy="name the folder of `upshift study run`")
+    return load(folder / KEPT / STUDY_FILE), plan.get("quick") is True
+
+
+def parse(data: Mapping[str, Any], *, where: str, table: Callable[[str], str]) -> Study:
+    """The study in plain data.
+
+    Args:
+        data: the TOML file.
+        where: its name, for errors.
+        table: gives the text of a CSV file by the name that the study has for it.
+
+    Raises:
+        UsageError: anything is wrong, in one sentence with its field.
+    """
+    file = build(data, _File, where=where)
+    if file.schema != SCHEMA:
+        what = f"it has schema {file.schema}, this Upshift reads {SCHEMA}"
+        raise UsageError(what, where=where, remedy=f"write schema = {SCHEMA}")
+    read = _Reader(where, table)
+    read.check_levels(file)
+    whole, quick = read.cells(file, quick=False), read.cells(file, quick=True)
+    columns = tuple(whole[0].values)
+    study = Study(
+        name=file.name,
+        source=file.source,
+        seed=file.seed,
+        repetitions=file.repetitions,
+        quick_repetitions=file.quick_repetitions,
+        lanes=file.lanes,
+        columns=columns,
+        whole=whole,
+        quick=quick,
+        tables={name: read.rows(name, f"tables {name}") for name in file.tables},
+    )
+    if file.lanes is not None and file.lanes not in columns:
+        raise read.error("lanes", f"there is no column {file.lanes}", use_one_of(file.lanes, columns))
+    study = dataclasses.replace(study, gain=read.gain(file.gain, study))
+    read.check_figures(file.figure, study)
+    read.check_claims(file.claim, study)
+    expected = tuple(read.expected(one, f"expected {number}", study) for number, one in enumerate(file.expected, 1))
+    return dataclasses.replace(study, figures=tuple(file.figure), claims=tuple(file.claim), expected=expected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Checks the parts of one file."""
+
+    where: str
+    table: Callable[[str], str]
+
+    def error(self, place: str, what: str, remedy: str = _CHECK) -> UsageError:
+        return UsageError(what, where=f"{self.where}: {place}", remedy=remedy)
+
+    def check_levels(self, file: _File) -> None:
+        """Names of columns, and what `fixed` and each level set."""
+        taken = {*KNOBS, *METRICS, *FLOW_COLUMNS}
+        for column, levels in file.levels.items():
+            if not _NAME.fullmatch(column) or column in taken:
+                raise self.error(f"levels.{column}", "a column of levels cannot have this name", "choose another one")
+            for level, settings in levels.items():
+                build(settings, Knobs, where=f"{self.where}: levels.{column}.{level}")
+        build(file.fixed, Knobs, where=f"{self.where}: fixed")
+
+    def cells(self, file: _File, *, quick: bool) -> tuple[Cell, ...]:
+        """The product of each table of cells, one after the other; equal cells count once."""
+        if not file.cells:
+            raise self.error("cells", "there are none", "write a table [[cells]]")
+        columns = dict.fromkeys(name for table in file.cells for name in table if name != "quick")
+        made: dict[tuple[str, ...], Cell] = {}
+        for number, table in enumerate(file.cells, 1):
+            place = f"cells {number}"
+            lists = self._lists(table, place, file.levels, quick=quick)
+            if math.prod(map(len, lists.values())) + len(made) > MOST_CELLS:
+                raise self.error(place, f"the study has more than {MOST_CELLS} cells", "shorten its lists")
+            for chosen in itertools.product(*lists.values()):
+                knobs = self._knobs(dict(zip(lists, chosen, strict=True)), file, place)
+                cell = Cell(values=_values(columns, dict(zip(lists, chosen, strict=True)), knobs), knobs=knobs)
+                made.setdefault(cell.key, cell)
+        return tuple(made.values())
+
+    def _lists(self, table: Mapping[str, Any], place: str, levels: Levels, *, quick: bool) -> dict[str, list[Any]]:
+        lists = {name: value for name, value in table.items() if name != "quick"}
+        replaced = table.get("quick", {})
+        if not isinstance(replaced, Mapping):
+            raise self.error(f"{place}.quick", "it is not a table", "write quick = { column = [...] }")
+        for column, values in (*lists.items(), *replaced.items()):
+            inside = f"{place}.{column}" if values is lists.get(column) else f"{place}.quick.{column}"
+            if column not in levels and column not in KNOBS:
+                raise self.error(inside, "unknown column", use_one_of(column, [*levels, *KNOBS]))
+            if column not in lists:
+                raise self.error(inside, "only a list of the table can be replaced", f"add {column} to {place}")
+            if not isinstance(values, list) or not values:
+                raise self.error(inside, "it is not a list of values", "write [...]")
+            for value in values:
+                self._check_value(column, value, inside, levels)
+        return {**lists, **replaced} if quick else lists
+
+    def _check_value(self, column: str, value: Any, inside: str, levels: Levels) -> None:
+        if isinstance(value, Mapping):
+            raise self.error(inside, "a value cannot be a table", "name it as a level in [levels]")
+        if column not in levels:
+            build({column: value}, Knobs, where=f"{self.where}: {inside}")
+        elif not isinstance(value, str) or value not in levels[column]:
+            raise self.error(inside, f"unknown level {text(value)!r}", use_one_of(text(value), levels[column]))
+
+    def _knobs(self, chosen: Mapping[str, Any], file: _File, place: str) -> Knobs:
+        """What a cell sets: `fixed`, then its levels and values, of which no two may set the same."""
+        settings: dict[str, Any] = {}
+        for column, value in chosen.items():
+            for name, own in (file.levels[column][value] if column in file.levels else {column: value}).items():
+                before = settings.get(name)
+                if isinstance(own, Mapping) and isinstance(before, Mapping) and not set(own) & set(before):
+                    settings[name] = {**before, **own}
+                elif name in settings and own != before:
+                    raise self.error(place, f"its column {column} sets {name}, as another one does", "keep one of them")
+                else:
+                    settings[name] = own
+        for name, common in file.fixed.items():
+            own = settings.get(name, common)
+            settings[name] = {**common, **own} if isinstance(common, Mapping) and isinstance(own, Mapping) else own
+        knobs = build(settings, Knobs, where=f"{self.where}: {place}")
+        if (fault := knobs.fault()) is not None:
+            cell = ", ".join(f"{column} {text(value)}" for column, value in chosen.items())
+            raise self.error(place, f"{fault} ({cell})", _CHECK)
+        return knobs
+
+    def gain(self, gain: Mapping[str, Sequence[Any]], study: Study) -> Gain | None:
+        if not gain:
+            return None
+        (column, values), *others = gain.items()
+        if others or len(values) != 2 or text(values[0]) == text(values[1]):
+            raise self.error("gain", "it is not one column with two values", "write gain = { iw = [3, 10] }")
+        made = Gain(column=column, values=(text(values[0]), text(values[1])))
+        self.check_selector({column: made.values}, study.columns, study.whole, "gain")
+        if not dataclasses.replace(study, gain=made).gains():
+            raise self.error("gain", "no two cells differ in nothing else", "give both values the same other columns")
+        return made
+
+    def check_figures(self, figures: Iterable[Figure], study: Study) -> None:
+        """Each has cells, and each place in it one cell."""
+        for number, figure in enumerate(figures, 1):
+            place = f"figure {number}"
+            cells = self._cells_of(figure.metric, figure.only, study, place)
+            columns = tuple(cells[0].values)
+            for column in figure.draw.used:
+                if column not in columns:
+                    raise self.error(f"{place}.draw", f"there is no column {column}", use_one_of(column, columns))
+            for column in columns:
+                values = {cell.texts[column] for cell in cells}
+                if column not in figure.draw.used and len(values) > 1:
+                    what = f"column {column} has {len(values)} values there, and is not drawn"
+                    raise self.error(place, what, f"add it to draw, or choose a value in only = {{ {column} = ... }}")
+
+    def check_claims(self, claims: Iterable[Claim], study: Study) -> None:
+        """Each has a range and pairs of different cells."""
+        ids: set[str] = set()
+        for number, claim in enumerate(claims, 1):
+            place = f"claim {claim.id}"
+            if claim.id in ids:
+                raise self.error(f"claim {number}.id", f"there are two claims {claim.id}", "rename one")
+            ids.add(claim.id)
+            if (claim.ratio is None) == (claim.difference is None):
+                raise self.error(place, "it needs either ratio or difference", "write one of them as [low, high]")
+            low, high = claim.bounds
+            if not low <= high or (claim.ratio is not None and low < 0):
+                raise self.error(place, f"[{low:g}, {high:g}] is not a range", "write [low, high]")
+            cells = self._cells_of(claim.metric, claim.where, study, place)
+            for side, selector in (("a", claim.a), ("b", claim.b)):
+                self.check_selector(selector, tuple(cells[0].values), cells, f"{place}.{side}")
+                if twice := set(selector) & set(claim.where):
+                    raise self.error(f"{place}.{side}", f"where has the column {min(twice)}, too", "keep one of them")
+            found = pairs(claim, cells)
+            if not found:
+                raise self.error(place, "no cell of a has a partner in b", "name the columns that differ in both")
+            if any(one is other for one, other in found):
+                raise self.error(place, "a and b have the same cells", "let them differ in a column")
+
+    def expected(self, one: Mapping[str, Any], place: str, study: Study) -> Expected:
+        """A table, or the same for all cells."""
+        rest = {name: value for name, value in one.items() if name not in ("table", "only")}
+        fixed = build({name: value for name, value in one.items() if name not in rest}, _Which, where=self._in(place))
+        rules: dict[str, Rule] = {}
+        for metric, value in rest.items():
+            if metric not in study.metrics:
+                raise self.error(place, f"unknown metric {metric}", use_one_of(metric, study.metrics))
+            rules[metric] = self._rule(value, f"{place}.{metric}", has_table=fixed.table is not None)
+            self._cells_of(metric, fixed.only, study, place)
+        if not rules:
+            raise self.error(place, "it has no metric", "write one, such as time_ms = { percent = 5 }")
+        if fixed.table is None:
+            return Expected(rules=rules, only=fixed.only)
+        rows = self.rows(fixed.table, place)
+        if not rows or (missing := set(rules) - set(rows[0])):
+            what = f"has no column {min(missing)}" if rows else "is empty"
+            raise self.error(place, f"the table {fixed.table} {what}", "name another table or metric")
+        known = [*study.columns, *study.metrics, *(name for name in KNOBS if name not in study.columns)]
+        for column in rows[0]:
+            if column not in known or (study.gain and column == study.gain.column and not set(rules) <= set(METRICS)):
+                what = f"column {column} of the table {fixed.table} is neither a column of cells nor a metric"
+                raise self.error(place, what, use_one_of(column, known))
+        made = Expected(
+            rules=rules,
+            only=fixed.only,
+            table=fixed.table,
+            rows=tuple(
+                {name: value for name, value in row.items() if name in rules or name not in study.metrics}
+                for row in rows
+                if all(row.get(column, among[0]) in among for column, among in fixed.only.items())
+            ),
+        )
+        self._check_rows(made, study, place)
+        return made
+
+    def _check_rows(self, expected: Expected, study: Study, place: str) -> None:
+        if not expected.rows:
+            raise self.error(place, f"no row of the table {expected.table} is left by only", _CHECK)
+        for row in expected.rows:
+            for metric in expected.rules:
+                try:
+                    float(row[metric] or 0)
+                except ValueError:
+                    what = f"{row[metric]!r} in column {metric} of the table {expected.table} is no number"
+                    raise self.error(place, what, "fix the table") from None
+                selector = expected.matched(row)
+                if any(cell.matches(selector) for cell in study.cells_of(metric)):
+                    continue
+                named = ", ".join(f"{column} {among[0]}" for column, among in selector.items())
+                raise self.error(place, f"a row of the table {expected.table} has no cell ({named})", "add the cell")
+
+    def _rule(self, value: Any, inside: str, *, has_table: bool) -> Rule:
+        if isinstance(value, Mapping) or value == "exact":
+            if not has_table:
+                raise self.error(inside, "this needs a table", 'write table = "FILE.csv", or a number')
+            return "exact" if value == "exact" else build(value, Tolerance, where=self._in(inside))
+        if has_table or isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise self.error(inside, "it is no comparison", 'write "exact" or { percent = 5, least = 3 }')
+        if isinstance(value, str) and value not in METRICS:
+            raise self.error(inside, f"unknown metric {value}", use_one_of(value, METRICS))
+        return value
+
+    def rows(self, name: str, place: str) -> tuple[Row, ...]:
+        """The rows of a CSV file: column -> text in the form of `text`."""
+        if Path(name).name != name:
+            raise self.error(place, f"{name!r} is not the name of a file", "put the table beside the study")
+        reader = csv.reader(io.StringIO(self.table(name), newline=""))
+        try:
+            header, *lines = list(reader) or [[]]
+        except csv.Error as error:
+            raise self.error(place, f"{name} is not valid CSV ({error})", "fix the table") from None
+        for number, line in enumerate(lines, 2):
+            if line and len(line) != len(header):
+                raise self.error(place, f"row {number} of {name} has {len(line)} cells, not {len(header)}", "fix it")
+        return tuple(dict(zip(header, map(same_text, line), strict=True)) for line in lines if line)
+
+    def _cells_of(self, metric: str, only: Mapping[str, tuple[str, ...]], study: Study, place: str) -> list[Cell]:
+        """The cells of a metric with these values; each of them has the metric."""
+        if metric not in study.metrics:
+            raise self.error(place, f"unknown metric {metric}", use_one_of(metric, study.metrics))
+        cells = study.cells_of(metric)
+        self.check_selector(only, tuple(cells[0].values), cells, place)
+        chosen = [cell for cell in cells if cell.matches(only)]
+        if not chosen:
+            raise self.error(place, "no cell has these values", "choose others")
+        for cell in chosen:
+            if (fault := study.metrics[metric].fault(cell.knobs)) is not None:
+                raise self.error(place, fault, "choose other cells or another metric")
+        return chosen
+
+    def check_selector(
+        self, selector: Mapping[str, tuple[str, ...]], columns: Sequence[str], cells: Iterable[Cell], place: str
+    ) -> None:
+        """Each column is there, and has each value."""
+        among = list(cells)
+        for column, values in selector.items():
+            if column not in columns:
+                raise self.error(place, f"there is no column {column}", use_one_of(column, columns))
+            known = list(dict.fromkeys(cell.texts[column] for cell in among))
+            for value in values:
+                if value not in known:
+                    raise self.error(place, f"no cell there has {column} {value!r}", use_one_of(value, known))
+
+    def _in(self, place: str) -> str:
+        return f"{self.where}: {place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Which:
+    """The cells of a table of expected values."""
+
+    __pydantic_config__ = STRICT
+
+    table: str | None = None
+    only: Selector = field(default_factory=dict)
+
+
+def _values(columns: Iterable[str], chosen: Mapping[str, Any], knobs: Knobs) -> dict[str, Any]:
+    """A value for each column: of a knob that a table of cells does not list, what it is set to."""
+    values = {}
+    for column in columns:
+        value = chosen.get(column, getattr(knobs, column, None))
+        values[column] = list(value) if isinstance(value, tuple) else value
+    return values

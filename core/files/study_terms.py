@@ -1,0 +1,238 @@
+"""The closed lists of sender studies: knobs of a cell, and metrics of a repetition, each with its unit and its meaning.
+
+The fields of `Knobs` are the names that a study file may set, `METRICS` those that it may draw, claim and expect.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from core.files.config import STRICT
+from core.files.disk import parse_size
+
+PACKET_BYTES = 1500
+WINDOWS = (1, 2, 3, 4, 6, 8, 10, 16, 20, 32, 50, 64, 100, 128, 300, 2000)
+"""Initial windows that the servers of the lab have an address for [segments]."""
+MOST_MBIT = 300.0
+"""Fastest path that the emulator keeps to."""
+LONGEST_MS = 10_000.0
+
+Client = Literal["kernel", "iw", "fetch", "again"]
+Beside = Annotated[str, Field(pattern=r"^(nothing|elephant|voice|rival [1-9][0-9]*)$")]
+
+_WHOLE = Field(strict=True, ge=0)
+_ONE = Field(strict=True, ge=1)
+_QUEUE = re.compile(r"(?P<products>bdp x [0-9]+(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
+
+
+def _several(value: Any) -> Any:
+    """A number as a list of one, so that lists of numbers can be written as one number."""
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Numbers = Annotated[tuple[Annotated[int, _WHOLE], ...], BeforeValidator(_several)]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a name of a study file means."""
+
+    unit: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Packets of the connection that are lost, by number and direction: 0 down is the SYN-ACK, 0 up the SYN."""
+
+    __pydantic_config__ = STRICT
+
+    down: Numbers = ()
+    up: Numbers = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """What a cell of a study sets: path, sender and client. `KNOBS` has the unit and the meaning of each."""
+
+    __pydantic_config__ = STRICT
+
+    rtt_ms: Annotated[float, Field(gt=0, le=LONGEST_MS), About("ms", "Round-trip time of the empty path.")] = 0.0
+    rate_mbit: Annotated[
+        Annotated[float, Field(gt=0)] | None,
+        About("Mbit/s", "Rate of IP packets towards the client; not set: no limit."),
+    ] = None
+    queue: Annotated[
+        Annotated[int, _WHOLE] | str | None,
+        About(
+            "", "Queue of the bottleneck: bytes, a size, `bdp x N`, `N packets` of 1500 bytes; not set: as paths do."
+        ),
+    ] = None
+    loss_percent: Annotated[float, Field(ge=0, lt=100), About("%", "Random loss towards the client.")] = 0.0
+    drop: Annotated[
+        Numbers, About("", "Payload segments of each connection that are lost towards the client; 0 is the first.")
+    ] = ()
+    uplink_mbit: Annotated[
+        Annotated[float, Field(gt=0)] | None,
+        About("Mbit/s", "Rate towards the server; not set: that towards the client."),
+    ] = None
+    lost: Annotated[
+        Lost, About("", "Packets of each connection that are lost: `down` (0 is the SYN-ACK), `up` (0 is the SYN).")
+    ] = Lost()
+    iw: Annotated[int, _ONE, About("segments", "Initial congestion window of the sender.")] = 10
+    send: Annotated[
+        dict[Literal["pace", "cc", "first", "think"], str | int | float],
+        About("", "How the sender sends: `pace`, `cc`, `first`, `think`, as files of a topology have it."),
+    ] = field(default_factory=dict)
+    sysctls: Annotated[dict[str, str | int], About("", "Kernel settings of the server's node.")] = field(
+        default_factory=dict
+    )
+    html: Annotated[int, _WHOLE, About("B", "Answer that is fetched before the objects; 0: none.")] = 0
+    objects: Annotated[Numbers, About("B", "Answers, each with its head; a number is a list of one.")] = ()
+    connections: Annotated[int, _ONE, About("", "Connections over which the objects are fetched.")] = 1
+    pipelined: Annotated[bool, Field(strict=True), About("", "All objects of a connection are requested at once.")] = (
+        False
+    )
+    beside: Annotated[
+        Beside, About("", "What shares the queue: `nothing`, `elephant`, `voice`, or `rival N` with that window.")
+    ] = "nothing"
+    client: Annotated[Client, About("", "Who fetches: `kernel`, or iwprobe as `iw`, `fetch` or `again`.")] = "kernel"
+    ack_every: Annotated[int, _ONE, About("segments", "After how many segments iwprobe acknowledges.")] = 1
+    idle_ms: Annotated[
+        float, Field(ge=0), About("ms", "Pause between the first answer and the second request of `again`.")
+    ] = 0.0
+    grow: Annotated[
+        Literal["kernel", "acks", "two"],
+        About("", "How the window grows: by the `kernel` (bytes), by 1 per ACK (`acks`), by up to 2 per ACK (`two`)."),
+    ] = "kernel"
+
+    @property
+    def queue_bytes(self) -> int | None:
+        """The queue; None if it is not set. Raises ValueError if it is none, or is in products of an unknown rate."""
+        if not isinstance(self.queue, str):
+            return self.queue
+        if (match := _QUEUE.fullmatch(self.queue)) is None:
+            return parse_size(self.queue)
+        if match["packets"]:
+            return int(match["packets"]) * PACKET_BYTES
+        if self.rate_mbit is None:
+            raise ValueError(f"{self.queue!r} needs a rate_mbit")
+        return round(float(self.queue.removeprefix("bdp x ")) * self.rate_mbit * 125 * self.rtt_ms)
+
+    def fault(self) -> str | None:
+        """Why these cannot be together, as a clause that names the knob; None if they can."""
+        sends_self = self.grow != "kernel"
+        checks = (
+            (not self.rtt_ms, "rtt_ms is not set"),
+            ((self.rate_mbit or 0) > MOST_MBIT, f"rate_mbit is above {MOST_MBIT:g}, which the emulator does not reach"),
+            (
+                (self.uplink_mbit or 0) > MOST_MBIT,
+                f"uplink_mbit is above {MOST_MBIT:g}, which the emulator does not reach",
+            ),
+            (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
+            (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
+            (not self.objects and not self.html, "neither html nor objects is set"),
+            (self.client != "kernel" and len(self.objects) != 1, "iwprobe fetches one object"),
+            (self.client != "kernel" and bool(self.html), "html is for the kernel's client only"),
+            (self.client != "kernel" and self.connections > 1, "connections are for the kernel's client only"),
+            (self.client != "kernel" and self.pipelined, "pipelined is for the kernel's client only"),
+            (self.client != "kernel" and self.beside != "nothing", "beside is for the kernel's client only"),
+            (self.client != "fetch" and self.ack_every != 1, "ack_every is for the client fetch only"),
+            (self.client != "again" and bool(self.idle_ms), "idle_ms is for the client again only"),
+        )
+        for wrong, clause in checks:
+            if wrong:
+                return clause
+        if self.beside.startswith("rival") and int(self.beside.split()[1]) not in WINDOWS:
+            return f"beside {self.beside!r}: this window has no address in the lab"
+        try:
+            queue = self.queue_bytes
+        except ValueError as error:
+            return f"queue: {error}"
+        return None if queue is None or queue >= PACKET_BYTES else f"queue has {queue} bytes, less than a packet"
+
+    @property
+    def _loses(self) -> bool:
+        return bool(self.loss_percent or self.drop or self.lost.down or self.lost.up)
+
+
+KNOBS: Mapping[str, About] = {
+    name: next(about for about in reversed(hint.__metadata__) if isinstance(about, About))
+    for name, hint in typing.get_type_hints(Knobs, include_extras=True).items()
+}
+"""Name -> its unit and meaning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number of each repetition."""
+
+    name: str
+    unit: str
+    help: str
+    clients: tuple[Client, ...] = ("kernel",)
+    """The clients that have it."""
+    beside: str = ""
+    """The knob `beside` has one of these as its first word, or the metric has no value."""
+
+    def fault(self, knobs: Knobs) -> str | None:
+        """Why a cell has no such metric, as a clause; None if it has one."""
+        if knobs.client not in self.clients:
+            return f"the client {knobs.client} has no metric {self.name}"
+        if self.beside and knobs.beside.split()[0] not in self.beside.split():
+            return f"{self.name} needs beside one of: {self.beside.replace(' ', ', ')}"
+        return None
+
+
+_BOTH: tuple[Client, ...] = ("kernel", "fetch")
+_ALL: tuple[Client, ...] = ("kernel", "iw", "fetch", "again")
+_METRICS = (
+    Metric(name="time_ms", unit="ms", help="From before connecting to the last byte.", clients=_BOTH),
+    Metric(name="flights", unit="", help="Gaps between arrivals above half a round trip, plus one.", clients=_BOTH),
+    Metric(
+        name="rounds",
+        unit="round trips",
+        help="Time without that of all packets at the rate, in round trips.",
+        clients=_BOTH,
+    ),
+    Metric(name="drops", unit="packets", help="Packets that the emulator dropped.", clients=_ALL),
+    Metric(name="retransmissions", unit="packets", help="Segments that the sender sent again (TCP_INFO)."),
+    Metric(name="timeouts", unit="", help="Retransmission timeouts of the sender (TCP_INFO)."),
+    Metric(name="window", unit="segments", help="The sender's congestion window at the end (TCP_INFO)."),
+    Metric(
+        name="segments",
+        unit="segments",
+        help="Segments before the first ACK, as iwprobe counts.",
+        clients=("iw", "again"),
+    ),
+    Metric(name="neighbour_mbit", unit="Mbit/s", help="Rate of the flow beside.", beside="elephant rival"),
+    Metric(name="voice_p50_ms", unit="ms", help="Median delay of the voice packets.", beside="voice"),
+    Metric(name="voice_p99_ms", unit="ms", help="99th percentile of the delay of the voice packets.", beside="voice"),
+    Metric(name="voice_lost", unit="packets", help="Voice packets that were lost.", beside="voice"),
+)
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+
+
+def text(value: Any) -> str:
+    """A value of a column as tables have it: `26`, `1.2`, `true`, `bdp x 1`; numbers of a list joined by `;`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, list | tuple):
+        return ";".join(map(text, value))
+    return "" if value is None else str(value)
+
+
+def same_text(cell: str) -> str:
+    """The text of a table's cell in the same form: `26.0` is `26`."""
+    try:
+        return text(float(cell)) if cell.strip() == cell else cell
+    except (ValueError, OverflowError):
+        return cell

@@ -1,0 +1,123 @@
+"""Text, names and URLs from servers, programs and lists: untrusted, so made safe or refused.
+
+Domains, headers and error texts are shown in a terminal, in HTML and in file names, so each is truncated and stripped
+on input. A target's URL, domain and numbers follow rules, so that a campaign can download it.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+MOST_CHARACTERS = 300
+"""Longest text in a record [characters]."""
+
+
+def scrub(text: str, *, most: int = MOST_CHARACTERS) -> str:
+    """One line without control, format (bidirectional) or unassigned characters, at most `most` characters."""
+    cleaned = "".join(" " if unicodedata.category(c).startswith(("C", "Zl", "Zp")) else c for c in text[: most * 2])
+    return " ".join(cleaned.split())[:most]
+
+
+def plain(text: object) -> str:
+    """The text with a mark for each control character, so that it moves no cursor and colours no terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty: programs usually end with the reason of a failure."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return scrub(lines[-1]) if lines else ""
+
+
+def file_name(text: str) -> str:
+    """A part of a file name from untrusted text: letters, digits, dots and dashes only, at most 80 characters.
+
+    Different texts may give the same name; callers that need unique names add a number.
+    """
+    safe = re.sub(r"[^a-z0-9.-]+", "_", text.lower())[:80].strip("._-")
+    return safe or "target"
+
+
+@functools.cache
+def _extract() -> Callable[[str], tuple[str, str]]:
+    import tldextract  # imports requests, which most commands do not need
+
+    # The public suffix list shipped with the package: fetching a newer one would be unrequested traffic. Private
+    # suffixes count (`user.github.io` is a registered domain), as the names below them have different owners.
+    extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
+
+    def split(host: str) -> tuple[str, str]:
+        parts = extract(host)
+        return parts.domain, parts.suffix
+
+    return split
+
+
+def registered_domain(host: str) -> str:
+    """The registered domain of a name; for a name without a public suffix (as in the lab), its last two labels."""
+    domain, suffix = _extract()(host)
+    return f"{domain}.{suffix}" if domain and suffix else ".".join(host.split(".")[-2:])
+
+
+def host_and_port(url: str, *, schemes: Sequence[str] = ("https",)) -> tuple[str, int]:
+    """Host (without brackets) and port of a URL.
+
+    Raises:
+        ValueError: the URL has another scheme, user information, port 0, no host, or one that ends in a dot.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in schemes or not parts.hostname:
+        raise ValueError(f"the URL is not {' or '.join(schemes)}://HOST/...")
+    if "@" in parts.netloc:
+        raise ValueError("the URL has user information (NAME@HOST)")
+    if parts.port == 0:
+        raise ValueError("the URL has port 0")
+    if parts.hostname.endswith("."):
+        raise ValueError("the host of the URL ends in a dot")
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def url_fault(url: str) -> str | None:
+    """Why a URL cannot be downloaded, None if it can (http too: campaigns are stricter)."""
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "the URL has characters that must be percent-encoded"
+    try:
+        host_and_port(url, schemes=("https", "http"))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def domain_fault(domain: str) -> str | None:
+    """Why a domain cannot be used, None if it can."""
+    if not domain or not domain.isprintable() or len(domain) > 253:
+        return "the domain is empty, too long, or has control characters"
+    return "the domain ends in a dot" if domain.endswith(".") else None
+
+
+def _address_fault(text: str) -> str | None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return f"server_ip {text[:60]!r} is not an IP address"
+    return None
+
+
+def _at_least_1(name: str) -> Callable[[int], str | None]:
+    return lambda number: None if number >= 1 else f"{name} {number} is not a whole number above 0"
+
+
+FAULTS: Mapping[str, Callable[[Any], str | None]] = {
+    "domain": domain_fault,
+    "url": url_fault,
+    "server_ip": _address_fault,
+    "rank": _at_least_1("rank"),
+    "size_bytes": _at_least_1("size_bytes"),
+}
+"""Column -> why a value of it cannot be used, None if it can."""
