@@ -35,7 +35,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.reach import ANYWHERE, check_address
-from downloader.programs.processor import Usage
+from downloader.programs.common import Usage
 
 PORT = 80
 ELEPHANT_BYTES = 1 << 16
@@ -69,14 +69,20 @@ class Sockets:
             self._selector.register(file, events, ready)
 
     def connect(self, address: str, ready: Callable[[], None]) -> socket.socket:
-        """A connection that is being made; `ready` is called once."""
+        """A connection that is being made; `ready` is called once it is there, and has to watch for what comes next."""
         check_address(address, ANYWHERE)
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Closing sends a RST: nothing of this connection is on the path beside the next one (socket(7)).
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.connect_ex((address, PORT))
-        self.watch(sock, selectors.EVENT_WRITE, ready)
+
+        def connected() -> None:
+            if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise FailedError(f"no connection ({os.strerror(error)})")
+            ready()
+
+        self.watch(sock, selectors.EVENT_WRITE, connected)
         return sock
 
     def close(self, sock: socket.socket) -> None:
@@ -116,18 +122,15 @@ class Connection:
         self.sock = sockets.connect(address, self._connected)
 
     def _connected(self) -> None:
-        if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise FailedError(f"no connection ({os.strerror(error)})")
         self.port = self.sock.getsockname()[1]
         self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
         self.ask()
 
-    def ask(self) -> bool:
-        """Asks for what is next; False if there is nothing."""
+    def ask(self) -> None:
+        """Asks for what is next, if there is anything."""
         if objects := self._take():
             self._left, self._head = sum(size for _, size in objects), b""
             self.sock.send(b"".join(request(path) for path, _ in objects))
-        return bool(objects)
 
     def ask_info(self) -> None:
         """Asks for the sender's TCP_INFO; `info` has it then."""
@@ -176,12 +179,12 @@ class Load:
         self._html: Object | None = asked["html"]
         self._count = min(asked["connections"], len(self._objects))
         self._pipelined = asked["pipelined"]
-        self._left = sum(size for _, size in [*([self._html] if self._html else []), *self._objects])
+        self._left = self._size = sum(int(size) for _, size in [*([self._html] if self._html else []), *self._objects])
         self.connections: list[Connection] = []
         self.flights = 0
         self.ended_ns = 0
         self.acted = False
-        """Whether a request or a connection began, or the load ended, since this was set to False."""
+        """Whether a request was or could have been sent since this was set to False."""
 
     def start(self) -> None:
         """Begins to connect."""
@@ -191,7 +194,11 @@ class Load:
             self._open_all()
 
     def _open(self, take: Callable[[], list[Object]]) -> None:
-        self.connections.append(Connection(self._sockets, self._address, take, self._arrived))
+        def next_objects() -> list[Object]:
+            self.acted = True
+            return take()
+
+        self.connections.append(Connection(self._sockets, self._address, next_objects, self._arrived))
 
     def _open_all(self) -> None:
         self._html = None
@@ -209,12 +216,15 @@ class Load:
         self._left -= size
         self.flights += now - self.ended_ns > self._gap_ns
         self.ended_ns = now
-        if connection.idle:
-            self.acted = True
-            if self._html is not None:
-                self._open_all()
-            else:
-                connection.ask()
+        if connection.idle and self._html is not None:
+            self._open_all()
+        elif connection.idle:
+            connection.ask()
+
+    @property
+    def received(self) -> int:
+        """Bytes so far."""
+        return self._size - self._left
 
     @property
     def done(self) -> bool:
@@ -235,8 +245,6 @@ class Elephant:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, ELEPHANT_BYTES)
 
     def _connected(self) -> None:
-        if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise FailedError(f"no elephant ({os.strerror(error)})")
         self.sock.send(request("/?endless=1"))
         self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
 
@@ -322,7 +330,12 @@ class Client:
                 if mine.acted:
                     waited += Usage.now().run_delay_since(before) or 0.0
             self._ended_ns = mine.ended_ns
-            answer = {"outcome": "ok" if mine.done else "censored", "ns": mine.ended_ns - self._began_ns}
+            answer: dict[str, Any] = {
+                "outcome": "ok" if mine.done else "censored",
+                "ns": mine.ended_ns - self._began_ns,
+            }
+            if rival is not None:
+                answer["neighbour_mbit"] = rival.received * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
             told = self._told(mine) if mine.done else []
             return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
         finally:
@@ -381,7 +394,7 @@ class Client:
 
         def read() -> None:
             nonlocal ended
-            data = os.read(0, 1 << 16)
+            data = os.read(sys.stdin.fileno(), 1 << 16)
             ended = not data
             lines.extend(data)
 
@@ -397,6 +410,7 @@ class Client:
                 line, _, rest = bytes(lines).partition(b"\n")
                 lines[:] = rest
                 asked = json.loads(line)
+                answer: dict[str, Any]
                 try:
                     if fault:
                         raise FailedError(fault)

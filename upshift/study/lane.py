@@ -1,30 +1,23 @@
-"""One lane of a study: a server node, a client, and what a repetition of a cell gives there."""
+"""One lane of a study: a server node, its clients, and what a repetition of a cell gives there."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import downloader.programs
-from core.errors import PlaceError
-from core.files.study import Cell
-from core.files.study_terms import METRICS, Knobs
-from core.system.process import Child
-from survey.iw.program import Attachment, prober
-from survey.iw.wire import MOST_FETCHED_BYTES, Mode, Reply, Request, Verdict, decode, encode, reply_bytes
+from core.files.study import Cell, Ending
+from core.files.study_terms import Knobs
+from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, Request, Verdict
+from upshift.study.clients import EndedError, KernelClient, Prober
 from vantage.lab.addresses import window_addresses
 from vantage.lab.lab import Lab
 from vantage.lab.topology import PathSpec, Sending
 from vantage.lab.watch import judge
-from vantage.linux import cpu
 from vantage.linux import namespace as linux
 
 CLIENT = "client"
@@ -43,7 +36,6 @@ RTTS = 5
 UNLIMITED_QUEUE = 1_000_000_000
 MSS, HEADERS = 1448, 52
 """Payload and headers of a full segment with timestamps, on IPv4 [bytes]."""
-MOST_ARRIVALS = 4096
 STALE_S = 1.0
 """The lab notices within this time that one of its programs has ended."""
 _MODES = {"iw": Mode.IW, "fetch": Mode.FETCH, "again": Mode.AGAIN}
@@ -53,18 +45,14 @@ _MODES = {"iw": Mode.IW, "fetch": Mode.FETCH, "again": Mode.AGAIN}
 class Outcome:
     """How a repetition ended."""
 
-    outcome: str
-    """`ok`, `disturbed` (void), or `censored`."""
+    ending: Ending
+    """Disturbed: it is void."""
     reason: str = ""
     metrics: Mapping[str, float | None]
 
 
-class LaneFaultError(Exception):
-    """A client or a neighbour ended; the repetition is repeated after `Lane.prepare`."""
-
-
 class Lane:
-    """A server node with its path to the client. Call it from one thread, in which its programs were started.
+    """A server node with its path to the client. Call it from one thread, in which its programs are started.
 
     Args:
         number: of the server node, from 1.
@@ -74,7 +62,7 @@ class Lane:
 
     def __init__(self, lab: Lab, number: int, *, sysctls: Sequence[str], seed: int) -> None:
         self.lab, self.server = lab, lab.topology.server[number - 1].name
-        self._number, self._random = number, random.Random(f"{seed}/{number}")
+        self._seed = seed
         self._place, self._node = lab.place(CLIENT), lab.place(self.server)
         self._emulator = lab.emulator()
         self._windows = {window: own.ipv4 for window, own in window_addresses(lab.topology)[self.server].items()}
@@ -82,30 +70,35 @@ class Lane:
         self._pairs = [[CLIENT, self.server], [self.server, CLIENT]]
         self._before = linux.read_sysctls(self._node.run, set(sysctls)) if sysctls else {}
         self._present = dict(self._before)
-        self._client: Child | None = None
-        self._prober: Child | None = None
-        self._asked = 0
-        self._draw = 0
+        fifo = lab.plan.fifo_priority or 0
+        self.client, self._prober = KernelClient(self._place, fifo), Prober(self._place, number, fifo)
 
     def close(self) -> None:
-        """Ends the programs, and restores the settings of the server's node if the lab is still there."""
-        for child in (self._client, self._prober):
-            if child is not None:
-                child.stop()
+        """Ends the programs, and restores the settings of the server's node."""
+        self.client.close()
+        self._prober.close()
         self._emulator.close()
         self._set({})
 
+    def check(self) -> None:
+        """Raises LabError if the lab is broken; waits for the moment after which it knows."""
+        time.sleep(STALE_S)
+        self._place.check()
+
     def prepare(self, knobs: Knobs) -> str | None:
-        """Programs the path and starts what is beside the flows of a block; a sentence if that cannot be had."""
-        if self._client is not None:
-            self._ask(op="alone")
+        """Programs the path and starts what is beside the flows of a block; a sentence if that cannot be had.
+
+        Raises EndedError as `once`.
+        """
+        if self.client.running:
+            self.client.ask(op="alone")
         self._set_path(knobs)
         if knobs.beside == "voice":
-            self._ask(op="voice", address=self._main)
+            self.client.ask(op="voice", address=self._main)
             time.sleep(RTTS * knobs.rtt_ms / 1000)
         return self._fill(knobs) if knobs.beside == "elephant" else None
 
-    def _set_path(self, knobs: Knobs) -> None:
+    def _set_path(self, knobs: Knobs, *, draw: int = 0) -> None:
         rate = knobs.rate_mbit or math.inf
         queue = knobs.queue_bytes or (UNLIMITED_QUEUE if math.isinf(rate) else None)
         path = PathSpec(
@@ -115,17 +108,16 @@ class Lane:
             loss_percent=knobs.loss_percent,
             drop=list(knobs.drop),
         )
-        self._draw += 1
         self.lab.set_path(
             *(CLIENT, self.server, path),
             uplink_mbit=knobs.uplink_mbit or rate,
             lost=(knobs.lost.down, knobs.lost.up),
-            draw=self._draw * 16 + self._number,
+            draw=draw,
         )
 
     def _fill(self, knobs: Knobs) -> str | None:
         """Starts an elephant and waits until it has filled the link; a sentence if it does not."""
-        self._ask(op="elephant", address=self._main)
+        self.client.ask(op="elephant", address=self._main)
         until, share, dropped = time.monotonic() + FILL_S, 0.0, False
         span_s = max(RTTS * knobs.rtt_ms / 1000, 0.1)
         while time.monotonic() < until:
@@ -141,37 +133,36 @@ class Lane:
                 return None
         return f"the elephant has {share:.1%} of the link and {'a' if dropped else 'no'} drop after {FILL_S:g} s"
 
-    def once(self, cell: Cell) -> Outcome:
+    def once(self, cell: Cell, name: str) -> Outcome:
         """One repetition of a cell of the block that was prepared.
 
+        Args:
+            name: of the repetition; pauses and losses follow from it.
+
         Raises:
-            LaneFaultError: a client, or what is beside, ended.
+            EndedError: a client, or what is beside, ended. `prepare` starts them again.
             LabError: the lab is broken.
         """
-        knobs = cell.knobs
+        knobs, chance = cell.knobs, random.Random(f"{self._seed}/{name}")
         self._set(knobs.sysctls)
         if knobs.loss_percent:
-            self._set_path(knobs)  # other packets are lost in each repetition
+            self._set_path(knobs, draw=chance.getrandbits(32))  # other packets are lost in each repetition
         address = self._windows[OWN_WINDOW if knobs.grow != "kernel" else knobs.iw]
-        client = self._here
-        if knobs.client != "kernel":
-            client = self._place.prober().ipv4 or client
+        client = self._here if knobs.client == "kernel" else self._prober.address
         self._emulator.ask("forget_flows", a=client, b=address)
         before = self._snapshot()
         if knobs.client == "kernel":
-            found, waited_ms, ended = self._load(knobs, address)
+            found, waited_ms, ended = self._load(knobs, address, rival_first=chance.random() < 0.5)
         else:
             found, waited_ms, ended = self._probe(knobs, address)
         flows = self._emulator.ask("flows", a=client, b=address)["flows"]
         found["drops"] = sum(flow["loss"] + flow["tail"] + flow["aqm"] for flow in flows)
         late_ms = max((flow["lateness_max_ns"] for flow in flows), default=0) / 1e6
-        reason = self._fault(before, waited_ms, late_ms, found.get("time_ms") or knobs.rtt_ms)
-        self._rest(knobs)
-        outcome = "censored" if ended == "censored" else "disturbed" if reason else "ok"
-        metrics = {name: found.get(name) for name in METRICS}
-        return Outcome(
-            outcome=outcome, reason=reason or ("longer than 60 s" if ended == "censored" else ""), metrics=metrics
-        )
+        reason = self._fault(before, waited_ms, late_ms, found["spent_ms"])
+        self._rest(knobs, chance.random())
+        if ended is Ending.CENSORED:
+            return Outcome(ending=ended, reason=f"longer than {CENSORED_S:g} s", metrics=found)
+        return Outcome(ending=Ending.DISTURBED if reason else ended, reason=reason, metrics=found)
 
     def _fault(self, before: Mapping[str, Any], waited_ms: float, late_ms: float, time_ms: float) -> str:
         """Why the repetition is void; empty if it is not."""
@@ -183,14 +174,14 @@ class Lane:
         disturbed = judge(before, self._snapshot(), None, limit)
         return "" if disturbed is None else disturbed.detail
 
-    def _rest(self, knobs: Knobs) -> None:
-        """Until the next flow may begin: the path is empty, or beside another flow 5 round trips and up to a second."""
+    def _rest(self, knobs: Knobs, more_s: float) -> None:
+        """Until the next flow may begin: the path is empty, or beside others 5 round trips and some time are over."""
         if knobs.beside in ("elephant", "voice"):
-            time.sleep(RTTS * knobs.rtt_ms / 1000 + self._random.random())
+            time.sleep(RTTS * knobs.rtt_ms / 1000 + more_s)
         else:
             self._emulator.ask("idle", pairs=self._pairs, timeout_ms=round(2000 + 2 * knobs.rtt_ms))
 
-    def _load(self, knobs: Knobs, address: str) -> tuple[dict[str, Any], float, str]:
+    def _load(self, knobs: Knobs, address: str, *, rival_first: bool) -> tuple[dict[str, Any], float, Ending]:
         """A load by the kernel's TCP: metrics, time that was spent waiting for processors [ms], outcome."""
         words = [Sending(**knobs.send).query] if knobs.send else []  # type: ignore[arg-type]
         words += [f"grow={knobs.grow}&window={knobs.iw}"] if knobs.grow != "kernel" else []
@@ -200,7 +191,7 @@ class Lane:
             return f"/?answer={size}{query}", size
 
         rival = knobs.beside.startswith("rival")
-        told = self._ask(
+        told = self.client.ask(
             op="load",
             address=address,
             html=answer(knobs.html) if knobs.html else None,
@@ -208,15 +199,16 @@ class Lane:
             connections=knobs.connections,
             pipelined=knobs.pipelined,
             rival=self._windows[int(knobs.beside.split()[1])] if rival else None,
-            rival_first=self._random.random() < 0.5,
+            rival_first=rival_first,
             limit_s=CENSORED_S,
             gap_ms=knobs.rtt_ms / 2,
         )
-        told |= self._beside(knobs, told["ns"] / 1e6)
-        ends = told["connections"]
-        time_ms = CENSORED_S * 1000 if told["outcome"] == "censored" else told["ns"] / 1e6
+        ending, ends = Ending(told["outcome"]), told["connections"]
+        time_ms = CENSORED_S * 1000 if ending is Ending.CENSORED else told["ns"] / 1e6
+        told |= self._beside(knobs, time_ms)
         found = {
             "time_ms": time_ms,
+            "spent_ms": time_ms,
             "flights": told["flights"],
             "rounds": rounds(knobs, time_ms),
             "retransmissions": sum(end["retransmissions"] for end in ends) if ends else None,
@@ -224,7 +216,7 @@ class Lane:
             "window": max((end["window"] for end in ends), default=None),
             **{name: told.get(name) for name in ("neighbour_mbit", "voice_p50_ms", "voice_p99_ms", "voice_lost")},
         }
-        return found, told["waited_s"] * 1e3 + sum(end["waited_ns"] for end in ends) / 1e6, told["outcome"]
+        return found, told["waited_s"] * 1e3 + sum(end["waited_ns"] for end in ends) / 1e6, ending
 
     def _beside(self, knobs: Knobs, spent_ms: float) -> dict[str, Any]:
         """What the neighbour got, over a span that does not depend on the flow unless that takes longer."""
@@ -232,9 +224,9 @@ class Lane:
             return {}
         alone_ms = sum(knobs.objects) * 8e-3 / (knobs.rate_mbit or math.inf)
         time.sleep(max(4 * alone_ms + RTTS * knobs.rtt_ms - spent_ms, 0) / 1000)
-        return self._ask(op="beside")
+        return self.client.ask(op="beside")
 
-    def _probe(self, knobs: Knobs, address: str) -> tuple[dict[str, Any], float, str]:
+    def _probe(self, knobs: Knobs, address: str) -> tuple[dict[str, Any], float, Ending]:
         """The same by iwprobe."""
         path = f"/?answer={knobs.objects[0]}"
         path += f"&grow={knobs.grow}&window={knobs.iw}" if knobs.grow != "kernel" else ""
@@ -250,17 +242,18 @@ class Lane:
             limit_ms=15_000 if mode is Mode.IW else 60_000,
             ack_every=knobs.ack_every,
             idle_ms=round(knobs.idle_ms),
-            most_bytes=600_000 if mode is Mode.IW else MOST_FETCHED_BYTES,
+            most_bytes=MOST_BYTES if mode is Mode.IW else MOST_FETCHED_BYTES,
         )
-        reply, waited_ms = self._ask_prober(request)
+        reply, waited_ms = self._prober.ask(request)
         if reply.verdict not in (Verdict.COMPLETE, Verdict.LIMITED):
-            raise LaneFaultError(f"iwprobe: {reply.verdict.value.replace('_', ' ')}")
-        if mode is not Mode.FETCH:
-            return {"segments": reply.flight_segments}, waited_ms, "ok"
-        times = [arrival.at_us for arrival in reply.arrivals]
+            raise EndedError(f"iwprobe: {reply.verdict.value.replace('_', ' ')}")
         time_ms = reply.total_us / 1000
+        if mode is not Mode.FETCH:
+            return {"segments": reply.flight_segments, "spent_ms": time_ms}, waited_ms, Ending.OK
+        times = [arrival.at_us for arrival in reply.arrivals]
         flights = 1 + sum(later - earlier > knobs.rtt_ms * 500 for earlier, later in itertools.pairwise(times))
-        return {"time_ms": time_ms, "flights": flights, "rounds": rounds(knobs, time_ms)}, waited_ms, "ok"
+        found = {"time_ms": time_ms, "spent_ms": time_ms, "flights": flights, "rounds": rounds(knobs, time_ms)}
+        return found, waited_ms, Ending.OK
 
     def _snapshot(self) -> dict[str, Any]:
         return self._emulator.ask("snapshot", pairs=self._pairs)
@@ -276,71 +269,6 @@ class Lane:
             linux.write_sysctls(self._node.run, wanted, present=self._present)
             self._present = wanted
 
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        """The client's answer. Raises LaneFaultError if it, or what it loads from, ended; LabError for a broken lab."""
-        client = self._started_client()
-        line = _exchange(client, json.dumps(request) + "\n", lambda output: output.readline())
-        if not line:
-            self._client = None
-            self._check()
-            raise LaneFaultError(f"the client ended with code {client.stop()}")
-        answer: dict[str, Any] = json.loads(line)
-        if answer.get("outcome") == "failed":
-            self._check()
-            raise LaneFaultError(answer["reason"])
-        return answer
-
-    def _check(self) -> None:
-        """Raises LabError if the lab is broken, which it notices within moments."""
-        time.sleep(STALE_S)
-        self._place.check()
-
-    def _started_client(self) -> Child:
-        if self._client is None:
-            script = Path(downloader.programs.__file__ or "").with_name("load.py")
-            priority = ("--fifo", str(self.lab.plan.fifo_priority or 0))
-            self._client = self._place.start([sys.executable, "-I", str(script), *priority], stdin=True, stdout=True)
-            greeting = self._client.stdout.readline() if self._client.stdout else ""
-            if not greeting:
-                raise PlaceError("the studies' client ended at once", remedy="run: make setup")
-            self.fifo_priority = int(json.loads(greeting)["fifo_priority"])
-        return self._client
-
-    fifo_priority = 0
-    """What the client was granted."""
-
-    def _ask_prober(self, request: Request) -> tuple[Reply, float]:
-        """iwprobe's reply, and how long it waited for a processor meanwhile [ms]."""
-        if self._prober is None:
-            own = self._place.prober()
-            ports = (32_768 + 2048 * self._number, 32_768 + 2048 * self._number + 2047)
-            attachment = Attachment(device=own.device, addresses=(own.ipv4,), ports=ports)  # type: ignore[arg-type]
-            self._program = prober(attachment, arrivals=MOST_ARRIVALS)
-            self._prober = self._place.start(self._program.argv, stdin=True, stdout=True, binary=True)
-            self._program.greeted(self._prober.stdout.readline())
-            cpu.make_fifo(self._prober.pid, self.lab.plan.fifo_priority or 0)
-        child, self._asked = self._prober, self._asked + 1
-        before, size = _run_delay_ms(child.pid), reply_bytes(MOST_ARRIVALS)
-        data = _exchange(child, encode(self._asked, request), lambda output: output.read(size))
-        if len(data) < size:
-            self._prober = None
-            self._check()
-            raise LaneFaultError(f"iwprobe ended with code {child.stop()}")
-        ((_, reply),) = decode(data, MOST_ARRIVALS)
-        return reply, _run_delay_ms(child.pid) - before
-
-
-def _exchange(child: Child, message: Any, read: Callable[[IO[Any]], Any]) -> Any:
-    """A program's answer to a message; empty if it has ended."""
-    if child.stdin is None or child.stdout is None:
-        raise ValueError("the program has no pipes")
-    try:
-        child.stdin.write(message)
-        child.stdin.flush()
-        return read(child.stdout)
-    except OSError:
-        return ""
-
 
 def rounds(knobs: Knobs, time_ms: float) -> float:
     """A time without that of all packets at the rate [round trips]."""
@@ -352,11 +280,3 @@ def rounds(knobs: Knobs, time_ms: float) -> float:
 def _delivered(snapshot: Mapping[str, Any], server: str) -> int:
     """Bytes from the server so far."""
     return int(next(pair["delivered_bytes"] for pair in snapshot["pairs"] if pair["from"] == server))
-
-
-def _run_delay_ms(pid: int) -> float:
-    """How long the main thread of a process has waited for a processor (Documentation/scheduler/sched-stats.rst)."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e6
-    except (OSError, IndexError):
-        return 0.0
