@@ -139,14 +139,14 @@ def _run(
             client_ceilings=_client_ceilings(),
             inspect=partial(inspect_capture, factors=factors.ALL),
         )
-        reporter.does(*(State.STOPPING, summary.asked) if summary.asked else (State.RUNNING, "making the tables"))
+        reporter.does(*(State.STOPPING, summary.ended_by) if summary.ended_by else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         disk.write_json(out / "lab.json", truth)
     if windows := initial_windows(plan.targets):
         disk.write_json(out / "targets" / "windows.json", windows)
-    if summary.asked is not None:
-        reporter.end(State.STOPPED, summary.asked)
+    if summary.ended_by is not None:
+        reporter.end(State.STOPPED, summary.ended_by)
         return summary, None
     inspection = inspect_campaign(out, factors=factors.ALL, progress=StoppableProgress(progress, out))
     if summary.complete:

@@ -162,8 +162,8 @@ class Reporter:
 
     def _earlier_beside(self) -> set[str]:
         with contextlib.suppress(UsageError, OSError):
-            found = read_status(self._folder)
-            return set(found.beside) if found.campaign == self._campaign else set()
+            earlier = read_status(self._folder)
+            return set(earlier.beside) if earlier.campaign == self._campaign else set()
         return set()
 
     @property

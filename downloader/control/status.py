@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from core.domain.download import Counts
 from core.errors import UsageError, not_found
+from core.files.config import build, read_json
 from core.files.disk import size_text
 from downloader.control.stop_pause import utc
 from downloader.schedule.schedule import State
@@ -132,48 +132,22 @@ def read_status(folder: Path) -> Status:
         UsageError: there is none, or it cannot be read.
     """
     path = folder / FILE_NAME
+    if not folder.is_dir():
+        raise not_found(folder, "folder", remedy="name the --out of an upshift run")
+    if not path.exists():
+        remedy = "name the --out of an upshift run"
+        raise UsageError("no campaign has run in this folder", where=str(folder), remedy=remedy)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if not folder.is_dir():
-            raise not_found(folder, "folder", remedy="name the --out of an upshift run") from None
-        raise UsageError(
-            "no campaign has run in this folder", where=str(folder), remedy="name the --out of an upshift run"
-        ) from None
-    try:
-        return parse(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(
-            "this is not a status that this version of Upshift can read",
-            where=str(path),
-            remedy="use the Upshift that runs the campaign",
-        ) from None
-
-
-def parse(document: Mapping[str, Any]) -> Status:
-    """The status from its document. Raises ValueError, KeyError, TypeError or AttributeError for another document."""
-    if document["schema"] != SCHEMA:
-        raise ValueError("another schema")
-    fields = {name: value for name, value in document.items() if name != "schema"}
-    fields["activity"] = _activity(document["activity"])
-    fields["progress"] = _counts(document["progress"])
-    fields["vantage_points"] = {
-        name: VantagePoint(activity=_activity(part["activity"]), progress=_counts(part["progress"]))
-        for name, part in document["vantage_points"].items()
-    }
-    fields["budgets"] = tuple(BudgetUse(**budget) for budget in document["budgets"])
-    fields["beside"] = tuple(document.get("beside", ()))
-    fields["disk"] = None if document["disk"] is None else DiskUse(**document["disk"])
-    fields["last_error"] = None if document["last_error"] is None else Fault(**document["last_error"])
-    return Status(**fields)
-
-
-def _activity(document: Mapping[str, Any]) -> Activity:
-    return Activity(**{**document, "state": State(document["state"])})
-
-
-def _counts(document: Mapping[str, Any]) -> Counts:
-    return Counts(**{name: value for name, value in document.items() if name != "recorded"})
+        document = read_json(path)
+        if document.get("schema") == SCHEMA:
+            return build(document, Status, where=str(path))
+    except UsageError:
+        pass
+    raise UsageError(
+        "this is not a status that this version of Upshift can read",
+        where=str(path),
+        remedy="use the Upshift that runs the campaign",
+    )
 
 
 _WIDTH = 11

@@ -28,7 +28,7 @@ from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
 from downloader.execution.records import mark_void
-from downloader.limits.budget import BudgetGate, Entry, interrupted_bytes, reserved
+from downloader.limits.budget import AccountEntry, BudgetGate, interrupted_bytes, reserved
 from downloader.limits.captures import CaptureStore, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
@@ -267,7 +267,7 @@ def settle_killed(campaign: Campaign, journal: Journal, runs: Mapping[int, Plann
         journal.settle(entry, _taken(campaign, journal, entry, run, path_of(run, entry.attempt)))
 
 
-def _taken(campaign: Campaign, journal: Journal, entry: Entry, run: PlannedRun, path: Path) -> int:
+def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path) -> int:
     if entry.address is None:
         return 0
     if path.exists():  # killed between the end of the capture and the record

@@ -56,8 +56,8 @@ class RunSummary(Counts):
     """Vantage point -> comparisons with an interval that is wider than the rule says, of the others."""
     complete: bool
     """Whether every planned download is recorded, save those of the vantage points in `enough`."""
-    asked: str | None = None
-    """What asked it to end, e.g. `upshift stop`; None: nothing."""
+    ended_by: str | None = None
+    """What ended it before its plan, e.g. `upshift stop`; None: nothing."""
 
     def sentence(self, out: Path) -> str:
         """The summary in one line."""
@@ -171,8 +171,8 @@ def run_campaign(
 def _note_beside(journals: Mapping[str, Journal], beside: Sequence[str]) -> None:
     """Other campaigns of this host had slots and budgets of their own: the data says so, as part of its environment."""
     for journal in journals.values() if beside else ():
-        found = json.loads(journal.meta("environment") or "{}")
-        journal.set_meta("environment", json.dumps({**found, "campaigns_beside": list(beside)}))
+        environment = json.loads(journal.meta("environment") or "{}")
+        journal.set_meta("environment", json.dumps({**environment, "campaigns_beside": list(beside)}))
 
 
 def check_clients(campaign: Campaign) -> None:
@@ -349,7 +349,7 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | 
             if state.get("rule") and name not in enough
         },
         complete=all(c.recorded == c.planned for name, c in counts.items() if name not in enough),
-        asked=ended_by,
+        ended_by=ended_by,
     )
 
 

@@ -44,7 +44,7 @@ def first(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str
         process.kill()
 
 
-def mine() -> list[host.Campaign]:
+def mine() -> list[host.RunningCampaign]:
     """Those of this test: other tests run beside it."""
     return [other for other in host.others() if other.name == "wéek/1"]
 

@@ -162,7 +162,7 @@ def complete(summary: RunSummary, inspection: Inspection | None, out: Path) -> I
     """The inspection of a campaign that is complete."""
     left = f"{summary.planned - summary.recorded} of {summary.planned} planned downloads are not recorded"
     if inspection is None:
-        raise AskedToStopError(f"stopped ({summary.asked}); {left}", where=str(out), remedy=_tables(out))
+        raise AskedToStopError(f"stopped ({summary.ended_by}); {left}", where=str(out), remedy=_tables(out))
     if not summary.complete:
         raise IncompleteError(left, where=str(out), remedy="run the same command again")
     return inspection
