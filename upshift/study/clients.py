@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import downloader.programs
 from core.system.process import Child
-from survey.iw.program import Attachment, prober
-from survey.iw.wire import Reply, Request, decode, encode, reply_bytes
+from survey.iw.probers import Attachment, prober
+from survey.iw.wire import ProbeReply, ProbeRequest, decode, encode, reply_bytes
 from vantage.lab.place import LabPlace
 from vantage.linux import cpu
 
@@ -91,7 +91,7 @@ class Prober:
         self._child: Child | None = None
         self._count = 0
 
-    def ask(self, request: Request) -> tuple[Reply, float]:
+    def ask(self, request: ProbeRequest) -> tuple[ProbeReply, float]:
         """The reply, and how long iwprobe waited for a processor meanwhile [ms]. Raises EndedError."""
         child = self._started()
         before, size = _run_delay_ms(child.pid), reply_bytes(MOST_ARRIVALS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.files.study import Cell, Ending
 from core.files.study_terms import Knobs
-from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, Request, Verdict
+from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, ProbeRequest, ProbeVerdict
 from upshift.study.clients import EndedError, KernelClient, Prober
 from vantage.lab.addresses import window_addresses
 from vantage.lab.lab import Lab
@@ -231,7 +231,7 @@ class Lane:
         path = f"/?answer={knobs.objects[0]}"
         path += f"&grow={knobs.grow}&window={knobs.iw}" if knobs.grow != "kernel" else ""
         mode = _MODES[knobs.client]
-        request = Request(
+        request = ProbeRequest(
             address=address,
             port=80,
             mss=MSS + 12,
@@ -245,7 +245,7 @@ class Lane:
             most_bytes=MOST_BYTES if mode is Mode.IW else MOST_FETCHED_BYTES,
         )
         reply, waited_ms = self._prober.ask(request)
-        if reply.verdict not in (Verdict.COMPLETE, Verdict.LIMITED):
+        if reply.verdict not in (ProbeVerdict.COMPLETE, ProbeVerdict.LIMITED):
             raise EndedError(f"iwprobe: {reply.verdict.value.replace('_', ' ')}")
         time_ms = reply.total_us / 1000
         if mode is not Mode.FETCH:

@@ -234,7 +234,7 @@ def _disturbed(reason: str) -> Outcome:
 def write_flows(study: Study, ledger: StudyLedger, path: Path, *, quick: bool) -> None:
     """The table of all repetitions that have ended, in the order of cells."""
     cells = study.cells(quick=quick)
-    with whole_file(path) as temporary, store.Table(temporary, FLOWS_KIND, flow_schema(study)) as table:
+    with whole_file(path) as temporary, store.TableWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
         for entry, ending, document in ledger.results():
             number, _, repetition = entry.domain.partition("/")
             metrics, reason = document["metrics"], document["reason"]
