@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +301,17 @@ def test_a_password_that_is_missing_says_how_to_give_one() -> None:
         "event_data": {"host": "a", "res": {"msg": "Task failed: Missing sudo password"}},
     }
     assert verdicts(["a"], [event])["a"].fault == "sudo asks for a password there: give -K (--ask-become-pass)"
+
+
+def test_commands_at_once_remove_old_artefacts_and_stumble_over_none(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "rc").touch()
+        os.utime(tmp_path / str(number), (number, number))
+    with ThreadPoolExecutor(4) as commands_at_once:
+        for ended in [commands_at_once.submit(runs._tidy, tmp_path, 0.0) for _ in range(4)]:
+            ended.result()
+    assert len(list(tmp_path.iterdir())) == runs.KEPT
 
 
 def test_what_stays_on_a_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
