@@ -115,6 +115,6 @@ def test_the_calibration_is_kept_and_goes_stale(
 def test_without_ceilings_the_doctor_says_how_to_get_them(tmp_path: Path) -> None:
     said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
     [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
-    assert "aioquic, quiche, requests (not calibrated)" in finding["says"]
+    assert f"{', '.join(clients.ALL)} (not calibrated)" in finding["says"]
     refused = run_doctor(tmp_path, "--ceilings")
     assert refused.returncode == 2
