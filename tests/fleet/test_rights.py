@@ -120,6 +120,8 @@ def test_a_unit_has_no_way_to_root(cloud: Cloud) -> None:
 def test_a_provisioned_host_gives_its_user_nothing_more(cloud: Cloud, built: Path, tmp_path: Path) -> None:
     fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=1000, slot_s=0)
     fleet.do("provision")
+    calibrated = fleet.try_("doctor", "--calibrate")
+    assert "cannot be measured" not in calibrated.stdout, calibrated
     fleet.do("run", "--force")
     fleet.wait(lambda: min(fleet.recorded().values()) > 0, seconds=300, what="no downloads")
     known = yaml.safe_load((ROLE / "vars/main.yml").read_text())
