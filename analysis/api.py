@@ -19,10 +19,10 @@ from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Quirk
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.measures.stopping import Stopping, stoppings
+from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, published, render, report
-from analysis.report.plots import Summary
+from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
 from core import terminal
 from core.domain import Role
@@ -57,7 +57,7 @@ class Tables:
     """Per configuration and provider; none if no capture was inspected."""
     order: OrderEffects
     """What position and predecessor did to the times."""
-    stopping: tuple[Stopping, ...]
+    stopping: tuple[StoppingOutcome, ...]
     """For campaigns with a rule to stop early, one per vantage point."""
     quirks: tuple[Quirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
@@ -291,7 +291,7 @@ class Made:
     tables: Tables
     figures: tuple[Path, ...]
     report: Path
-    summary: Summary
+    summary: FirstScreen
     """The report's first screen, for the terminal."""
 
 

@@ -80,7 +80,7 @@ class CaptureReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class ScannedCapture:
     """What a capture file holds, see `CaptureReader`."""
 
     path: Path
@@ -91,11 +91,11 @@ class Capture:
     skipped: Mapping[str, int]
 
 
-def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Capture:
+def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> ScannedCapture:
     """Scans one capture file, with all connections in memory: for measurement runs. Raises as `CaptureReader`."""
     reader = CaptureReader(path, series=series, rules=rules)
     connections = tuple(reader)
-    return Capture(
+    return ScannedCapture(
         path=path,
         connections=connections,
         packets=reader.packets,
@@ -121,13 +121,13 @@ def find_captures(path: Path) -> list[Path]:
         raise not_found(path, remedy="name a capture")
     if not path.is_dir():
         return [path]
-    found = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())
-    if not found:
+    captures = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())
+    if not captures:
         wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         raise UsageError(
             "this directory holds no captures", where=str(path), remedy=f"captures are named {wanted} (.gz, .zst)"
         )
-    return found
+    return captures
 
 
 def is_capture_name(name: str) -> bool:

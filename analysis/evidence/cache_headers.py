@@ -35,7 +35,7 @@ def read_cache_headers(headers: Headers) -> CacheAnswer:
     """The cache state from a response's header fields; the most specific field counts."""
     age_s = _age_s(headers)
     states = (read(headers[name]) for name, read in _STATES.items() if name in headers)
-    state = next((found for found in states if found is not CacheState.UNKNOWN), CacheState.UNKNOWN)
+    state = next((state for state in states if state is not CacheState.UNKNOWN), CacheState.UNKNOWN)
     if state is CacheState.UNKNOWN and age_s:
         # A response with Age came from a cache (RFC 9111, section 5.1); but caches send 0 on a miss, too.
         state = CacheState.HIT

@@ -88,9 +88,9 @@ def with_account(connection: Connection, download: Download) -> Connection:
     connection = replace(
         connection,
         body_bytes=download.body_bytes,
-        client_cpu_share=_share(download.transfer_cpu_s, download),
-        client_run_delay_share=_share(download.run_delay_s, download),
-        client_late_share=_share(_late_s(connection, download), download),
+        client_cpu_share=download.cpu_share,
+        client_run_delay_share=download.run_delay_share,
+        client_late_share=download.share_of_time(_late_s(connection, download)),
     )
     if download.transport != Transport.QUIC:
         return connection
@@ -109,15 +109,10 @@ def with_account(connection: Connection, download: Download) -> Connection:
 
 
 def _late_s(connection: Connection, download: Download) -> float | None:
-    """From the capture's last data packet to the client's last byte, both from the first packet."""
+    """The time from the capture's last data packet to the client's last byte, both counted from the first packet."""
     if download.last_byte_s is None or connection.response_last_ns is None:
         return None
     return max(download.last_byte_s - (connection.response_last_ns - connection.first_ns) / 1e9, 0.0)
-
-
-def _share(time_s: float | None, download: Download) -> float | None:
-    """A part of the time from the first packet to the last body byte."""
-    return None if time_s is None or not download.last_byte_s else time_s / download.last_byte_s
 
 
 def downloads_schema() -> pa.Schema:

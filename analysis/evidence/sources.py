@@ -187,7 +187,7 @@ class Earlier:
         return Inspected(download=download, kpis=kpis)
 
     def end(self) -> None:
-        """To be called after the last download: checks that every earlier row was used."""
+        """Checks that every earlier row was used; call it after the last download."""
         if (row := self._current) is not None:
             words = f"{row['vantage']}, iteration {row['iteration']}, {row['domain']}, {row['configuration']}"
             raise UsageError(

@@ -70,22 +70,23 @@ RUN_DELAY_LEAST_S = 0.005
 """Shorter waits never count: client and capture may differ by as much (`analysis.evidence.proof`)."""
 
 
-def cpu_bound(is_ok: Mask, last_byte_s: Floats, transfer_cpu_s: Floats) -> Flags:
+def cpu_bound(is_ok: Mask, last_byte_s: Floats, cpu_s: Floats) -> Flags:
     """Whether clients used more than `CPU_LIMIT` of a core during the transfer; -1: unknown, or not ok.
 
     Args:
         is_ok: whether the outcome is ok.
-        last_byte_s, transfer_cpu_s: see `core.domain.Download`; NaN: unknown.
+        last_byte_s: download times; NaN: unknown.
+        cpu_s: CPU time within them; NaN: unknown.
     """
-    return _above(is_ok, last_byte_s, transfer_cpu_s, CPU_LIMIT, 0.0)
+    return _above(is_ok, last_byte_s, cpu_s, CPU_LIMIT, 0.0)
 
 
-def starved(is_ok: Mask, last_byte_s: Floats, run_delay_s: Floats) -> Flags:
+def starved(is_ok: Mask, last_byte_s: Floats, waited_s: Floats) -> Flags:
     """Whether clients waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; -1: unknown, or not ok.
 
-    The arguments are as those of `cpu_bound`.
+    The arguments are as those of `cpu_bound`, with the time spent waiting.
     """
-    return _above(is_ok, last_byte_s, run_delay_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
+    return _above(is_ok, last_byte_s, waited_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
 
 
 def _above(is_ok: Mask, last_byte_s: Floats, part_s: Floats, limit: float, least_s: float) -> Flags:

@@ -141,7 +141,7 @@ class Downloads:
         return len(self.run)
 
     def of_run(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Per download the value of its run."""
+        """The value of its run, for each download."""
         return values[self.run]
 
     def any_of_run(self, rows: Mask) -> Mask:

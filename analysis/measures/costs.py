@@ -80,7 +80,7 @@ def _excluded(d: Downloads, selection: Selection, has_failed: Mask, apart: Texts
     if not selection.unproven:
         reasons.add(~disturbed & (d.treatment_ok < 0), "treatment unproven")
     reasons.add_all(apart)
-    return reasons.found()
+    return reasons.texts()
 
 
 def _apart_from_treatment(d: Downloads, selection: Selection, unknown: str, is_unknown: Mask) -> Texts:
@@ -95,7 +95,7 @@ def _apart_from_treatment(d: Downloads, selection: Selection, unknown: str, is_u
     if selection.unlimited_only:
         reasons.add(d.near_ceiling == 1, "near the client's ceiling")
     reasons.add(is_unknown, unknown)
-    return reasons.found()
+    return reasons.texts()
 
 
 class _Reasons:
@@ -114,7 +114,7 @@ class _Reasons:
         self._codes[new] = reasons.codes[new].astype(np.int32) + len(self._names)
         self._names += reasons.names
 
-    def found(self) -> Texts:
+    def texts(self) -> Texts:
         return Texts(self._codes.astype(np.min_scalar_type(-len(self._names) - 1)), tuple(self._names))
 
 

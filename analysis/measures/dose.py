@@ -76,13 +76,13 @@ def dose_rows(
 
 def _acted(dataset: Dataset, doses: Set[Dose]) -> dict[Dose, Flags]:
     """Whether each option took effect, per download; -1 where its KPI is missing."""
-    found = {dose: np.full(len(dataset.downloads), -1, dtype=np.int8) for dose in doses}
+    acted = {dose: np.full(len(dataset.downloads), -1, dtype=np.int8) for dose in doses}
     names = sorted({dose.kpi for dose in doses})
     for rows, columns in dataset.kpi_numbers(*names) if names else ():
         values = dict(zip(names, columns, strict=True))
-        for dose, flags in found.items():
+        for dose, flags in acted.items():
             flags[rows] = np.where(np.isnan(values[dose.kpi]), -1, values[dose.kpi] > dose.above)
-    return found
+    return acted
 
 
 def _at(flags: Flags, rows: Codes) -> Flags:
@@ -101,6 +101,6 @@ def did_act(flags: Sequence[Flags]) -> Flags:
     return np.where(most == 1, 1, least).astype(np.int8)
 
 
-def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
-    samples, comparison, runs = asked
+def _part(job: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
+    samples, comparison, runs = job
     return summary_of(pair(samples, comparison.config, comparison.vs, runs=runs), comparison)

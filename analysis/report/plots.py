@@ -157,7 +157,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class FirstScreen:
     """The report's first screen for a terminal: the question, the forest plot in characters, the noise floor."""
 
     question: str

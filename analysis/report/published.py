@@ -105,7 +105,7 @@ def _sum(records: Sequence[Record], kpi: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class QuirkEffect:
     """One row of a table without and with a quirk."""
 
     quirk: str
@@ -156,7 +156,7 @@ class Effects:
     metric: Metric
     quirks: tuple[str, ...]
     """Names; of all quirks with `METRIC` first and `TOGETHER` last."""
-    effects: tuple[Effect, ...]
+    effects: tuple[QuirkEffect, ...]
     """Only rows of which a cell moved."""
     notes: tuple[str, ...]
 
@@ -271,10 +271,10 @@ def effects(
         parts.append((TOGETHER, ours, _rows(quirk.apply(data, members), metric, selection)))
         if metric is Metric.THROUGHPUT:
             parts.insert(0, (METRIC, ours, plain))
-    moved: list[Effect] = []
+    moved: list[QuirkEffect] = []
     for name, without, changed in parts:
         pairs = zip(without, changed, strict=True)
-        made = [Effect(quirk=name, without=old, changed=new) for old, new in pairs if old != new]
+        made = [QuirkEffect(quirk=name, without=old, changed=new) for old, new in pairs if old != new]
         moved += [effect for effect in made if effect.cells()]
     names = tuple(name for name, _, _ in parts)
     return Effects(metric=metric, quirks=names, effects=tuple(moved), notes=data.notes)

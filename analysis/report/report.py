@@ -43,7 +43,7 @@ _SLOW_BINS = BIN_EDGES.index(1.0) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ReportOptions:
     """The user's choices."""
 
     metric: Metric = Metric.TIME
@@ -53,16 +53,16 @@ class Options:
     """Targets shown in detail."""
 
 
-def write(dataset: Dataset, path: Path, options: Options | None = None) -> plots.Summary:
+def write(dataset: Dataset, path: Path, options: ReportOptions | None = None) -> plots.FirstScreen:
     """Writes the report atomically; returns its first screen for the terminal."""
-    context = _context(dataset, options or Options())
+    context = _context(dataset, options or ReportOptions())
     html = _html(context)
     with writing(path.parent):
         disk.write_text(path, html)
-    return plots.Summary(question=context["question"], forest=context["forest"], noise=tuple(context["noise"]))
+    return plots.FirstScreen(question=context["question"], forest=context["forest"], noise=tuple(context["noise"]))
 
 
-def build(dataset: Dataset, options: Options) -> str:
+def build(dataset: Dataset, options: ReportOptions) -> str:
     """The report as HTML."""
     return _html(_context(dataset, options))
 
@@ -97,7 +97,7 @@ def heat(share: PairShare) -> str:
     return f"{0.6 * (share.share or 0.0) ** 0.5:.3f}"
 
 
-def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
+def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     main = tables.table2(dataset, metric=options.metric, selection=options.selection)
     limited = limiters.limiters(dataset)
     doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection)
@@ -203,7 +203,7 @@ def _shown(value: Any) -> Any:
     return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list[SpeedupRow]]]:
+def _more_tables(dataset: Dataset, options: ReportOptions) -> Iterator[tuple[str, list[SpeedupRow]]]:
     """Other versions of Table 2: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or THROUGHPUT_KPI in dataset.kpi_units:

@@ -220,7 +220,7 @@ def test_runs_without_a_pair_have_their_reasons(tmp_path: Path) -> None:
 def test_summary_draws_the_forest_in_characters(tmp_path: Path) -> None:
     drawn = plot(load(tmp_path))
     stream = io.StringIO()
-    plots.Summary(question="How much?", forest=drawn, noise=("Noise floor: none.",)).show(stream)
+    plots.FirstScreen(question="How much?", forest=drawn, noise=("Noise floor: none.",)).show(stream)
     text = stream.getvalue()
     assert text.startswith("How much?") and "Noise floor: none." in text
     names = ("comparison", "WS vs BL", "BL2 vs BL")
@@ -230,7 +230,7 @@ def test_summary_draws_the_forest_in_characters(tmp_path: Path) -> None:
     # The dot of a speed-up of 2 is below the label 2, that of the noise below 1.
     assert abs(faster.index("●") - ruler.rindex("2")) <= 1 and abs(noise.index("●") - ruler.index("1")) <= 1
     stream = io.StringIO()
-    plots.Summary(question="How much?", forest=dataclasses.replace(drawn, rows=()), noise=()).show(stream)
+    plots.FirstScreen(question="How much?", forest=dataclasses.replace(drawn, rows=()), noise=()).show(stream)
     assert "No two configurations could be compared." in stream.getvalue()
 
 

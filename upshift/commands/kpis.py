@@ -128,11 +128,11 @@ def _connections(
 ) -> None:
     from analysis.captures.export import document, row, table_writer
     from analysis.captures.scan import find_captures
-    from analysis.captures.summary import Summary
+    from analysis.captures.summary import KpiSummary
 
     paths = [path for named in captures for path in find_captures(named)]
     alone = len(paths) == 1
-    summary = Summary() if out is None and not as_json else None
+    summary = KpiSummary() if out is None and not as_json else None
     refused: list[UsageError] = []
     with ExitStack() as stack:
         writer = stack.enter_context(table_writer(out)) if out is not None else None
