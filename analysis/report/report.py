@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -175,7 +174,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "servers_left_out": servers_left_out,
         "truth": checks.expected_matrix(known, dataset.design),
         "conservation": checks.conservation(downloads),
-        "figures": [(figure.title, _inline(figure)) for figure in drawings],
+        "figures": _drawings(drawings),
         "has_figure_data": "figures" in csv,
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
@@ -201,9 +200,9 @@ def _selection_sentences(dataset: Dataset, selection: Selection) -> list[str | N
     ]
 
 
-def _inline(figure: figures.Figure) -> Markup:
-    """The figure as SVG: our own drawing, with labels drawn as paths and without comments, which repeat them."""
-    return Markup(re.sub(r"<!--.*?-->", "", figures.inline_svg(figure), flags=re.DOTALL))  # noqa: S704
+def _drawings(planned: Sequence[figures.Figure]) -> list[tuple[str, Markup]]:
+    """Title and SVG of each figure: our own drawings, with labels as paths."""
+    return [(figure.title, Markup(figures.inline_svg(figure))) for figure in planned]  # noqa: S704
 
 
 def _shown(value: Any) -> Any:
