@@ -23,7 +23,7 @@ schema = 1
 name = "kills"
 source = "a test"
 repetitions = 2
-quick_repetitions = 30
+quick_repetitions = 16
 lanes = "rate_mbit"
 [fixed]
 objects = [28_960]
@@ -39,7 +39,7 @@ iw = [4]
 [[expected]]
 retransmissions = 0
 """
-PLANNED = 4 * 30
+PLANNED = 4 * 16
 WAIT_S = 60.0
 PARTS = {"client": "downloader/programs/load.py", "sender": "programs/sender.py", "emulator": "pathem.json"}
 """Part -> a word of its command line."""
@@ -83,7 +83,7 @@ def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path:
         log = (tmp_path / f"{number}.log").open("wb")
         with log, subprocess.Popen(argv, stdout=log, stderr=log) as run:
             until = time.monotonic() + WAIT_S
-            while recorded(out) < 10 + 15 * number and run.poll() is None and time.monotonic() < until:
+            while recorded(out) < 10 + 8 * number and run.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)
             victims = [run.pid] if part == "run" else list(processes(PARTS[part]))
             assert victims and run.poll() is None, Path(log.name).read_text()
