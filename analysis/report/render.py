@@ -383,6 +383,21 @@ def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
     ]
 
 
+_CSV: Mapping[str, tuple[Sequence[str], Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]]] = {
+    "table1": (TABLE1_CSV, table1_rows),
+    "configurations": (CONFIGURATIONS_CSV, configuration_rows),
+    "table2": (TABLE2_CSV, table2_records),
+    "dose": (DOSE_CSV, dose_rows),
+    "limiters": (LIMITERS_CSV, limiter_rows),
+}
+
+
+def csv_table(name: str, rows: Sequence[Any]) -> str:
+    """A table of `tables/`, by its stem, as CSV."""
+    header, flat = _CSV[name]
+    return csv_text(header, flat(rows))
+
+
 def finite(value: Any) -> Any:
     """The same data with infinities as None, as JSON does not have them."""
     if isinstance(value, Mapping):
