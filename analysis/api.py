@@ -30,7 +30,7 @@ from core.files import disk
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2", "dose", "limiters")
+TABLES = ("table1", "configurations", "table2", "splits", "dose", "limiters")
 """Stems of the files in `tables/`."""
 
 
@@ -89,6 +89,10 @@ class Tables:
             return render.csv_text(render.LIMITERS_CSV, render.limiter_rows(self.limiters))
         if name == "dose":
             return render.csv_text(render.DOSE_CSV, render.dose_rows(self.dose))
+        if name == "splits":
+            group = [self.by.value] if self.by else []
+            rows = render.split_rows(self.table2, by=self.by.value if self.by else None)
+            return render.csv_text((*group, *render.SPLITS_CSV), rows)
         if name == "congestion":
             return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
         header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
@@ -104,6 +108,10 @@ class Tables:
             return render.markdown(render.limiter_cells(self.limiters))
         if name == "dose":
             return render.markdown(render.dose_cells(self.dose))
+        if name == "splits":
+            return "\n".join(
+                render.markdown(cells) for _, rows in self.groups() if (cells := render.by_limiter_cells(rows))
+            )
         if name == "congestion":
             return render.markdown(published.congestion_cells(self.congestion))
         parts = [
@@ -144,6 +152,7 @@ class Tables:
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_records(self.table2, by=by),
+            "splits": render.split_rows(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
             "limiters": render.limiter_rows(self.limiters),
             "order": dataclasses.asdict(self.order),
@@ -185,6 +194,8 @@ class Tables:
             self._show_configurations(to)
         if "table2" in names:
             self._show_table2(to)
+        if "splits" in names:
+            self._show_splits(to)
         if "dose" in names and self.dose:
             self._show_dose(to)
         if "limiters" in names and self.limiters:
@@ -218,7 +229,7 @@ class Tables:
     def _show_table2(self, to: Console) -> None:
         for group, rows in self.groups():
             suffix = f", {self.by.value} {group}" if self.by else ""
-            title = f"Table 2: share of measurement runs by speed-up [%]{suffix}"
+            title = f"Table 2: speed-ups; gain and lose: of domains, faster and slower: of runs{suffix}"
             forms = [render.table2_cells(rows, detail=detail) for detail in render.TABLE2_DETAILS]
             notes = render.table2_notes(rows)
             if terminal.print_table(to, forms, title=title, words=_WORDS):
@@ -234,6 +245,14 @@ class Tables:
         noise = [c.name for c in self.data.design.comparisons if c.role is Role.NOISE_FLOOR]
         if noise:
             terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
+
+    def _show_splits(self, to: Console) -> None:
+        for group, rows in self.groups():
+            cells = render.by_limiter_cells(rows)
+            if cells:
+                suffix = f", {self.by.value} {group}" if self.by else ""
+                title = f"Table 2 by what limited the reference: median speed-up (runs){suffix}"
+                terminal.print_table(to, (cells,), title=title, words=(*_WORDS, "reference"))
 
     def _show_dose(self, to: Console) -> None:
         full = render.dose_cells(self.dose)

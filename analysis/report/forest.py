@@ -1,4 +1,4 @@
-"""The forest plot: each comparison's median speed-up with its interval, beside the margin that noise sets. Pure.
+"""The forest plot: each comparison's typical speed-up with its interval, beside the margin that noise sets. Pure.
 
 Positions are per cent of the plot's width, on a log scale, so the page draws them at any width without a script.
 """
@@ -32,18 +32,30 @@ class ForestRow:
     name: str
     role: Role
     verdict: str
+    words: str
+    """The verdict with its size or its split, e.g. `faster, at least 2 %`; empty for other roles than effects."""
     sentence: str
+    adds: str
+    """The part of the sentence that the columns do not show."""
     n: int
     domains: int
+    amount: str
+    """`16 domains, 48 runs`."""
     median: str
+    typical: str
     interval: str
-    """Both as text; the interval is empty if there is none."""
+    """Of the typical speed-up, empty if there is none; all three as text."""
+    gain: str
+    lose: str
+    """Per cent of the domains that are at least 2 % faster, or slower, as text."""
+    durations: str
+    """`2.00 and 0.99`: median speed-ups of handshake and transfer, where TCP and QUIC are compared."""
     q: str
     """The q-value as text; empty for other roles than effects."""
     band: tuple[float, float] | None
     """Positions [%] of the margin that the interval has to leave: 2 %, or the noise floor's if that is larger."""
     at: float | None
-    """Position of the median [%]; None if only bounds are known."""
+    """Position of the typical speed-up [%]; None if only bounds are known."""
     low: float | None
     high: float | None
     """Positions of the interval's ends [%], within the plot."""
@@ -72,8 +84,7 @@ def forest(rows: Sequence[SpeedupRow], found: Sequence[ReportFinding]) -> Forest
         found: the findings of the same rows (`findings.findings`).
     """
     shown = [(index, row) for index, row in enumerate(rows) if row.n]
-    medians = [row.median for _, row in shown]
-    axis = _Axis.of([value for median in medians for value in (median.value, median.low, median.high)])
+    axis = _Axis.of([v for _, row in shown for v in (row.typical.value, row.typical.low, row.typical.high)])
     told = {finding.name: finding for finding in found}
     return Forest(
         rows=tuple(_row(index, row, axis, told.get(row.comparison.name)) for index, row in shown),
@@ -84,27 +95,33 @@ def forest(rows: Sequence[SpeedupRow], found: Sequence[ReportFinding]) -> Forest
 
 
 def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None) -> ForestRow:
-    median = row.median
-    interval = ""
-    if median.low is not None and median.high is not None:
-        interval = render.median_interval(median).partition(" ")[2]
+    typical = row.typical
+    whole = render.typical_interval(typical)
+    durations = (row.handshake, row.transfer)
     return ForestRow(
         index=index,
         name=row.comparison.name,
         role=row.comparison.role,
         verdict=finding.verdict if finding else "",
+        words=render.verdict_words(row) if finding else "",
         sentence=finding.sentence if finding else "",
+        adds=finding.adds if finding else "",
         n=row.n,
         domains=row.domains,
-        median=render.median_text(median),
-        interval=interval,
+        amount=f"{render.count_of(row.domains, 'domain')}, {render.count_of(row.n, 'run')}",
+        median=render.median_text(row.median),
+        typical=whole.partition(" ")[0],
+        interval=whole.partition(" ")[2],
+        gain=render.percent(row.gain),
+        lose=render.percent(row.lose),
+        durations="" if durations == (None, None) else " and ".join(map(render.part_text, durations)),
         q=render.chance_text(row.q_bh) if row.q_bh is not None else "",
         band=(axis.place(1 / row.margin), axis.place(row.margin)) if row.margin else None,
-        at=None if median.value is None else axis.place(median.value),
-        low=None if median.low is None else axis.place(median.low),
-        high=None if median.high is None else axis.place(median.high),
-        cut_low=median.low is not None and axis.is_outside(median.low),
-        cut_high=median.high is not None and axis.is_outside(median.high),
+        at=None if typical.value is None else axis.place(typical.value),
+        low=None if typical.low is None else axis.place(typical.low),
+        high=None if typical.high is None else axis.place(typical.high),
+        cut_low=typical.low is not None and axis.is_outside(typical.low),
+        cut_high=typical.high is not None and axis.is_outside(typical.high),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TextIO
 
+from analysis.measures.rows import Verdict
 from analysis.report.forest import Forest, ForestRow
 from core import terminal
 
@@ -13,6 +14,8 @@ _COLUMNS = 33
 _BLANK = "·"
 """Between marks: headings would break at spaces."""
 _WORDS = ("comparison", "verdict")
+_ANSWER = ("comparison", "verdict", "typical", "interval", "domains", "runs")
+"""What stays on a narrow terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,13 @@ class Summary:
             full = cells(self.forest)
             plot = full[0].index(_ruler(self.forest))
             narrow = [[cell for index, cell in enumerate(line) if index != plot] for line in full]
-            terminal.print_table(to, (full, narrow), title=self.asked, words=(*_WORDS, full[0][plot]))
+            kept = [narrow[0].index(name) for name in _ANSWER]
+            answer = [[line[index] for index in kept] for line in narrow]
+            terminal.print_table(to, (full, narrow, answer), title=self.asked, words=(*_WORDS, full[0][plot]))
+            for row in self.forest.rows:
+                if row.verdict == Verdict.MIXED:
+                    terminal.print_line(to, f"{row.name}: {row.adds}")
+            to.print()
         else:
             terminal.print_line(to, self.asked)
             terminal.print_line(to, "No two configurations could be compared.")
@@ -41,10 +50,14 @@ class Summary:
 
 def cells(forest: Forest) -> list[list[str]]:
     """Heading and rows of the table."""
-    heading = ["comparison", "verdict", _ruler(forest), "median", "interval", "q", "n"]
-    lines = [
-        [row.name, row.verdict, _plot(row, forest), row.median, row.interval, row.q, str(row.n)] for row in forest.rows
-    ]
+    by_part = any(row.durations for row in forest.rows)
+    heading = ["comparison", "verdict", _ruler(forest), "typical", "interval", "gain %", "lose %"]
+    heading += [*(["handshake, transfer"] if by_part else []), "q", "domains", "runs"]
+    lines = []
+    for row in forest.rows:
+        line = [row.name, row.words, _plot(row, forest), row.typical, row.interval, row.gain, row.lose]
+        line += [row.durations or "–"] if by_part else []
+        lines.append([*line, row.q, str(row.domains), str(row.n)])
     return [heading, *lines]
 
 
@@ -61,7 +74,7 @@ def _ruler(forest: Forest) -> str:
 
 
 def _plot(row: ForestRow, forest: Forest) -> str:
-    """`░` margin, `┊` a speed-up of 1, `─` interval, `●` median."""
+    """`░` margin, `┊` a speed-up of 1, `─` interval, `●` typical speed-up."""
     line = [_BLANK] * _COLUMNS
     if row.band is not None:
         first, last = map(_column, row.band)

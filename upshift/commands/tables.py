@@ -51,6 +51,7 @@ class Which(StrEnum):
     ALL = "all"
     DOWNLOADS = "1"
     SPEEDUPS = "2"
+    SPLITS = "splits"
     DOSE = "dose"
     LIMITERS = "limiters"
 
@@ -109,7 +110,11 @@ def tables(
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     which: Annotated[
-        Which, typer.Option("--table", help="Print only Table 1, Table 2, Table 2 by dose, or limiters.")
+        Which,
+        typer.Option(
+            "--table",
+            help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, or limiters.",
+        ),
     ] = Which.ALL,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
@@ -182,6 +187,7 @@ def tables(
     only = {
         Which.DOWNLOADS: ("table1",),
         Which.SPEEDUPS: ("table2",),
+        Which.SPLITS: ("splits",),
         Which.DOSE: ("dose",),
         Which.LIMITERS: ("limiters",),
     }
