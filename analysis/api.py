@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from analysis.measures import costs, dataset, dose, quirk, tables
-from analysis.measures.congestion import CongestionRow, congestion
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
+from analysis.measures.folders import output_folder, writing
 from analysis.measures.limiters import LimiterRow, limiters
 from analysis.measures.order import OrderEffects, order_effects
 from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Quirk
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.measures.stopping import Stopping, stoppings
+from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
 from analysis.report import figures, findings, published, render, report
-from analysis.report.summary import Summary
+from analysis.report.plots import FirstScreen
+from analysis.report.published import CongestionRow, congestion
 from core import terminal
 from core.domain import Role
 from core.files import disk
@@ -56,7 +57,7 @@ class Tables:
     """Per configuration and provider; none if no capture was inspected."""
     order: OrderEffects
     """What position and predecessor did to the times."""
-    stopping: tuple[Stopping, ...]
+    stopping: tuple[StoppingOutcome, ...]
     """For campaigns with a rule to stop early, one per vantage point."""
     quirks: tuple[Quirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
@@ -167,7 +168,7 @@ class Tables:
     def write(self, folder: Path) -> list[Path]:
         """Writes each table as .csv and .md, atomically."""
         written = []
-        with dataset.writing(folder):
+        with writing(folder):
             for name in self.names:
                 for suffix in ("csv", "md"):
                     path = folder / f"{name}.{suffix}"
@@ -309,14 +310,14 @@ class Made:
     tables: Tables
     figures: tuple[Path, ...]
     report: Path
-    summary: Summary
+    summary: FirstScreen
     """The report's first screen, for the terminal."""
 
 
 def make_all(folders: Sequence[Path], *, out: Path | None = None) -> Made:
     """Tables, figures and report of campaign folders, written into `tables/`, `figures/` and `report/`."""
     data = dataset.load(folders)
-    target = dataset.output_folder(folders, out)
+    target = output_folder(folders, out)
     made = make_tables(data)
     made.write(target / "tables")
     drawn = figures.write(data, target / "figures")

@@ -29,6 +29,10 @@ PROGRAMS = "downloader.programs."
 """Programs with this prefix are our own Python modules, which are forked from a warm interpreter."""
 
 
+WINDOW_OPTIONS = ("max_data", "max_stream_data")
+"""Options of QUIC clients whose flow-control windows can be set."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOption:
     """A numeric option of a client, e.g. a flow-control window."""
@@ -251,8 +255,17 @@ class Client:
     help: str
     """One sentence."""
     transport: Transport
+    http: str | None
+    """The HTTP version that it is for: 1.1, 2 or 3. A download by another one is a mismatch (`http_version`).
+    None: any, as client and server agree."""
     program: str
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
+    family: str = ""
+    """What it shares program and libraries with; by default its name. Within a family only the transport differs."""
+    window_bytes: int | None = None
+    """The most that it lets a server send ahead on a connection; None: the kernel's, or that of an option."""
+    hides: Mapping[Failure, Failure | None] = field(default_factory=dict)
+    """Cause of a failure -> the cause that its library gives for it in some cases; None: it does not notice."""
     packages: tuple[str, ...] = ()
     """Distributions (PyPI names) that the program uses; their versions are stored with the data."""
     installed_by: str = "make setup"
@@ -266,6 +279,9 @@ class Client:
     arguments: Callable[[DownloadRequest], list[str]] = common_arguments
     parse: Callable[[str], ClientResult] = parse_document
     """(standard output) -> result; raises AnswerError."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", self.family or self.name)
 
     @property
     def is_python(self) -> bool:
@@ -311,8 +327,9 @@ class Client:
         known = {option.name: option for option in self.options}
         for name in options:
             if name not in known:
+                fixed = name in WINDOW_OPTIONS and self.window_bytes is not None
                 raise UsageError(
-                    f"the client {self.name} has no option {name!r}",
+                    f"the client {self.name} has no option {name!r}{': its windows are fixed' if fixed else ''}",
                     where=where,
                     remedy=use_one_of(name, known) if known else "leave it out",
                 )

@@ -1,7 +1,7 @@
 """The type `Factor`: a transport option of the kernel, as a pure value.
 
 A factor defines its levels, the kernel settings of each level, how a connection proves that a level was in use, and
-when the option took effect. It changes nothing itself: `downloader.campaign.apply` merges the settings of
+when the option took effect. It changes nothing itself: `downloader.campaign.configurations` merges the settings of
 all factors, and the place in which a campaign runs applies them.
 """
 

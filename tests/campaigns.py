@@ -11,7 +11,7 @@ from core.system.place import Place
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.targets import check_targets
 from downloader.execution.run import RunSummary, check_plan, run_campaign
-from downloader.schedule.shared import share
+from downloader.schedule.slots import share
 
 
 def run_in(

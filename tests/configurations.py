@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from core.domain import Configuration
-from downloader.campaign.apply import recorded
+from downloader.campaign.configurations import recorded
 
 
 def over_tcp(levels: Mapping[str, str]) -> Configuration:

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from core.files import disk
-from vantage.fleet.bundle import archive, install
+from vantage.fleet import bundle, install
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 
@@ -77,8 +77,8 @@ def unpacked(folder: Path, version: str, **changes: object) -> Path:
     pip, installer = pip_wheel(folder / version), folder / version / "install.py"
     installer.write_bytes(Path(install.__file__).read_bytes())
     files = {pip.name: pip, installer.name: installer, f"wheels/{wheel.name}": wheel}
-    document = archive.manifest(files, python=PYTHON, glibc=(2, 17)) | changes
-    disk.write_json(folder / version / archive.MANIFEST, document)
+    document = bundle.manifest(files, python=PYTHON, glibc=(2, 17)) | changes
+    disk.write_json(folder / version / install.MANIFEST, document)
     return folder / version
 
 

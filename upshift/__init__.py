@@ -73,7 +73,7 @@ def packets(folder: str | os.PathLike[str], row: Mapping[str, Any]) -> pa.Table:
     """
     import pyarrow.compute as pc
 
-    from analysis.captures import packet_table
+    from analysis.captures.export import read_packets
     from analysis.captures.scan import CaptureReader
     from analysis.evidence.matching import match
     from core.domain import Download
@@ -92,5 +92,5 @@ def packets(folder: str | os.PathLike[str], row: Mapping[str, Any]) -> pa.Table:
     (connection,) = match([build(Download, row)], list(CaptureReader(path)))
     if connection is None:
         raise UsageError("no connection in the capture is the download's", where=where, remedy="choose another one")
-    table = packet_table.read(path)
+    table = read_packets(path)
     return table.filter(pc.equal(table["connection"], connection.number))

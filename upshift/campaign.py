@@ -22,7 +22,7 @@ from core.terminal import Progress
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
-from downloader.campaign.stopping import parse_rule
+from downloader.campaign.limits import parse_rule
 from downloader.control import host
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
@@ -31,7 +31,7 @@ from downloader.execution.engine import trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import initial_windows, shared_plan
 
 if TYPE_CHECKING:
@@ -139,14 +139,14 @@ def _run(
             client_ceilings=_client_ceilings(),
             inspect=partial(inspect_capture, factors=factors.ALL),
         )
-        reporter.does(*(State.STOPPING, summary.asked) if summary.asked else (State.RUNNING, "making the tables"))
+        reporter.does(*(State.STOPPING, summary.ended_by) if summary.ended_by else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         disk.write_json(out / "lab.json", truth)
     if windows := initial_windows(plan.targets):
         disk.write_json(out / "targets" / "windows.json", windows)
-    if summary.asked is not None:
-        reporter.end(State.STOPPED, summary.asked)
+    if summary.ended_by is not None:
+        reporter.end(State.STOPPED, summary.ended_by)
         return summary, None
     inspection = inspect_campaign(out, factors=factors.ALL, progress=StoppableProgress(progress, out))
     if summary.complete:

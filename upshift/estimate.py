@@ -13,8 +13,7 @@ from core.domain import Target
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
 from downloader.campaign.limits import Captures
 from downloader.limits.budget import network_of
-from downloader.schedule.shared import SharedPlan
-from downloader.schedule.slots import MARGIN_S, Key, Slots, key_of
+from downloader.schedule.slots import MARGIN_S, Key, SharedPlan, Slots, key_of
 
 Paths = Callable[[str, Target], PathGuess]
 """(vantage point, target) -> what is expected of the path."""

@@ -9,7 +9,7 @@ from core.domain import Target
 from core.errors import UsageError, use_one_of
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.targets import check_targets, load_targets
-from downloader.schedule.shared import SharedPlan, share
+from downloader.schedule.slots import SharedPlan, share
 
 if TYPE_CHECKING:
     from vantage.lab.topology import Topology

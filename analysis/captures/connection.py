@@ -267,7 +267,7 @@ class Connection:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Connection:
-        """From a record of `upshift_native`. Raises TypeError if its fields differ from this class's."""
+        """The connection of a record of `upshift_native`. Raises TypeError if its fields differ from this class's."""
         sides = {name: _filled(Side, record[name], {}) for name in ("client", "server") if name in record}
         made: Connection = _filled(cls, {**record, **sides}, _JOINED)
         return made

@@ -132,8 +132,8 @@ def _client_cpu(connection: Connection, rounds: Sequence[_Round]) -> tuple[float
     queued_ns = sum(round_.duration_ns for round_ in rounds if _has_queue(connection, round_))
     if late < LATE_SHARE and (not total_ns or queued_ns / total_ns > 0.5):
         return None
-    said = f"the client used a CPU for {used:.0%} of the time and waited for one for {waited:.0%}"
-    return min(used + waited, 1.0), said
+    evidence = f"the client used a CPU for {used:.0%} of the time and waited for one for {waited:.0%}"
+    return min(used + waited, 1.0), evidence
 
 
 def _base_rtt_ns(connection: Connection) -> int | None:
@@ -141,10 +141,10 @@ def _base_rtt_ns(connection: Connection) -> int | None:
     start_ns, end_ns = connection.syn_ns, connection.syn_ack_ns
     if connection.protocol == "quic":
         start_ns, end_ns = connection.quic_client_initial_ns, connection.quic_server_initial_ns
-    found = [] if start_ns is None or end_ns is None else [end_ns - start_ns]
+    rtts_ns = [] if start_ns is None or end_ns is None else [end_ns - start_ns]
     if connection.client.rtt_ts_min_ns is not None and connection.client.rtt_ts_count:
-        found.append(connection.client.rtt_ts_min_ns)
-    return min(found, default=None)
+        rtts_ns.append(connection.client.rtt_ts_min_ns)
+    return min(rtts_ns, default=None)
 
 
 def _rounds(connection: Connection) -> list[_Round]:
@@ -199,10 +199,10 @@ def _shares(connection: Connection, rounds: Sequence[_Round]) -> dict[Limiter, f
     total_ns = sum(round_.duration_ns for round_ in rounds)
     if not total_ns:
         return {}
-    found: dict[Limiter, int] = {}
+    times_ns: dict[Limiter, int] = {}
     for round_, cause in zip(rounds, _causes(connection, rounds), strict=True):
-        found[cause] = found.get(cause, 0) + round_.duration_ns
-    return {name: found[name] / total_ns for name in Limiter if name in found}
+        times_ns[cause] = times_ns.get(cause, 0) + round_.duration_ns
+    return {name: times_ns[name] / total_ns for name in Limiter if name in times_ns}
 
 
 def _is_busy(round_: _Round) -> bool:
@@ -255,22 +255,22 @@ def _evidence(connection: Connection, rounds: Sequence[_Round], shares: Mapping[
     """The figures behind the shares, for a person."""
     if not shares:
         return "no answer in the capture"
-    found = [f"{_mean(rounds, lambda round_: round_.near_window):.0%} of packets near the window"]
+    parts = [f"{_mean(rounds, lambda round_: round_.near_window):.0%} of packets near the window"]
     if connection.protocol == "quic":
-        found = [f"{connection.quic_data_blocked} blocked frames"] if connection.quic_data_blocked is not None else []
+        parts = [f"{connection.quic_data_blocked} blocked frames"] if connection.quic_data_blocked is not None else []
     inflation = [round_ for round_ in rounds if round_.inflation is not None]
     if inflation:
-        found.append(f"RTT {_mean(inflation, lambda round_: round_.inflation or 0.0):.2f} times the smallest")
+        parts.append(f"RTT {_mean(inflation, lambda round_: round_.inflation or 0.0):.2f} times the smallest")
     losses = sum(round_.losses for round_ in rounds) + (connection.quic_loss_episodes or 0)
-    found.append(f"{losses} losses or marks")
+    parts.append(f"{losses} losses or marks")
     if any(round_.busy is not None for round_ in rounds):
-        found.append(f"bottleneck busy {min(_mean(rounds, lambda round_: round_.busy or 0.0), 1):.0%}")
-    found.append(f"{sum(round_.silent for round_ in rounds)} of {len(rounds)} rounds silent")
-    found.append(f"{_slow_start(rounds)} in slow start")
-    return ", ".join(found)
+        parts.append(f"bottleneck busy {min(_mean(rounds, lambda round_: round_.busy or 0.0), 1):.0%}")
+    parts.append(f"{sum(round_.silent for round_ in rounds)} of {len(rounds)} rounds silent")
+    parts.append(f"{_slow_start(rounds)} in slow start")
+    return ", ".join(parts)
 
 
 def _mean(rounds: Sequence[_Round], value: Callable[[_Round], float]) -> float:
-    """Over the time of the rounds."""
+    """The mean of a value over the time of the rounds."""
     total = sum(round_.duration_ns for round_ in rounds)
     return sum(value(round_) * round_.duration_ns for round_ in rounds) / total if total else 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,17 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import upshift_native
 
-from analysis.captures.connection import Connection, Side
+from analysis.captures.connection import Connection
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
 from core.errors import UsageError, not_found
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,22 +25,6 @@ Result = TypeVar("Result")
 SUFFIXES = (".pcap", ".pcapng", ".cap", ".dmp")
 """File names that are searched for in a directory, also followed by `.gz` or `.zst`."""
 
-CONNECTION_KIND = "connections"
-"""Kind of the Parquet table with one row per connection and its KPIs."""
-
-IDENTITY = (
-    ("capture", str, "path of the capture, as given"),
-    ("connection", int, "index in the capture"),
-    ("protocol", str, "tcp or quic"),
-    ("client_ip", str, ""),
-    ("client_port", int, ""),
-    ("server_ip", str, ""),
-    ("server_port", int, ""),
-    ("started_at", float, "s since 1970-01-01 UTC, first packet"),
-)
-"""Columns in front of the KPIs: name, type, unit."""
-
-_ROWS_PER_GROUP = 16_384
 _FILES_AHEAD = 8
 """Files queued per worker; their results wait in memory until they are read."""
 
@@ -100,7 +80,7 @@ class CaptureReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class ScannedCapture:
     """What a capture file holds, see `CaptureReader`."""
 
     path: Path
@@ -111,11 +91,11 @@ class Capture:
     skipped: Mapping[str, int]
 
 
-def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> Capture:
+def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> ScannedCapture:
     """Scans one capture file, with all connections in memory: for measurement runs. Raises as `CaptureReader`."""
     reader = CaptureReader(path, series=series, rules=rules)
     connections = tuple(reader)
-    return Capture(
+    return ScannedCapture(
         path=path,
         connections=connections,
         packets=reader.packets,
@@ -141,13 +121,13 @@ def find_captures(path: Path) -> list[Path]:
         raise not_found(path, remedy="name a capture")
     if not path.is_dir():
         return [path]
-    found = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())
-    if not found:
+    captures = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())
+    if not captures:
         wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         raise UsageError(
             "this directory holds no captures", where=str(path), remedy=f"captures are named {wanted} (.gz, .zst)"
         )
-    return found
+    return captures
 
 
 def is_capture_name(name: str) -> bool:
@@ -197,94 +177,3 @@ def kpi_values(connection: Connection) -> dict[str, Value]:
 @functools.cache
 def _computations() -> tuple[tuple[str, Callable[[Connection], Value]], ...]:
     return tuple((name, kpi.compute) for name, kpi in KPIS.items())
-
-
-def row(path: Path, connection: Connection) -> dict[str, Value]:
-    """The identity columns and every KPI."""
-    identity: dict[str, Value] = {
-        "capture": str(path),
-        "connection": connection.number,
-        "protocol": connection.protocol,
-        "client_ip": connection.client_ip,
-        "client_port": connection.client_port,
-        "server_ip": connection.server_ip,
-        "server_port": connection.server_port,
-        "started_at": connection.first_ns / 1e9,
-    }
-    return identity | kpi_values(connection)
-
-
-@functools.cache
-def schema() -> pa.Schema:
-    """Schema of the table of connections, with the unit of each column."""
-    import pyarrow as pa
-
-    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-    columns = [*IDENTITY, *((kpi.name, kpi.kind, kpi.unit) for kpi in KPIS.values())]
-    fields = [pa.field(name, arrow[kind], metadata={"unit": unit} if unit else None) for name, kind, unit in columns]
-    return pa.schema(fields, metadata=table_metadata(CONNECTION_KIND))
-
-
-def table_metadata(kind: str) -> dict[str, str]:
-    """The metadata that `core.files.schemas` requires."""
-    from core.files import schemas
-
-    return {"upshift.kind": kind, "upshift.schema_version": str(schemas.SCHEMA_VERSIONS[kind])}
-
-
-class TableWriter:
-    """Writes rows to Parquet (zstd) as they come; a bounded number is in memory."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow.parquet as pq
-
-        self._schema = schema()
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._columns: dict[str, list[Value]] = {field.name: [] for field in self._schema}
-        self.rows = 0
-
-    def add(self, row: Mapping[str, Value]) -> None:
-        """Adds a row."""
-        for name, column in self._columns.items():
-            column.append(row[name])
-        self.rows += 1
-        if self.rows % _ROWS_PER_GROUP == 0:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        for column in self._columns.values():
-            column.clear()
-
-    def close(self) -> None:
-        """Writes the remaining rows."""
-        if self.rows % _ROWS_PER_GROUP or self.rows == 0:
-            self._flush()
-        self._writer.close()
-
-
-@contextmanager
-def table_writer(path: Path) -> Iterator[TableWriter]:
-    """A writer whose file appears atomically."""
-    from core.files import disk
-
-    with disk.whole_file(path) as temporary:
-        writer = TableWriter(temporary)
-        yield writer
-        writer.close()
-
-
-def document(path: Path, connection: Connection) -> str:
-    """The JSON document of one connection: `capture`, `kpis`, `record` (see docs/design/kpi-engine.md for the keys)."""
-    record: dict[str, Any] = {name: getattr(connection, name) for name in Connection.__slots__}
-    series = record.pop("series")
-    for side in ("client", "server"):
-        record[side] = {name: getattr(record[side], name) for name in Side.__slots__}
-    parts: dict[str, Any] = {"capture": str(path), "connection": connection.number, "kpis": kpi_values(connection)}
-    parts["record"] = record
-    if series is not None:
-        parts["series"] = series
-    return json.dumps(parts, ensure_ascii=False, allow_nan=False)

@@ -42,7 +42,7 @@ MOST_ROWS = 1_000
 """Most connections in the printed table; Parquet has all."""
 
 
-class Summary:
+class KpiSummary:
     """The printed summary of captures: a line per file, then one table of their connections."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.arrays import Mask, numbered
+from analysis.measures.columns import Mask, numbered
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, pair
 from analysis.measures.rows import MINIMUM_DOMAINS
@@ -53,7 +53,7 @@ class Members:
     are: Mask
 
 
-class Quantity(StrEnum):
+class ChangedQuantity(StrEnum):
     """What moved; the vocabulary is closed."""
 
     TIME = "time"
@@ -70,7 +70,7 @@ class Quantity(StrEnum):
     @property
     def is_share(self) -> bool:
         """Whether its change is a difference from -1 to 1; else it is a ratio, above 1 for the better."""
-        return self in (Quantity.OK, Quantity.FASTER)
+        return self in (ChangedQuantity.OK, ChangedQuantity.FASTER)
 
 
 class ChangeVerdict(StrEnum):
@@ -91,14 +91,14 @@ class Change:
 
     name: str
     """The configuration, or the comparison."""
-    quantity: Quantity
+    quantity: ChangedQuantity
     gates: bool
     """Whether the exit code depends on it: warm-ups, noise floors and the effects of caches do not count."""
     domains: int
     a: float | None
-    """In A: s, Mbit/s, share (0 to 1) or speed-up. None if only bounds are known."""
+    """Its value in A: s, Mbit/s, share (0 to 1) or speed-up. None if only bounds are known."""
     b: float | None
-    """In B."""
+    """Its value in B."""
     change: float | None
     """For times, throughputs and speed-ups the ratio, above 1 if B is better; for shares B - A."""
     low: float | None
@@ -127,24 +127,26 @@ def changes(
         for data, table in zip((a, b), tables, strict=True)
     )
     domains = np.array(codes([domain for _, domain, _ in known])[0])
-    quantity = Quantity.TIME if metric is Metric.TIME else Quantity.THROUGHPUT
-    found: list[Change] = []
+    quantity = ChangedQuantity.TIME if metric is Metric.TIME else ChangedQuantity.THROUGHPUT
+    rows: list[Change] = []
     names = [c.name for c in a.design.configurations]
     warmups = a.downloads.configuration[a.downloads.is_warmup].present()
     common = one.configurations & other.configurations
     for name in (name for name in names if name in common):
         gates = name not in warmups
-        found.append(_ratio(name, quantity, one.costs(name), other.costs(name), domains, gates=gates))
-        found.append(_share(name, Quantity.OK, one.planned(name), other.planned(name), domains, gates=gates))
+        rows.append(_ratio(name, quantity, one.costs(name), other.costs(name), domains, gates=gates))
+        rows.append(_share(name, ChangedQuantity.OK, one.planned(name), other.planned(name), domains, gates=gates))
     theirs = {(c.config, c.vs) for c in b.design.comparisons}
     for comparison in (c for c in a.design.comparisons if (c.config, c.vs) in theirs):
         before, after = (side.speedups(comparison.config, comparison.vs) for side in (one, other))
         gates = comparison.role is Role.EFFECT
-        found.append(_ratio(comparison.name, Quantity.SPEEDUP, before, after, domains, gates=gates))
-        found.append(_share(comparison.name, Quantity.FASTER, _faster(before), _faster(after), domains, gates=gates))
-    found = [change for change in found if change.domains]
-    adjusted = benjamini_hochberg([change.p for change in found]) if found else []
-    judged = (dataclasses.replace(change, q=q) for change, q in zip(found, adjusted, strict=True))
+        rows.append(_ratio(comparison.name, ChangedQuantity.SPEEDUP, before, after, domains, gates=gates))
+        rows.append(
+            _share(comparison.name, ChangedQuantity.FASTER, _faster(before), _faster(after), domains, gates=gates)
+        )
+    rows = [change for change in rows if change.domains]
+    adjusted = benjamini_hochberg([change.p for change in rows]) if rows else []
+    judged = (dataclasses.replace(change, q=q) for change, q in zip(rows, adjusted, strict=True))
     return [dataclasses.replace(change, verdict=_verdict(change, threshold)) for change in judged]
 
 
@@ -214,19 +216,19 @@ def _both(a: Ints, b: Ints, domains: Ints) -> tuple[tuple[Ints, Ints], Ints, int
     return (number[a], number[b]), of_domain, len(names)
 
 
-def _ratio(name: str, quantity: Quantity, a: Values, b: Values, domains: Ints, *, gates: bool) -> Change:
+def _ratio(name: str, quantity: ChangedQuantity, a: Values, b: Values, domains: Ints, *, gates: bool) -> Change:
     """The change of a cost (A / B, as less is better) or of a speed-up (B / A)."""
     numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
         return _nothing(name, quantity, gates=gates)
     of_a, of_b = (_medians(side, unit, len(of_domain)) for side, unit in zip((a, b), numbers, strict=True))
-    better, worse = (of_b, of_a) if quantity is Quantity.SPEEDUP else (of_a, of_b)
+    better, worse = (of_b, of_a) if quantity is ChangedQuantity.SPEEDUP else (of_a, of_b)
     with np.errstate(invalid="ignore"):
         moved = np.nan_to_num(better - worse[:, ::-1], nan=0.0, posinf=math.inf, neginf=-math.inf)
     low, high = (cluster_medians(moved[:, side], of_domain, count) for side in (0, 1))
     interval = median_interval(low, high) if count >= MINIMUM_DOMAINS else None
     levels = [_level(side, of_domain, count) for side in (of_a, of_b)]
-    if quantity is Quantity.THROUGHPUT:
+    if quantity is ChangedQuantity.THROUGHPUT:
         levels = [None if level is None else 1 / level for level in levels]
     return Change(
         name=name,
@@ -254,7 +256,7 @@ def _level(bounds: Floats, of_domain: Ints, count: int) -> float | None:
     return math.exp(low) if low == high else None
 
 
-def _share(name: str, quantity: Quantity, a: Members, b: Members, domains: Ints, *, gates: bool) -> Change:
+def _share(name: str, quantity: ChangedQuantity, a: Members, b: Members, domains: Ints, *, gates: bool) -> Change:
     """The difference of two paired shares; its interval from those of the two and the correlation of domains.
 
     R. G. Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired
@@ -304,7 +306,7 @@ def _distance(one: float, other: float, phi: float) -> float:
     return math.sqrt(max(0.0, one**2 - 2 * phi * one * other + other**2))
 
 
-def _nothing(name: str, quantity: Quantity, *, gates: bool) -> Change:
+def _nothing(name: str, quantity: ChangedQuantity, *, gates: bool) -> Change:
     """No unit is in both."""
     return Change(
         name=name, quantity=quantity, gates=gates, domains=0, a=None, b=None, change=None, low=None, high=None, p=1.0

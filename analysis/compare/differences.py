@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from analysis.measures.dataset import DOWNLOADS, Dataset
+from analysis.measures.dataset import Dataset
+from analysis.measures.folders import DOWNLOADS
 from core.files import store
 from core.files.description import DescribedConfiguration
 
@@ -19,7 +20,7 @@ _SKIPPED = frozenset({"links", "routes", "routes_ipv6", "emulator", "path", "cli
 """Fields of `environment.json` that differ without meaning: paths on the host, counters, lifetimes."""
 
 _MOST_NAMES = 5
-"""Names of a list that are told."""
+"""Names of a list that are shown."""
 
 _MOST_CHARACTERS = 80
 
@@ -88,8 +89,8 @@ def _different(batch: pa.RecordBatch, *names: str) -> set[Any]:
     """The different rows of these columns."""
     import pyarrow as pa
 
-    found = pa.Table.from_batches([batch.select(names)]).group_by(list(names)).aggregate([])
-    return set(zip(*(found.column(name).to_pylist() for name in names), strict=True))
+    table = pa.Table.from_batches([batch.select(names)]).group_by(list(names)).aggregate([])
+    return set(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
 def _only(what: str, a: set[Any], b: set[Any]) -> Iterator[tuple[str, str, str]]:
@@ -111,7 +112,7 @@ def _listed(names: Sequence[str], count: int) -> str:
 
 def _versions(*known: Mapping[str, set[str]]) -> Iterator[tuple[str, str, str]]:
     for client in sorted(known[0].keys() & known[1].keys()):
-        one, other = (", ".join(sorted(found[client])) for found in known)
+        one, other = (", ".join(sorted(versions[client])) for versions in known)
         yield f"client {client}", one, other
 
 
@@ -131,7 +132,7 @@ def _value(configuration: DescribedConfiguration, name: str) -> str:
 
 
 def _environments(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Iterator[tuple[str, str, str]]:
-    """Fields of the two documents; what differs alike at all vantage points that both have is told once."""
+    """Fields of the two documents; what differs alike at all vantage points that both have comes once."""
     if a is None or b is None:
         if a is not b:
             yield "environment.json", "missing" if a is None else "present", "missing" if b is None else "present"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.compare.changes import Change, ChangeVerdict, Quantity, changes, units
+from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, changes, units
 from analysis.compare.differences import Difference, differences
 from analysis.measures import dataset
 from analysis.measures.pairs import Metric
@@ -22,7 +22,7 @@ from core.errors import UsageError
 CHANGES_CSV = tuple(field.name for field in dataclasses.fields(Change))
 DIFFERENCES_CSV = tuple(field.name for field in dataclasses.fields(Difference))
 
-_DIGITS = {Quantity.TIME: 3, Quantity.THROUGHPUT: 2, Quantity.SPEEDUP: 2}
+_DIGITS = {ChangedQuantity.TIME: 3, ChangedQuantity.THROUGHPUT: 2, ChangedQuantity.SPEEDUP: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class Result:
         limit = f"{100 * self.threshold:g} %"
         if self.worse:
             names = ", ".join(f"{change.name} ({change.quantity})" for change in self.worse)
-            said = f"Worse by more than {limit}: {names}."
+            answer = f"Worse by more than {limit}: {names}."
         else:
-            said = f"No row got worse by more than {limit}."
+            answer = f"No row got worse by more than {limit}."
         gates = sum(change.gates for change in self.changes)
-        return f"{said} Undecided: {undecided} of {gates} rows." if undecided else said
+        return f"{answer} Undecided: {undecided} of {gates} rows." if undecided else answer
 
     def cells(self) -> render.Cells:
         """Heading and rows of the changes."""
@@ -113,7 +113,7 @@ _LEGEND = (
 )
 
 
-def _level(value: float | None, quantity: Quantity) -> str:
+def _level(value: float | None, quantity: ChangedQuantity) -> str:
     if value is None:
         return "?"
     return f"{100 * value:.1f}" if quantity.is_share else f"{value:.{_DIGITS[quantity]}f}"
@@ -149,22 +149,22 @@ def compare(
         if metric is Metric.THROUGHPUT and "mean_throughput" not in side.kpi_units:
             remedy = "finish the campaign with `upshift run`, or use --metric time"
             raise UsageError("no download has the KPI mean_throughput", where=str(path), remedy=remedy)
-    found = changes(one, other, threshold=threshold, metric=metric, selection=selection)
-    if not found:
+    moved = changes(one, other, threshold=threshold, metric=metric, selection=selection)
+    if not moved:
         what = f"it has no configuration of {a} on the same targets"
         raise UsageError(what, where=str(b), remedy="name campaigns with the same configurations")
     return Result(
         a=a,
         b=b,
         threshold=threshold,
-        changes=tuple(found),
+        changes=tuple(moved),
         differences=tuple(differences(one, other)),
-        notes=(*_few(found), *one.notes, *other.notes),
+        notes=(*_few(moved), *one.notes, *other.notes),
     )
 
 
-def _few(found: Sequence[Change]) -> list[str]:
-    few = sorted({change.domains for change in found if change.domains < MINIMUM_DOMAINS})
+def _few(moved: Sequence[Change]) -> list[str]:
+    few = sorted({change.domains for change in moved if change.domains < MINIMUM_DOMAINS})
     if not few:
         return []
     return [f"No interval and no verdict below {MINIMUM_DOMAINS} domains (here: {few[0]} and more)."]

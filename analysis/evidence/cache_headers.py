@@ -35,12 +35,12 @@ def read_cache_headers(headers: Headers) -> CacheAnswer:
     """The cache state from a response's header fields; the most specific field counts."""
     age_s = _age_s(headers)
     states = (read(headers[name]) for name, read in _STATES.items() if name in headers)
-    state = next((found for found in states if found is not CacheState.UNKNOWN), CacheState.UNKNOWN)
+    state = next((state for state in states if state is not CacheState.UNKNOWN), CacheState.UNKNOWN)
     if state is CacheState.UNKNOWN and age_s:
         # A response with Age came from a cache (RFC 9111, section 5.1); but caches send 0 on a miss, too.
         state = CacheState.HIT
     edges = (read(headers[name]) for name, read in _EDGES.items() if name in headers)
-    edge = next((found for found in edges if found is not None), None)
+    edge = next((edge for edge in edges if edge is not None), None)
     return CacheAnswer(state=state, edge=edge, age_s=age_s, etag=headers.get("etag", "").strip() or None)
 
 
@@ -121,15 +121,15 @@ _FASTLY = re.compile(r"cache-[a-z0-9-]+-([A-Z0-9]+)")
 
 def _of_ray(text: str) -> str | None:
     """Cloudflare: `230b030023ae2822-SJC` ends with the data centre's airport code."""
-    found = _RAY.fullmatch(text.strip())
-    return found[1] if found else None
+    match = _RAY.fullmatch(text.strip())
+    return match[1] if match else None
 
 
 def _of_served_by(text: str) -> str | None:
     """Fastly: `cache-iad2120-IAD, cache-sjc3120-SJC`. The last is next to us. Its data centre is used; its
     node changes from request to request. Other vendors use arbitrary names, which are ignored."""
-    found = _FASTLY.fullmatch(_last(text))
-    return found[1] if found else None
+    match = _FASTLY.fullmatch(_last(text))
+    return match[1] if match else None
 
 
 def _of_pop_timing(text: str) -> str | None:

@@ -1,8 +1,13 @@
-"""Journals and captures of a campaign folder -> its tables; can be repeated, with few rows in memory at a time."""
+"""Journals and captures of a campaign folder -> its tables; can be repeated, with few rows in memory at a time.
+
+The folders of hosts that shared a campaign become one folder first, with links to their vantage points.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -11,19 +16,22 @@ from typing import Any, TypeVar
 
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
-from analysis.evidence.earlier import DOWNLOADS, Earlier
 from analysis.evidence.rows import Inspected, downloads_schema
-from analysis.evidence.sources import Evidence, from_capture, from_findings
+from analysis.evidence.sources import DOWNLOADS, Earlier, Evidence, from_capture, from_findings
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
 from core.files import disk, schemas, store
 from core.files.config import read_json
+from core.files.description import BESIDE, FILE_NAME
 from core.files.disk import folder_lock
 from core.files.journal import JournalReader, environment, open_journals
 from core.files.schemas import build
 from core.terminal import Progress
 
 SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
+
+_COPIED = (FILE_NAME, *BESIDE)
+"""What tables and reports read besides journals and captures; the same in all folders."""
 
 Row = TypeVar("Row")
 
@@ -116,10 +124,10 @@ class _Tables:
         paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, DOWNLOADS)]
         with disk.whole_files(*paths) as (environment_part, superseded_part, downloads_part):
             environment_part.write_text(disk.json_text(self._environment()), encoding="utf-8")
-            with store.Table(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
+            with store.TableWriter(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
                 for attempt in self._superseded():
                     superseded.add(attempt)
-            with store.Table(downloads_part, "downloads", downloads_schema()) as downloads:
+            with store.TableWriter(downloads_part, "downloads", downloads_schema()) as downloads:
                 for run, rows in enumerate(measurement_runs(self._rows(), lambda row: row.download)):
                     for row in rows:
                         self._count(row)
@@ -149,32 +157,32 @@ class _Tables:
             runs = _with_findings(journal)
             # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
             given, named = itertools.tee(runs)
-            found = in_order(self._evidence, given, jobs=self._jobs)
-            for (run, _), seen in zip(named, found, strict=True):
-                yield from self._run(name, run, seen)
+            scanned = in_order(self._evidence, given, jobs=self._jobs)
+            for (run, _), evidence in zip(named, scanned, strict=True):
+                yield from self._run(name, run, evidence)
         yield from self._without_journal()
         self._earlier.end()
 
     def _evidence(self, run: tuple[Sequence[Download], str | None]) -> Evidence:
         downloads, findings = run
-        # A capture that was collected before it was dropped elsewhere has more than what was found in it.
+        # A capture that was collected before it was dropped elsewhere has more than its findings.
         if findings is None or (self._folder / str(downloads[0].capture)).exists():
             return from_capture(self._folder, downloads, self._factors)
         return from_findings(findings, downloads)
 
-    def _run(self, name: str, run: Sequence[Download], seen: Evidence) -> Iterator[Inspected]:
+    def _run(self, name: str, run: Sequence[Download], evidence: Evidence) -> Iterator[Inspected]:
         if run[0].vantage != name:
             raise UsageError(
                 f"this journal is of the vantage point {run[0].vantage}",
                 where=str(self._journals[name].path),
                 remedy=f"name its folder {run[0].vantage} again",
             )
-        if seen.lost is not None:
-            self._lost.append(Lost(path=run[0].capture or "", why=seen.lost))
-        self._newer |= seen.newer
-        for download, new in zip(run, seen.rows, strict=True):
+        if evidence.lost is not None:
+            self._lost.append(Lost(path=run[0].capture or "", why=evidence.lost))
+        self._newer |= evidence.newer
+        for download, new in zip(run, evidence.rows, strict=True):
             old = self._earlier.of(download)
-            stays = None if seen.lost is None else self._earlier.kept(new, old)
+            stays = None if evidence.lost is None else self._earlier.kept(new, old)
             self._kept += stays is not None
             yield stays or new
         self._runs += 1
@@ -217,3 +225,43 @@ def measurement_runs(rows: Iterable[Row], download: Callable[[Row], Download]) -
     """Rows in the order of their plan, one measurement run at a time."""
     for _, run in itertools.groupby(rows, key=lambda row: attrgetter(*schemas.RUN_KEY)(download(row))):
         yield tuple(run)
+
+
+def link_together(folders: Sequence[Path], out: Path) -> None:
+    """Makes or completes a folder with the vantage points of all folders, which stay where they are.
+
+    The links are relative, so folders that are moved together stay together.
+
+    Raises:
+        UsageError: the folders hold different plans, or one vantage point twice; `out` holds something else.
+    """
+    homes: dict[str, Path] = {}
+    digests: dict[str | None, Path] = {}
+    for folder in folders:
+        with open_journals(folder) as journals:
+            for name, journal in journals.items():
+                if name in homes:
+                    raise UsageError(
+                        f"the vantage point {name} is in {homes[name]}, too",
+                        where=str(folder),
+                        remedy="name one of them",
+                    )
+                homes[name] = folder
+                digests.setdefault(journal.meta("plan_hash"), folder)
+    if len(digests) > 1:
+        one, other, *_ = digests.values()
+        raise UsageError(
+            f"it holds another plan than {one}", where=str(other), remedy="name folders of one campaign (--here)"
+        )
+    links = {out / "vantage" / name: home / "vantage" / name for name, home in homes.items()}
+    for link, home in links.items():
+        if os.path.lexists(link) and link.resolve() != home.resolve():
+            raise UsageError("this is already there", where=str(link), remedy="use another --out")
+    (out / "vantage").mkdir(parents=True, exist_ok=True)
+    for link, home in links.items():
+        if not os.path.lexists(link):
+            link.symlink_to(os.path.relpath(home.resolve(), link.parent.resolve()))
+    for name in _COPIED:
+        if (source := folders[0] / name).exists() and not (out / name).exists():
+            (out / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, out / name)

@@ -21,17 +21,15 @@ AGE_SLACK_S = 2.0
 _LONGEST_ROUTED = {4: 24, 6: 48}
 """IP version -> the longest prefix that is usually routed; two addresses in it have one origin AS."""
 
-Told = tuple[IdentityFlag, str]
-
 
 def with_identity(downloads: Sequence[Download]) -> list[Download]:
     """The downloads of a measurement run with the values of their header fields, and with their flags."""
     read = [_with_answer(download) for download in downloads]
     measured = [d for d in read if not d.is_warmup and d.http_status is not None]
-    told: dict[int, list[Told]] = {id(download): [] for download in measured}
+    flags: dict[int, list[tuple[IdentityFlag, str]]] = {id(download): [] for download in measured}
     for download, flag, detail in _differences(measured):
-        told[id(download)].append((flag, detail))
-    return [_flagged(download, told.get(id(download))) for download in read]
+        flags[id(download)].append((flag, detail))
+    return [_flagged(download, flags.get(id(download))) for download in read]
 
 
 def _with_answer(download: Download) -> Download:
@@ -43,17 +41,17 @@ def _with_answer(download: Download) -> Download:
 
 def _headers(text: str | None) -> dict[str, str]:
     try:
-        found = json.loads(text or "{}")
+        headers = json.loads(text or "{}")
     except (ValueError, RecursionError):  # by hand, or by another tool
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(value) for name, value in headers.items()} if isinstance(headers, dict) else {}
 
 
-def _flagged(download: Download, told: Sequence[Told] | None) -> Download:
-    if told is None:
+def _flagged(download: Download, flags: Sequence[tuple[IdentityFlag, str]] | None) -> Download:
+    if flags is None:
         return replace(download, identity_flags=None, identity_detail=None)
-    detail = "; ".join(f"{flag}: {words}" for flag, words in told) or None
-    return replace(download, identity_flags=json.dumps([flag.value for flag, _ in told]), identity_detail=detail)
+    detail = "; ".join(f"{flag}: {words}" for flag, words in flags) or None
+    return replace(download, identity_flags=json.dumps([flag.value for flag, _ in flags]), identity_detail=detail)
 
 
 def _differences(measured: Sequence[Download]) -> Iterator[tuple[Download, IdentityFlag, str]]:

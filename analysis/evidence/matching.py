@@ -1,8 +1,13 @@
-"""Matches downloads with the connections of a capture, by addresses and ports. Pure.
+"""Matches downloads with the connections of a capture, by addresses and ports, and their clocks. Pure.
 
 Each measurement run has its own capture, so addresses and ports are nearly always enough. Only if several connections
 share them (a reused port), time decides, and without trusting the client's clock: both sides are taken in order, and
 the clock's offset comes from the downloads of the same run that are already matched.
+
+Both clocks are the host's unless something is wrong. Two events appear in both, in a known order: a client
+takes its start time before its SYN is sent, and learns of the SYN-ACK after it arrived. So the offset lies between
+the latest `SYN-ACK - connected` and the earliest `SYN - started` of the run, and it does not matter how long before the
+SYN a client takes its start time, or how late it learns of the SYN-ACK. Of QUIC the first Initial is known for both.
 """
 
 from __future__ import annotations
@@ -15,6 +20,9 @@ from typing import NamedTuple
 from analysis.captures.connection import Connection
 from core.domain import Download
 
+CLOCK_SLACK_S = 0.005
+"""Clocks that differ by less are the same clock; client and capture may differ by as much (measuring rule 6)."""
+
 
 class _Ends(NamedTuple):
     transport: str
@@ -25,7 +33,7 @@ class _Ends(NamedTuple):
 
 def match(downloads: Sequence[Download], connections: Sequence[Connection]) -> list[Connection | None]:
     """The connection of each download of a measurement run in the capture of that run, None if there is none."""
-    found: list[Connection | None] = [None] * len(downloads)
+    matched: list[Connection | None] = [None] * len(downloads)
     groups = _groups(downloads, connections)
     certain = [
         _first_s(candidates[0]) - downloads[members[0]].started_at
@@ -38,8 +46,8 @@ def match(downloads: Sequence[Download], connections: Sequence[Connection]) -> l
         candidates.sort(key=lambda connection: connection.first_ns)
         starts = [downloads[index].started_at for index in members]
         for member, candidate in align(starts, [_first_s(c) for c in candidates], offset_s):
-            found[members[member]] = candidates[candidate]
-    return found
+            matched[members[member]] = candidates[candidate]
+    return matched
 
 
 def _first_s(connection: Connection) -> float:
@@ -91,7 +99,7 @@ def align(starts: Sequence[float], firsts: Sequence[float], offset: float | None
         return _nearest(starts, firsts, offset)[1]
     # The first of the shorter side has some partner, so the offset is among these.
     offsets = sorted((first - starts[0] for first in firsts), key=abs)
-    return min((_nearest(starts, firsts, each) for each in offsets), key=lambda found: found[0])[1]
+    return min((_nearest(starts, firsts, each) for each in offsets), key=lambda fit: fit[0])[1]
 
 
 def _nearest(starts: Sequence[float], firsts: Sequence[float], offset: float) -> tuple[float, list[tuple[int, int]]]:
@@ -111,3 +119,32 @@ def _nearest(starts: Sequence[float], firsts: Sequence[float], offset: float) ->
             i, j = i - 1, j - 1
             pairs.append((i, j))
     return costs[-1][-1], pairs[::-1]
+
+
+def clock_offset_s(downloads: Sequence[Download], connections: Sequence[Connection | None]) -> float:
+    """The capture's time minus the clients' [s]: 0 if one clock explains both, as it nearly always does.
+
+    Args:
+        connections: of the downloads, in their order.
+    """
+    least, most, by_syn_ack = [], [], []
+    for download, connection in zip(downloads, connections, strict=True):
+        first_ns = None if connection is None else _start_ns(connection)
+        if connection is None or first_ns is None:
+            continue
+        most.append(first_ns / 1e9 - download.started_at)
+        if download.connect_s is None:
+            continue
+        if connection.protocol == "quic":
+            least.append(most[-1] - download.connect_s)
+        elif connection.syn_ack_ns is not None:
+            by_syn_ack.append(connection.syn_ack_ns / 1e9 - download.started_at - download.connect_s)
+    least += by_syn_ack
+    if not least or (max(least) <= CLOCK_SLACK_S and min(most) >= -CLOCK_SLACK_S):
+        return 0.0
+    return statistics.median(by_syn_ack) if by_syn_ack else min(most)
+
+
+def _start_ns(connection: Connection) -> int | None:
+    """The SYN, or the first packet of QUIC."""
+    return connection.first_ns if connection.protocol == "quic" else connection.syn_ns

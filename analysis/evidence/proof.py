@@ -1,13 +1,20 @@
-"""Did the packets have the requested options, and do client and capture agree? Pure."""
+"""Did the packets have the requested options, do client and capture agree, was the handshake slow? Pure.
+
+QUIC needs one round trip, TCP with TLS 1.3 two and with TLS 1.2 three (RFC 9000, section 7; RFC 8446, section 2; RFC
+5246, section 7.3). A longer handshake waited for a retransmission, a HelloRetryRequest, a QUIC Retry, a server that did
+not answer at once, or a client without a processor: then the server's or the host's state, not the transport, decides
+which configuration is faster.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.kpis.rtt import rtt_min
 from core.domain import (
     Download,
     EcnDelivery,
@@ -21,11 +28,17 @@ from core.domain import (
     Wire,
 )
 
-STORY_SLACK_S = 0.005
-STORY_SLACK_SHARE = 0.01
+CLIENT_SLACK_S = 0.005
+CLIENT_SLACK_SHARE = 0.01
 """Client and capture may differ by the larger of the two."""
 
 QUIC_V1 = "0x00000001"
+
+HANDSHAKE_SLACK_SHARE = 1.3
+HANDSHAKE_SLACK_S = 0.015
+"""A handshake is slow if it took longer than its round trips times `HANDSHAKE_SLACK_SHARE` plus `HANDSHAKE_SLACK_S`."""
+
+_TLS_ROUND_TRIPS = {"TLSv1.3": 1, "TLSv1.2": 2}
 
 
 def handshake_of(connection: Connection) -> Handshake | None:
@@ -90,12 +103,12 @@ def judge_treatment(
     if wire is None:
         return _unproven("the SYN is not in the capture")
     refuted = [
-        Refutation(reason=found.reason, detail=f"{name}={level}: {found.detail}")
+        Refutation(reason=refutation.reason, detail=f"{name}={level}: {refutation.detail}")
         for name, level in wire.levels.items()
-        if (found := factors[name].proof(level, wire)) is not None
+        if (refutation := factors[name].proof(level, wire)) is not None
     ]
-    if download.outcome == Outcome.OK and (told := story(download, connection, clock_s=clock_s)) is not None:
-        refuted.append(Refutation(reason=TreatmentReason.ACCOUNTS_DIFFER, detail=told))
+    if download.outcome == Outcome.OK and (difference := contradiction(download, connection, clock_s=clock_s)):
+        refuted.append(Refutation(reason=TreatmentReason.ACCOUNTS_DIFFER, detail=difference))
     return _verdict(refuted)
 
 
@@ -114,28 +127,28 @@ def wire_of(download: Download, connection: Connection) -> Wire | None:
     client = handshake_of(connection)
     if client is None:
         return None
-    told: Mapping[str, Any] = json.loads(download.server_end) if download.server_end else {}
+    at_server: Mapping[str, Any] = json.loads(download.server_end) if download.server_end else {}
     ecn = None
     if not connection.truncated and not download.capture_dropped:
         ecn = EcnDelivery(
             data=connection.server.data_packets,
             marked=connection.server.ecn_data_packets,
             ce=connection.server.ce_packets,
-            sent_marked=told.get("ecn_sent"),
-            ce_set=told.get("ce_set"),
+            sent_marked=at_server.get("ecn_sent"),
+            ce_set=at_server.get("ce_set"),
         )
     return Wire(
         client=client,
-        server=handshake_at_server(told),
+        server=handshake_at_server(at_server),
         ecn=ecn,
         levels=json.loads(download.levels),
         kpi=lambda name: KPIS[name].compute(connection),
     )
 
 
-def handshake_at_server(told: Mapping[str, Any]) -> Handshake | None:
+def handshake_at_server(record: Mapping[str, Any]) -> Handshake | None:
     """The handshake as seen at the server's end; None if no SYN arrived there."""
-    syn, synack = told.get("syn"), told.get("synack")
+    syn, synack = record.get("syn"), record.get("synack")
     if syn is None:
         return None
     answer: Mapping[str, Any] = synack or {}
@@ -162,16 +175,16 @@ def _judge_quic(download: Download, connection: Connection | None, clock_s: floa
         return _unproven("the client reported no connection")
     version = json.loads(download.transport_detail).get("version")
     if version != QUIC_V1 or download.alpn != "h3":
-        said = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was requested"
-        return Treatment(False, TreatmentReason.QUIC_VERSION, said)
+        detail = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was requested"
+        return Treatment(False, TreatmentReason.QUIC_VERSION, detail)
     if connection is not None and download.outcome == Outcome.OK:
-        differ = story(download, connection, clock_s=clock_s)
-        if differ is not None:
-            return Treatment(False, TreatmentReason.ACCOUNTS_DIFFER, differ)
+        difference = contradiction(download, connection, clock_s=clock_s)
+        if difference is not None:
+            return Treatment(False, TreatmentReason.ACCOUNTS_DIFFER, difference)
     return Treatment(True)
 
 
-def story(download: Download, connection: Connection, *, clock_s: float = 0.0) -> str | None:
+def contradiction(download: Download, connection: Connection, *, clock_s: float = 0.0) -> str | None:
     """How client and capture contradict each other; None if they agree.
 
     The last data byte reaches the kernel, and the capture, before the client can have read it: a client that is earlier
@@ -203,8 +216,8 @@ def disturbance(
 ) -> tuple[HostDisturbance, str] | None:
     """How the host disturbed the download, and a description; None if it did not.
 
-    Of TCP only: the kernel acknowledges for a client that is late, and the server goes on. A QUIC client that is late
-    acknowledges late, which is its own speed (see the flags for CPU and run-queue delay).
+    Only TCP is judged: the kernel acknowledges for a client that is late, and the server goes on. A QUIC client that is
+    late acknowledges late, which is its own speed (see the flags for CPU and run-queue delay).
     """
     if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
         return None
@@ -225,4 +238,23 @@ def _late_s(download: Download, last_ns: int, clock_s: float) -> tuple[float, fl
     """How much later the client has the last byte than the capture, and the tolerance [s]."""
     seen_s = last_ns / 1e9 - download.started_at - clock_s
     took_s = download.last_byte_s or 0.0
-    return took_s - seen_s, max(STORY_SLACK_S, STORY_SLACK_SHARE * took_s)
+    return took_s - seen_s, max(CLIENT_SLACK_S, CLIENT_SLACK_SHARE * took_s)
+
+
+def smallest_rtt_s(connections: Iterable[Connection | None]) -> float | None:
+    """The smallest round-trip time of a measurement run [s], whose downloads all go to one address; None if unknown.
+
+    That of the slow handshake itself would not do: what delays a server's first packet of QUIC is in it.
+    """
+    rtts_ms = [rtt_min.compute(connection) for connection in connections if connection is not None]
+    return min((value / 1e3 for value in rtts_ms if isinstance(value, int | float)), default=None)
+
+
+def slow_handshake(download: Download, rtt_s: float | None) -> bool | None:
+    """Whether the handshake took longer than its round trips; None if it did not complete, or the RTT is unknown."""
+    tls = _TLS_ROUND_TRIPS.get(download.tls_version or "")
+    took_s = download.connect_s if download.transport == Transport.QUIC else download.tls_s
+    if tls is None or took_s is None or rtt_s is None:
+        return None
+    round_trips = tls if download.transport == Transport.QUIC else 1 + tls
+    return took_s > round_trips * HANDSHAKE_SLACK_SHARE * rtt_s + HANDSHAKE_SLACK_S

@@ -14,11 +14,9 @@ from analysis.captures.connection import Connection
 from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import kpi_values
-from analysis.evidence.clocks import offset_s
-from analysis.evidence.handshakes import is_slow, smallest_rtt_s
 from analysis.evidence.identity import with_identity
-from analysis.evidence.matching import match
-from analysis.evidence.proof import disturbance, judge_treatment
+from analysis.evidence.matching import clock_offset_s, match
+from analysis.evidence.proof import disturbance, judge_treatment, slow_handshake, smallest_rtt_s
 from core.domain import Download, Proven, Transport
 from core.files import schemas
 
@@ -64,8 +62,8 @@ def inspect_run(
     """
     downloads = with_identity(downloads)
     matched = match(downloads, connections)
-    clock_s, rtt_s = offset_s(downloads, matched), smallest_rtt_s(matched)
-    found = []
+    clock_s, rtt_s = clock_offset_s(downloads, matched), smallest_rtt_s(matched)
+    rows = []
     for download, connection in zip(downloads, matched, strict=True):
         treatment = judge_treatment(download, connection, factors, lost=lost, clock_s=clock_s)
         judged = replace(
@@ -73,15 +71,15 @@ def inspect_run(
             treatment_ok=treatment.ok,
             treatment_reason=treatment.reason,
             treatment_detail=treatment.detail,
-            slow_handshake=is_slow(download, rtt_s),
+            slow_handshake=slow_handshake(download, rtt_s),
             engine=ENGINE,
             kpi_engine=None if connection is None else ENGINE,
         )
         if disturbed := disturbance(download, connection, clock_s=clock_s):
             judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
         kpis = None if connection is None else kpi_values(with_account(connection, download))
-        found.append(Inspected(download=judged, kpis=kpis))
-    return tuple(found)
+        rows.append(Inspected(download=judged, kpis=kpis))
+    return tuple(rows)
 
 
 def with_account(connection: Connection, download: Download) -> Connection:
@@ -90,36 +88,31 @@ def with_account(connection: Connection, download: Download) -> Connection:
     connection = replace(
         connection,
         body_bytes=download.body_bytes,
-        client_cpu_share=_share(download.transfer_cpu_s, download),
-        client_run_delay_share=_share(download.run_delay_s, download),
-        client_late_share=_share(_late_s(connection, download), download),
+        client_cpu_share=download.cpu_share,
+        client_run_delay_share=download.run_delay_share,
+        client_late_share=download.share_of_time(_late_s(connection, download)),
     )
     if download.transport != Transport.QUIC:
         return connection
-    told: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
-    blocked = [told[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in told]
-    own = (told.get("transport_parameters") or {}).get("local") or {}
+    detail: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
+    blocked = [detail[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in detail]
+    own = (detail.get("transport_parameters") or {}).get("local") or {}
     windows = [own[name] for name in ("initial_max_data", "initial_max_stream_data_bidi_local") if name in own]
     return replace(
         connection,
-        quic_client_lost=told.get("packets_lost"),
+        quic_client_lost=detail.get("packets_lost"),
         quic_data_blocked=sum(blocked) if blocked else None,
-        quic_loss_episodes=told.get("loss_episodes"),
+        quic_loss_episodes=detail.get("loss_episodes"),
         quic_window=min(windows, default=None),
         socket_drops=download.socket_drops,
     )
 
 
 def _late_s(connection: Connection, download: Download) -> float | None:
-    """From the capture's last data packet to the client's last byte, both from the first packet."""
+    """The time from the capture's last data packet to the client's last byte, both counted from the first packet."""
     if download.last_byte_s is None or connection.response_last_ns is None:
         return None
     return max(download.last_byte_s - (connection.response_last_ns - connection.first_ns) / 1e9, 0.0)
-
-
-def _share(time_s: float | None, download: Download) -> float | None:
-    """A part of the time from the first packet to the last body byte."""
-    return None if time_s is None or not download.last_byte_s else time_s / download.last_byte_s
 
 
 def downloads_schema() -> pa.Schema:

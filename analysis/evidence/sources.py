@@ -1,21 +1,40 @@
-"""Sources for the rows of a measurement run: the journal where its capture was dropped on purpose, else the capture."""
+"""Sources for the rows of a measurement run: its capture, the journal where that was dropped on purpose, earlier rows.
+
+For captures and journals that are missing now, the rows of an earlier inspection stay. Its table of any length is read
+alongside the journals, few rows at a time: both have the order vantage point by vantage point, plan by plan, and an
+earlier table lacks at most what was recorded after it was made.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import CaptureReader
-from analysis.evidence.earlier import PROOF
 from analysis.evidence.identity import with_identity
 from analysis.evidence.rows import Inspected, inspect_run
 from core.domain import Download, Outcome, Proven
 from core.errors import UsageError
+from core.files import schemas, store
 from core.files.journal import CaptureFindings, is_own
+from core.files.schemas import build
+
+DOWNLOADS = "downloads.parquet"
+
+PROOF = (
+    *("treatment_ok", "treatment_reason", "treatment_detail"),
+    *("host_disturbance", "host_disturbance_detail", "slow_handshake", "engine"),
+)
+"""Columns of `downloads` that inspection fills in, besides KPIs and their engine."""
+
+INSPECTED = (*PROOF, "kpi_engine")
+"""The same with it."""
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +86,14 @@ def _lost(downloads: Sequence[Download], factors: Mapping[str, Proven], why: str
     return Evidence(rows=inspect_run(downloads, (), factors, lost=why), lost=why)
 
 
-INSPECTED = (*PROOF, "kpi_engine")
-"""Columns of `downloads` that inspection fills in, besides the KPIs."""
-
-
 def inspect_capture(path: Path, downloads: Sequence[Download], *, factors: Mapping[str, Proven]) -> CaptureFindings:
     """What is in the capture of a measurement run, for the journal that outlives the capture."""
-    seen = from_file(path, downloads, factors)
-    rows = [{"proof": {name: getattr(row.download, name) for name in INSPECTED}, "kpis": row.kpis} for row in seen.rows]
-    lost = seen.lost is not None
-    return CaptureFindings(text=json.dumps(rows), clean=not lost and all(map(_is_clean, seen.rows)), lost=lost)
+    evidence = from_file(path, downloads, factors)
+    rows = [
+        {"proof": {name: getattr(row.download, name) for name in INSPECTED}, "kpis": row.kpis} for row in evidence.rows
+    ]
+    lost = evidence.lost is not None
+    return CaptureFindings(text=json.dumps(rows), clean=not lost and all(map(_is_clean, evidence.rows)), lost=lost)
 
 
 def _is_clean(row: Inspected) -> bool:
@@ -90,8 +107,8 @@ def from_findings(text: str, downloads: Sequence[Download]) -> Evidence:
         UsageError: they have KPIs that this Upshift does not know.
     """
     rows, newer = [], set[str]()
-    for download, found in zip(with_identity(downloads), json.loads(text), strict=True):
-        kpis: Mapping[str, Any] | None = found["kpis"]
+    for download, recorded in zip(with_identity(downloads), json.loads(text), strict=True):
+        kpis: Mapping[str, Any] | None = recorded["kpis"]
         if kpis is not None:
             if unknown := sorted(set(kpis) - set(KPIS)):
                 raise UsageError(
@@ -101,6 +118,80 @@ def from_findings(text: str, downloads: Sequence[Download]) -> Evidence:
                 )
             newer |= set(KPIS) - set(kpis)
             kpis = {name: kpis.get(name) for name in KPIS}
-        proof = {name: found["proof"].get(name) for name in INSPECTED}
+        proof = {name: recorded["proof"].get(name) for name in INSPECTED}
         rows.append(Inspected(download=replace(download, **proof), kpis=kpis))
     return Evidence(rows=tuple(rows), newer=frozenset(newer))
+
+
+class Earlier:
+    """The earlier table of a folder, read forward once.
+
+    Args:
+        kpis: the KPIs of today.
+
+    Raises:
+        UsageError: from any method, for a table that was changed since inspection wrote it.
+    """
+
+    def __init__(self, folder: Path, kpis: Sequence[str]) -> None:
+        self._path, self._kpis = folder / DOWNLOADS, kpis
+        there = self._path.exists()
+        columns = set(store.columns(self._path, "downloads")) if there else set()
+        self._unknown = sorted(columns - {*kpis, *schemas.row_schema("downloads").names})
+        self._rows = store.each_row(self._path, "downloads") if there else iter(())
+        self._current = next(self._rows, None)
+
+    def of(self, download: Download) -> Row | None:
+        """The earlier row of this download. Call it for each download, in order."""
+        row = self._current
+        if row is None or any(row[name] != getattr(download, name) for name in schemas.DOWNLOAD_KEY):
+            return None
+        self._current = next(self._rows, None)
+        return row
+
+    def without_journal(self, is_known: Callable[[str], bool]) -> Iterator[Inspected]:
+        """The next rows that belong to vantage points whose journals are missing."""
+        while (row := self._current) is not None and not is_known(row["vantage"]):
+            yield Inspected(download=build(Download, row), kpis=self._kpis_of(row))
+            self._current = next(self._rows, None)
+
+    def _kpis_of(self, row: Row) -> Row | None:
+        """The KPIs of an earlier row with today's names: those that it lacks are empty."""
+        if row.get("kpi_engine") is None:
+            return None
+        if self._unknown:
+            raise UsageError(
+                f"captures of KPIs in it are missing, and this Upshift does not know {', '.join(self._unknown)}",
+                where=str(self._path),
+                remedy="use the newer Upshift that made them",
+            )
+        return {name: row.get(name) for name in self._kpis}
+
+    def kept(self, new: Inspected, old: Row | None) -> Inspected | None:
+        """What stays of an earlier row for a download whose evidence is lost; None if the new row has as much data.
+
+        A truncated capture still has data; it is used if no row was ever made from the complete one.
+        """
+        if old is None:
+            return None
+        has_kpis = old.get("kpi_engine") is not None and (new.kpis is None or not old.get("truncated"))
+        has_proof = old.get("treatment_ok") is not None and (has_kpis or not new.kpis)
+        if not has_kpis and not has_proof:
+            return None
+        download, kpis = new.download, new.kpis
+        if has_proof:
+            proof: dict[str, Any] = {name: old.get(name) for name in PROOF}
+            download = replace(download, **proof)
+        if has_kpis:
+            download, kpis = replace(download, kpi_engine=old.get("kpi_engine")), self._kpis_of(old)
+        return Inspected(download=download, kpis=kpis)
+
+    def end(self) -> None:
+        """Checks that every earlier row was used; call it after the last download."""
+        if (row := self._current) is not None:
+            words = f"{row['vantage']}, iteration {row['iteration']}, {row['domain']}, {row['configuration']}"
+            raise UsageError(
+                f"it has downloads that are not in the journals ({words})",
+                where=str(self._path),
+                remedy="restore the journal that it was made from, or move the file away",
+            )

@@ -8,31 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.captures.limiter import CPU_LIMIT
-from analysis.measures.arrays import Flags, Floats, Mask
+from analysis.measures.columns import Ceiling, Flags, Floats, Mask
 
 Numbers = Floats | npt.NDArray[np.int64]
 
 CEILING_SHARE = 0.7
 """Share of its client's ceiling above which a download is flagged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceiling:
-    """The ceiling of one client at one vantage point."""
-
-    mbit_s: float | None
-    """Highest rate of body bytes [Mbit/s]; None if unknown."""
-    fault: str | None = None
-    """Why it is unknown."""
-    too_low: bool = False
-    """Other programs used the CPUs while it was measured."""
 
 
 NOT_CALIBRATED = Ceiling(mbit_s=None, fault="not calibrated")
@@ -64,8 +51,8 @@ def delivery_rate(body_bytes: Numbers, first_byte_s: Floats, last_byte_s: Floats
     """Body bits over the time from the first to the last body byte [Mbit/s], as ceilings are measured; NaN: unknown."""
     known = last_byte_s > first_byte_s  # False where one of them is NaN
     duration_s = np.where(known, last_byte_s - first_byte_s, math.nan)
-    found: Floats = body_bytes * 8 / duration_s / 1e6
-    return found
+    rates: Floats = body_bytes * 8 / duration_s / 1e6
+    return rates
 
 
 def near_ceiling(rates: Floats, highest: Floats) -> Flags:
@@ -83,22 +70,23 @@ RUN_DELAY_LEAST_S = 0.005
 """Shorter waits never count: client and capture may differ by as much (`analysis.evidence.proof`)."""
 
 
-def cpu_bound(is_ok: Mask, last_byte_s: Floats, transfer_cpu_s: Floats) -> Flags:
+def cpu_bound(is_ok: Mask, last_byte_s: Floats, cpu_s: Floats) -> Flags:
     """Whether clients used more than `CPU_LIMIT` of a core during the transfer; -1: unknown, or not ok.
 
     Args:
         is_ok: whether the outcome is ok.
-        last_byte_s, transfer_cpu_s: see `core.domain.Download`; NaN: unknown.
+        last_byte_s: download times; NaN: unknown.
+        cpu_s: CPU time within them; NaN: unknown.
     """
-    return _above(is_ok, last_byte_s, transfer_cpu_s, CPU_LIMIT, 0.0)
+    return _above(is_ok, last_byte_s, cpu_s, CPU_LIMIT, 0.0)
 
 
-def starved(is_ok: Mask, last_byte_s: Floats, run_delay_s: Floats) -> Flags:
+def starved(is_ok: Mask, last_byte_s: Floats, waited_s: Floats) -> Flags:
     """Whether clients waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; -1: unknown, or not ok.
 
-    The arguments are as those of `cpu_bound`.
+    The arguments are as those of `cpu_bound`, with the time spent waiting.
     """
-    return _above(is_ok, last_byte_s, run_delay_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
+    return _above(is_ok, last_byte_s, waited_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
 
 
 def _above(is_ok: Mask, last_byte_s: Floats, part_s: Floats, limit: float, least_s: float) -> Flags:

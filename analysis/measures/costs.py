@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.captures.limiter import Limiter
-from analysis.measures.arrays import Codes, Flags, Floats, Mask, Texts, rows_by_code
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Codes, Downloads, Flags, Floats, Mask, Texts, rows_by_code
 from analysis.measures.dataset import Dataset, finite
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import SplitBy
@@ -189,7 +188,7 @@ def _excluded(d: Downloads, selection: Selection, has_failed: Mask, apart: Texts
     if not selection.unproven:
         reasons.add(~disturbed & (d.treatment_ok < 0), "treatment unproven")
     reasons.add_all(apart)
-    return reasons.found()
+    return reasons.texts()
 
 
 def _apart_from_treatment(d: Downloads, selection: Selection, unknown: str, is_unknown: Mask) -> Texts:
@@ -204,7 +203,7 @@ def _apart_from_treatment(d: Downloads, selection: Selection, unknown: str, is_u
     if selection.unlimited_only:
         reasons.add(d.near_ceiling == 1, "near the client's ceiling")
     reasons.add(is_unknown, unknown)
-    return reasons.found()
+    return reasons.texts()
 
 
 class _Reasons:
@@ -223,7 +222,7 @@ class _Reasons:
         self._codes[new] = reasons.codes[new].astype(np.int32) + len(self._names)
         self._names += reasons.names
 
-    def found(self) -> Texts:
+    def texts(self) -> Texts:
         return Texts(self._codes.astype(np.min_scalar_type(-len(self._names) - 1)), tuple(self._names))
 
 

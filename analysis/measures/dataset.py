@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,58 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, release_memory
-from analysis.measures.columns import Downloads
-from analysis.measures.comparisons import Design, read_design
+from analysis.measures.columns import Codes, Downloads, Floats, release_memory
+from analysis.measures.folders import DOWNLOADS, Design, Folder, check, read_design, read_folder
 from analysis.measures.reader import COLUMNS, Reader
 from core.domain import Download, Outcome, Superseded
-from core.errors import UsageError, not_found
+from core.errors import UsageError
 from core.files import schemas, store
 from core.files.schemas import build
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from typing import Any
-
-from core.files.config import read_json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """One campaign folder."""
-
-    path: Path
-    environment: Mapping[str, Any] | None
-    """`environment.json`, if present."""
-    lab: Mapping[str, Any] | None
-    """`lab.json` (see docs/design/house.md), for a campaign that ran in a lab."""
-    composition: Mapping[str, Any] | None = None
-    """`targets/composition.json`, the report of `upshift targets compose`, if present."""
-    windows: Mapping[str, Any] | None = None
-    """`targets/windows.json`: domain -> what `upshift survey iw` found, if the targets have it."""
-
-    @property
-    def published_quirks(self) -> tuple[str, ...]:
-        """Names of quirks of the published code with which it was measured (`downloader.quirks`)."""
-        campaign = (self.environment or {}).get("campaign")
-        found = campaign.get("published_quirks") if isinstance(campaign, dict) else None
-        return tuple(map(str, found)) if isinstance(found, list) else ()
-
-
-def read_folder(path: Path) -> Folder:
-    """The documents beside the downloads. Raises UsageError for one that is not valid JSON."""
-
-    def document(name: str) -> Mapping[str, Any] | None:
-        file = path / name
-        return read_json(file) if file.exists() else None
-
-    return Folder(
-        path=path,
-        environment=document("environment.json"),
-        lab=document("lab.json"),
-        composition=document("targets/composition.json"),
-        windows=document("targets/windows.json"),
-    )
 
 
 Value = float | int | str | bool | None
@@ -198,8 +155,6 @@ class Dataset:
         return changed
 
 
-DOWNLOADS = "downloads.parquet"
-
 _FLAG = {1: True, 0: False, -1: None}
 
 
@@ -210,7 +165,7 @@ def load_few(paths: Sequence[Path]) -> Dataset:
         UsageError: as `load`; at once, if there are more downloads than `MOST_RECORDS`.
     """
     for path in paths:
-        _check(path)
+        check(path)
     _refuse_many(sum(store.count(path / DOWNLOADS, "downloads") for path in paths), paths)
     return load(paths)
 
@@ -240,7 +195,7 @@ def load(paths: Sequence[Path]) -> Dataset:
         if path.resolve() in resolved:
             raise UsageError("this folder is named twice", where=str(path), remedy="name it once")
         resolved.add(path.resolve())
-        _check(path)
+        check(path)
     design = read_design(paths)
     reader = Reader(sum(store.count(path / DOWNLOADS, "downloads") for path in paths))
     for path in paths:
@@ -332,38 +287,6 @@ def finite(column: pa.Array) -> Floats:
         return np.full(len(column), math.nan)
     values: Floats = column.cast("int8" if pt.is_boolean(kind) else kind).cast("float64").to_numpy(zero_copy_only=False)
     return np.where(np.isfinite(values), values, math.nan)
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turns errors of the file system into UsageError."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"this cannot be written ({error.strerror or error})",
-            where=str(folder),
-            remedy="use another --out",
-        ) from None
-
-
-def output_folder(paths: Sequence[Path], out: Path | None) -> Path:
-    """Where results go: `out`, else the folder itself, else for several folders `combined/` in the first."""
-    if out is not None:
-        return out
-    return paths[0] if len(paths) == 1 else paths[0] / "combined"
-
-
-def _check(path: Path) -> None:
-    """Raises UsageError if this is not a campaign folder."""
-    if not path.exists():
-        raise not_found(path, "folder", remedy="name the --out folder of `upshift run`")
-    if not (path / DOWNLOADS).is_file():
-        raise UsageError(
-            "this folder has no downloads.parquet",
-            where=str(path),
-            remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
-        )
 
 
 def _superseded(path: Path) -> list[Superseded]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analysis.measures import costs
-from analysis.measures.arrays import Mask, on_all_cores
+from analysis.measures.columns import Mask, on_all_cores
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples, pair
 from analysis.measures.rows import SpeedupSummary

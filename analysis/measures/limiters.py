@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.captures.limiter import Limiter
-from analysis.measures.arrays import Codes, Floats, counts
+from analysis.measures.columns import Codes, Floats, counts
 from analysis.measures.costs import encoded, limiter_codes
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
@@ -112,10 +111,3 @@ def limiter_of(record: Record) -> Limiter | None:
     """What limited a download; None without a capture, or for a value of a newer version."""
     value = record.kpis.get("limiter")
     return Limiter(value) if value in set(Limiter) else None
-
-
-def shares_of(record: Record) -> Mapping[Limiter, float]:
-    """Limiter -> share of the time of its answer; empty where that is unknown."""
-    text = record.kpis.get("limiter_shares")
-    shares = json.loads(text) if isinstance(text, str) else {}
-    return {name: float(shares[name]) for name in Limiter if name in shares}

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, Ints
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Codes, Downloads, Floats, Ints
 from core.domain import Outcome
 
 MINIMUM_RUNS = 10
@@ -31,7 +30,7 @@ in a second and 40 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class OrderEffect:
     """Position or predecessor."""
 
     p: float | None
@@ -47,14 +46,14 @@ class OrderEffects:
     """Both effects, and on how many measurement runs they rest."""
 
     runs: int
-    position: Effect
-    predecessor: Effect
+    position: OrderEffect
+    predecessor: OrderEffect
 
 
 _NOTHING = OrderEffects(
     runs=0,
-    position=Effect(p=None, medians={}, counts={}),
-    predecessor=Effect(p=None, medians={}, counts={}),
+    position=OrderEffect(p=None, medians={}, counts={}),
+    predecessor=OrderEffect(p=None, medians={}, counts={}),
 )
 
 
@@ -127,15 +126,15 @@ def _predecessors(run: Codes, configuration: Codes, position: Codes) -> Ints:
 
 def _medians(values: Floats, codes: Ints) -> Floats:
     """The median of each code; 0 for one that does not occur."""
-    found = np.zeros(int(codes.max()) + 1)
+    medians = np.zeros(int(codes.max()) + 1)
     for code in np.unique(codes):
-        found[code] = np.median(values[codes == code])
-    return found
+        medians[code] = np.median(values[codes == code])
+    return medians
 
 
-def _effect(p: float | None, residual: Floats, codes: Ints, names: Mapping[str, int]) -> Effect:
+def _effect(p: float | None, residual: Floats, codes: Ints, names: Mapping[str, int]) -> OrderEffect:
     own = {name: residual[codes == code] for name, code in names.items()}
-    return Effect(
+    return OrderEffect(
         p=p,
         medians={name: math.exp(float(np.median(values))) for name, values in own.items()},
         counts={name: len(values) for name, values in own.items()},
@@ -176,13 +175,13 @@ def _tests(run: Ints, factors: Mapping[str, Ints], values: Floats) -> dict[str, 
     freedom = len(values) - int(run.max()) - 1
     columns = {name: [*spans["configuration"], *spans[name]] for name in ("position", "predecessor")}
     both = [*columns["position"], *spans["predecessor"]]
-    found = {
+    p_values = {
         "position": _f_test(equations, both, columns["predecessor"], freedom),
         "predecessor": _f_test(equations, both, columns["position"], freedom),
     }
-    if found["position"] is None:
-        found["position"] = _f_test(equations, columns["position"], [*spans["configuration"]], freedom)
-    return {name: p for name, p in found.items() if p is not None}
+    if p_values["position"] is None:
+        p_values["position"] = _f_test(equations, columns["position"], [*spans["configuration"]], freedom)
+    return {name: p for name, p in p_values.items() if p is not None}
 
 
 def _f_test(

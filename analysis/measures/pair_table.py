@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.arrays import Texts
+from analysis.measures.columns import Texts
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, pair
 from analysis.measures.selection import DEFAULT, Selection

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.measures.arrays import Codes, Floats, Ints, Mask, Texts, rows_by_code
+from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_code
 from analysis.measures.rows import SplitBy
 
 

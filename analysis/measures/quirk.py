@@ -32,7 +32,7 @@ class Affects(StrEnum):
     """Table 1 only."""
 
 
-class Step(IntEnum):
+class QuirkStep(IntEnum):
     """The order in which several quirks are applied, so that the order of the options does not matter."""
 
     PACKETS = 1
@@ -60,7 +60,7 @@ class Quirk:
     source: str
     """File and function of the published code."""
     affects: Affects
-    step: Step
+    step: QuirkStep
     change: Change
     """Records as they are -> as the published code would see them. Records that it does not concern stay the same
     objects."""

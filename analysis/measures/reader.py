@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.measures.arrays import Codes, Flags, Floats, Ints, Texts, numbered, rows_by_code
-from analysis.measures.ceilings import Ceiling, ceiling, cpu_bound, delivery_rate, near_ceiling, starved
-from analysis.measures.columns import Downloads, Runs
+from analysis.measures.ceilings import ceiling, cpu_bound, delivery_rate, near_ceiling, starved
+from analysis.measures.columns import (
+    Ceiling,
+    Codes,
+    Downloads,
+    Flags,
+    Floats,
+    Ints,
+    Runs,
+    Texts,
+    numbered,
+    rows_by_code,
+)
 from core.domain import Outcome
 from core.errors import UsageError
 from core.files import schemas
@@ -62,8 +72,8 @@ class Names:
         local = self._local(column.dictionary)
         kind = np.min_scalar_type(-len(self) - 1)
         if not column.null_count:
-            found: Codes = local.astype(kind)[column.indices.to_numpy()]
-            return found
+            codes: Codes = local.astype(kind)[column.indices.to_numpy()]
+            return codes
         with_empty: Codes = np.append(local, -1).astype(kind)[column.indices.fill_null(len(local)).to_numpy()]
         return with_empty
 
@@ -72,12 +82,12 @@ class Names:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = pc.index_in(texts, value_set=texts[:0] if self._known is None else self._known)
-        if found.null_count:
-            new = pa.array(dict.fromkeys(texts.filter(found.is_null()).to_pylist()), type=texts.type)
+        places = pc.index_in(texts, value_set=texts[:0] if self._known is None else self._known)
+        if places.null_count:
+            new = pa.array(dict.fromkeys(texts.filter(places.is_null()).to_pylist()), type=texts.type)
             self._known = new if self._known is None else pa.concat_arrays([self._known, new])
-            found = pc.index_in(texts, value_set=self._known)
-        codes: Ints = found.to_numpy().astype(np.int64)
+            places = pc.index_in(texts, value_set=self._known)
+        codes: Ints = places.to_numpy().astype(np.int64)
         return codes
 
 

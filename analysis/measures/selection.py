@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.measures.arrays import Texts, counts
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Downloads, Texts, counts
 from core.domain import CacheState, IdentityFlag, Outcome
 
 
@@ -97,11 +96,11 @@ class Identity:
 
 def identity(downloads: Downloads) -> Identity:
     """Counts over all measurement runs."""
-    found = downloads.identity_flags
-    answered = downloads.any_of_run(found.codes >= 0)
-    flags = [flags_of(text) for text in found.names]
+    texts = downloads.identity_flags
+    answered = downloads.any_of_run(texts.codes >= 0)
+    flags = [flags_of(text) for text in texts.names]
     by_flag = {
-        flag: downloads.any_of_run(found.map([flag in members for members in flags], empty=False))
+        flag: downloads.any_of_run(texts.map([flag in members for members in flags], empty=False))
         for flag in IdentityFlag
     }
     numbers = {flag: int(np.count_nonzero(runs)) for flag, runs in by_flag.items()}
@@ -118,7 +117,7 @@ def identity(downloads: Downloads) -> Identity:
 def flags_of(text: str | None) -> tuple[IdentityFlag, ...]:
     """The flags in `Download.identity_flags`; unknown ones, from a newer version, are skipped."""
     try:
-        found = json.loads(text or "[]")
+        names = json.loads(text or "[]")
     except (ValueError, RecursionError):
         return ()
-    return tuple(flag for flag in IdentityFlag if isinstance(found, list) and flag.value in found)
+    return tuple(flag for flag in IdentityFlag if isinstance(names, list) and flag.value in names)

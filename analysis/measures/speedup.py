@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Texts, on_all_cores
+from analysis.measures.columns import Codes, Texts, on_all_cores
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import (
     BIN_EDGES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.arrays import Codes, Floats, Mask
+from analysis.measures.columns import Codes, Floats, Mask
 from analysis.measures.costs import times
 from analysis.measures.dataset import Dataset
 from core.domain import Comparison, Outcome, Role
@@ -33,7 +33,7 @@ class StoppingRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopping:
+class StoppingOutcome:
     """What became of the rule at one vantage point."""
 
     vantage: str
@@ -50,33 +50,33 @@ class Stopping:
         return self.reached and self.recorded_runs < self.planned_runs
 
 
-def stoppings(dataset: Dataset, *, unproven: bool) -> list[Stopping]:
+def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
     """One per vantage point of each folder whose campaign had a rule; damaged entries are skipped."""
-    asked = [
-        (index, vantage, told)
+    entries = [
+        (index, vantage, entry)
         for index, folder in enumerate(dataset.folders)
-        for vantage, told in _entries(folder.environment)
+        for vantage, entry in _entries(folder.environment)
     ]
-    if not asked:
+    if not entries:
         return []
     effects = [comparison for comparison in dataset.design.comparisons if comparison.role is Role.EFFECT]
     downloads = _Downloads.of(dataset, unproven=unproven)
-    found = []
-    for index, vantage, told in asked:
-        rule = {Quantity(name): float(width) for name, width in told["rule"].items()}
+    rows = []
+    for index, vantage, entry in entries:
+        rule = {Quantity(name): float(width) for name, width in entry["rule"].items()}
         runs = dataset.downloads.runs
         chosen = (runs.folder == index) & runs.vantage.are(vantage)
-        found.append(
-            Stopping(
+        rows.append(
+            StoppingOutcome(
                 vantage=vantage,
                 rule=rule,
-                reached=told["reached"] is True,
-                recorded_runs=int(told["recorded_runs"]),
-                planned_runs=int(told["planned_runs"]),
+                reached=entry["reached"] is True,
+                recorded_runs=int(entry["recorded_runs"]),
+                planned_runs=int(entry["planned_runs"]),
                 rows=tuple(_row(comparison, downloads.speed_ups(comparison, chosen), rule) for comparison in effects),
             )
         )
-    return found
+    return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,20 +115,20 @@ class _Downloads:
         """Per run, the index of its download of this configuration, -1 without one."""
         d = self.dataset.downloads
         rows = np.flatnonzero(self.is_used & d.configuration.are(configuration))
-        found = np.full(len(d.runs), -1, dtype=np.int32)
-        found[d.run[rows]] = rows
-        return found
+        of_run = np.full(len(d.runs), -1, dtype=np.int32)
+        of_run[d.run[rows]] = rows
+        return of_run
 
 
 def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     entries = (environment or {}).get("stopping")
-    for vantage, told in entries.items() if isinstance(entries, Mapping) else ():
+    for vantage, entry in entries.items() if isinstance(entries, Mapping) else ():
         try:
-            {Quantity(name): float(width) for name, width in told["rule"].items()}
-            int(told["recorded_runs"]), int(told["planned_runs"]), told["reached"]
+            {Quantity(name): float(width) for name, width in entry["rule"].items()}
+            int(entry["recorded_runs"]), int(entry["planned_runs"]), entry["reached"]
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
-        yield str(vantage), told
+        yield str(vantage), entry
 
 
 def _row(comparison: Comparison, speed_ups: SpeedUps, rule: Rule) -> StoppingRow:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import costs, speedup
-from analysis.measures.arrays import Codes, Ints, Mask, Texts, counts
-from analysis.measures.columns import Downloads
+from analysis.measures.columns import Codes, Downloads, Ints, Mask, Texts, counts
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import SpeedupRow

@@ -253,18 +253,18 @@ def _row(
 
 def _caveats(path: LabPath, cold: bool, others: Sequence[str]) -> list[str]:
     """Why the model does not apply here; empty if it does."""
-    found = []
+    caveats = []
     if path.loss:
-        found.append(f"loss {path.loss:.2%}: not modelled")
+        caveats.append(f"loss {path.loss:.2%}: not modelled")
     elif not path.clean and path.ecn_threshold_bytes is None:
-        found.append("queue under one bandwidth-delay product: overflow is not modelled")
+        caveats.append("queue under one bandwidth-delay product: overflow is not modelled")
     if path.ecn_threshold_bytes is not None:
-        found.append(f"marks or drops above {path.ecn_threshold_bytes} B: not modelled")
+        caveats.append(f"marks or drops above {path.ecn_threshold_bytes} B: not modelled")
     if cold:
-        found.append("fetched through the edge from a far origin: no prediction")
+        caveats.append("fetched through the edge from a far origin: no prediction")
     if others:
-        found.append(f"no prediction: {', '.join(others)} is not modelled")
-    return found
+        caveats.append(f"no prediction: {', '.join(others)} is not modelled")
+    return caveats
 
 
 def _others(levels: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:

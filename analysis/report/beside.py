@@ -13,8 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.measures import dataset, quirk, quirks, tables
+from analysis.measures import quirk, quirks, tables
 from analysis.measures.dataset import Dataset
+from analysis.measures.folders import writing
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.tables import Table1Row, provider_rank, transport_rank
 from analysis.report import render
@@ -70,7 +71,7 @@ class Beside:
 
     def write(self, folder: Path) -> None:
         """Writes PAPER_beside.md, atomically."""
-        with dataset.writing(folder):
+        with writing(folder):
             disk.write_text(folder / f"{self.paper.value}_beside.md", self.files("md"))
 
     def show(self, stream: TextIO) -> None:
@@ -81,8 +82,8 @@ class Beside:
         title = "Table 2: share of measurement runs by speed-up [%], ours and the paper's"
         forms = (self.table2_cells(), self.table2_cells(bins=False))
         terminal.print_table(to, forms, title=title, words=("comparison", "of"))
-        said = "The paper does not say n. Shares below 0.7 are the rest. Its servers and paths were others than ours."
-        terminal.print_line(to, said, indent=2)
+        caveat = "The paper does not say n. Shares below 0.7 are the rest. Its servers and paths were others than ours."
+        terminal.print_line(to, caveat, indent=2)
 
 
 def beside(paper_name: Paper, data: Dataset, rows: Sequence[SpeedupRow]) -> Beside:
@@ -100,8 +101,8 @@ def beside(paper_name: Paper, data: Dataset, rows: Sequence[SpeedupRow]) -> Besi
 
 
 def _table1(paper_name: Paper, rows: Sequence[Table1Row]) -> render.Cells:
-    told = list(_read(paper_name, "table1"))
-    providers = sorted({p for p in told[0] if p not in ("transport", "run", "total", "others")}, key=provider_rank)
+    lines = list(_read(paper_name, "table1"))
+    providers = sorted({p for p in lines[0] if p not in ("transport", "run", "total", "others")}, key=provider_rank)
     cells = [["of", "vantage", "transport", *providers, Provider.OTHER.value, "total"]]
     places = {(row.vantage, row.transport) for row in rows}
     for vantage, transport in sorted(places, key=lambda place: (place[0], transport_rank(place[1]))):
@@ -109,7 +110,7 @@ def _table1(paper_name: Paper, rows: Sequence[Table1Row]) -> render.Cells:
         known = [sum(row.ok for row in members if row.provider == provider) for provider in providers]
         total = sum(row.ok for row in members)
         cells.append([_OURS, vantage, transport.upper(), *map(str, [*known, total - sum(known), total])])
-    for line in told:
+    for line in lines:
         counts = [line[provider] for provider in providers]
         cells.append(
             [_THEIRS, line["run"].removesuffix("_Q"), line["transport"], *counts, line["others"], line["total"]]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.measures.costs import THROUGHPUT_KPI
-from analysis.measures.dataset import Dataset, Record, writing
+from analysis.measures.dataset import Dataset, Record
+from analysis.measures.folders import writing
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome
@@ -47,7 +48,7 @@ _STYLE: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class Panel:
     """The quantity of a panel."""
 
     label: str
@@ -64,7 +65,7 @@ class Figure:
     """File name without extension."""
     title: str
     lines: Mapping[str, Sequence[Record]]
-    panels: tuple[Quantity, ...]
+    panels: tuple[Panel, ...]
 
 
 def body_rate(record: Record) -> float | None:
@@ -86,12 +87,12 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     if selection.unlimited_only:
         good = [r for r in good if not r.near_ceiling]
     if any(r.number(THROUGHPUT_KPI) for r in good):
-        rate = Quantity(label="mean throughput [Mbit/s]", value=lambda r: r.number(THROUGHPUT_KPI))
+        rate = Panel(label="mean throughput [Mbit/s]", value=lambda r: r.number(THROUGHPUT_KPI))
     else:
-        rate = Quantity(label="body bits / download time [Mbit/s]", value=body_rate)
-    panels: tuple[Quantity, ...] = (rate,)
+        rate = Panel(label="body bits / download time [Mbit/s]", value=body_rate)
+    panels: tuple[Panel, ...] = (rate,)
     if any(handshake_rtt(r) for r in good):
-        panels += (Quantity(label="handshake RTT [ms]", value=handshake_rtt),)
+        panels += (Panel(label="handshake RTT [ms]", value=handshake_rtt),)
     shapes: list[tuple[str, str, Callable[[Record], str], Callable[[str], Any]]] = [
         ("figure1-vantage", "per vantage point", lambda r: r.download.vantage, str),
         ("figure2-configuration", "per configuration", lambda r: r.download.configuration, dataset.design.rank),
@@ -145,18 +146,18 @@ def inline_svg(figure: Figure) -> str:
     return text.replace(INK, "currentColor")
 
 
-def _values(panel: Quantity, records: Sequence[Record]) -> list[float]:
+def _values(panel: Panel, records: Sequence[Record]) -> list[float]:
     """Sorted values that the panel can show."""
     return [value for value, _ in _shown(panel, records)]
 
 
-def _shown(panel: Quantity, records: Sequence[Record]) -> list[tuple[float, bool]]:
+def _shown(panel: Panel, records: Sequence[Record]) -> list[tuple[float, bool]]:
     """Sorted values that the panel can show (a log scale cannot show zero), each with `near_ceiling` of its record."""
     pairs = ((panel.value(record), bool(record.near_ceiling)) for record in records)
     return sorted((value, near) for value, near in pairs if value is not None and (value > 0 or not panel.log))
 
 
-def _hatch(axis: Any, panel: Quantity, records: Sequence[Record], *, colour: str) -> None:
+def _hatch(axis: Any, panel: Panel, records: Sequence[Record], *, colour: str) -> None:
     """Hatches the steps of a curve that are downloads near their client's ceiling: there the client may be measured."""
     shown = _shown(panel, records)
     for position, (value, near) in enumerate(shown):
@@ -170,7 +171,7 @@ def _look(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
 
 
-def _panel(axis: Any, figure: Figure, panel: Quantity) -> None:
+def _panel(axis: Any, figure: Figure, panel: Panel) -> None:
     import numpy as np
 
     shown: list[float] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.measures.dose import DoseRow
-from analysis.measures.order import MINIMUM_RUNS, Effect, OrderEffects
+from analysis.measures.order import MINIMUM_RUNS, OrderEffect, OrderEffects
 from analysis.measures.rows import (
     BIN_NAMES,
     MINIMUM_DOMAINS,
@@ -21,7 +21,7 @@ from analysis.measures.rows import (
     Verdict,
 )
 from analysis.measures.selection import ClientLimits, Identity
-from analysis.measures.stopping import Stopping
+from analysis.measures.stopping import StoppingOutcome
 from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
 from analysis.measures.verdicts import SIGNIFICANCE, noise_floors
@@ -43,7 +43,7 @@ class ReportFinding:
 
 def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[ReportFinding]:
     """One finding per row that has a verdict and pairs; `doses` are the same rows, split."""
-    found = []
+    all_findings = []
     for row in rows:
         if row.n == 0 or row.verdict is None:
             continue
@@ -54,8 +54,8 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
         adds = " ".join(part for part in parts if part)
         said = [_verdict_sentence(row), _shares_sentence(row), _duration_sentence(row), adds]
         sentence = " ".join(part for part in said if part)
-        found.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds))
-    return found
+        all_findings.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds))
+    return all_findings
 
 
 def _verdict_sentence(row: SpeedupRow) -> str:
@@ -141,14 +141,14 @@ def _relation(value: float | None) -> str:
 
 
 def _dose_sentence(row: DoseRow) -> str:
-    told = []
+    parts = []
     if row.acted.n:
-        told.append(f"{render.median_interval(row.acted.median)} in {row.acted.n} with {row.words}")
+        parts.append(f"{render.median_interval(row.acted.median)} in {row.acted.n} with {row.words}")
     if row.idle.n:
-        told.append(f"{render.median_interval(row.idle.median)} in {row.idle.n} without")
+        parts.append(f"{render.median_interval(row.idle.median)} in {row.idle.n} without")
     if row.unknown.n:
-        told.append(f"{render.median_interval(row.unknown.median)} in {row.unknown.n} for which it is unknown")
-    return f"Median by dose, runs: {', '.join(told)}." if told else ""
+        parts.append(f"{render.median_interval(row.unknown.median)} in {row.unknown.n} for which it is unknown")
+    return f"Median by dose, runs: {', '.join(parts)}." if parts else ""
 
 
 def noise_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
@@ -189,12 +189,12 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
 
 def _reasons(states: Sequence[ConfigurationRow]) -> str:
     """` (ECN: bleached 3; SACK: stripped 1)`: why treatments were not accepted."""
-    told = [
+    parts = [
         f"{row.configuration}: {', '.join(f'{reason} {count}' for reason, count in row.reasons.items())}"
         for row in states
         if row.reasons
     ]
-    return f" ({'; '.join(told)})" if told else ""
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def outcome_sentence(states: Sequence[ConfigurationRow]) -> str:
@@ -238,50 +238,50 @@ def truth_sentence(rows: Sequence[TruthRow]) -> str | None:
     )
 
 
-def ceiling_sentence(found: ClientLimits, *, unlimited_only: bool) -> str:
+def ceiling_sentence(limits: ClientLimits, *, unlimited_only: bool) -> str:
     """How many downloads the client itself may have limited, and for how many that is not known.
 
     Args:
         unlimited_only: whether the former were left out of Table 2.
     """
-    many = sum(found.near.values())
-    counts = ", ".join(f"{client} {count}" for client, count in found.near.items())
-    said = (
-        f"Client ceilings: {many} of {found.downloads} downloads were faster than 70 % of what their client can do here"
-    )
+    many = sum(limits.near.values())
+    counts = ", ".join(f"{client} {count}" for client, count in limits.near.items())
+    sentence = f"Client ceilings: {many} of {limits.downloads} downloads were faster than 70 % of what their client "
+    sentence += "can do here"
     if many:
-        said += f" ({counts}); " + (
+        sentence += f" ({counts}); " + (
             "left out by --unlimited-only" if unlimited_only else "--unlimited-only leaves them out"
         )
-    if found.doubtful:
-        said += f"; for {found.doubtful} of them the ceiling is too low, as other programs used the CPUs when it was "
-        said += "measured"
-    if not found.unknown:
-        return f"{said}."
-    why = "; ".join(f"{', '.join(clients)}: {reason}" for reason, clients in found.reasons.items())
-    open_ = (
-        f"unknown for {found.unknown} of {found.downloads} ({why}); before a campaign, run upshift doctor --calibrate."
-    )
-    return f"Client ceilings: {open_}" if found.unknown == found.downloads else f"{said}; {open_}"
+    if limits.doubtful:
+        sentence += (
+            f"; for {limits.doubtful} of them the ceiling is too low, as other programs used the CPUs when it was "
+        )
+        sentence += "measured"
+    if not limits.unknown:
+        return f"{sentence}."
+    why = "; ".join(f"{', '.join(clients)}: {reason}" for reason, clients in limits.reasons.items())
+    open_ = f"unknown for {limits.unknown} of {limits.downloads} ({why}); before a campaign, run "
+    open_ += "upshift doctor --calibrate."
+    return f"Client ceilings: {open_}" if limits.unknown == limits.downloads else f"{sentence}; {open_}"
 
 
-def identity_sentences(found: Identity, *, only_hits: bool) -> list[str]:
+def identity_sentences(counted: Identity, *, only_hits: bool) -> list[str]:
     """Whether measurement runs got the same object from the same server, and which of them --only-hits keeps."""
-    if not found.runs:
-        said = (
+    if not counted.runs:
+        sentence = (
             "Only cache hits (--only-hits): no cache state is known here; `upshift inspect` reads it from the journals."
         )
-        return [said] if only_hits else []
-    counts = ", ".join(f"{flag} {count}" for flag, count in found.by_flag.items())
+        return [sentence] if only_hits else []
+    counts = ", ".join(f"{flag} {count}" for flag, count in counted.by_flag.items())
     sentences = [
-        f"Same object, same server: {found.runs - found.flagged} of {found.runs} measurement runs have no flag"
+        f"Same object, same server: {counted.runs - counted.flagged} of {counted.runs} measurement runs have no flag"
         + (f"; flagged runs: {counts}." if counts else ".")
     ]
     if only_hits:
-        unknown = found.runs - found.hit_runs - found.missed_runs
+        unknown = counted.runs - counted.hit_runs - counted.missed_runs
         sentences.append(
-            f"Only cache hits (--only-hits): {found.hit_runs} measurement runs are kept; left out are "
-            f"{found.missed_runs} with a cache miss after the warm-up and {unknown} with an unknown cache state."
+            f"Only cache hits (--only-hits): {counted.hit_runs} measurement runs are kept; left out are "
+            f"{counted.missed_runs} with a cache miss after the warm-up and {unknown} with an unknown cache state."
         )
     return sentences
 
@@ -296,24 +296,24 @@ def interval_note(rows: Sequence[SpeedupRow]) -> str | None:
 def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
     """What intervals, q-values and verdicts mean, and of which population they speak."""
     effects = [row for row in rows if row.verdict is not None]
-    said = [
+    sentences = [
         "Intervals are 95 %, and domains are their unit: they speak of targets like these, of these providers and "
         "from these vantage points, not of the Internet."
     ]
     if effects:
-        said.append(
+        sentences.append(
             "Typical: Hodges and Lehmann's estimate over domains, or the mean of providers where their effects may "
             "differ. Gain, lose: domains that are at least 2 % faster or slower. q: false discovery rate (Benjamini "
             f"and Hochberg) over all tests of the table: the direction of each of its {len(effects)} declared effects "
             "(Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ."
         )
-        said.append(
+        sentences.append(
             f"Faster or slower: q is below {SIGNIFICANCE:g}. At least: the interval of the typical speed-up lies "
             f"beyond the margin{_margins(effects)}, 2 % or the noise floor's if that is larger; perhaps less: it does "
-            "not. Mixed: some gain (or lose) and others do not, as the named split shows. Equivalent: two one-sided tests "
-            "show medians and ranks within 2 % of 1. Else undecided: more data may tell."
+            "not. Mixed: some gain (or lose) and others do not, as the named split shows. Equivalent: two one-sided "
+            "tests show medians and ranks within 2 % of 1. Else undecided: more data may tell."
         )
-    return said
+    return sentences
 
 
 def _margins(rows: Sequence[SpeedupRow]) -> str:
@@ -327,23 +327,23 @@ def _margins(rows: Sequence[SpeedupRow]) -> str:
 _SIGNIFICANT = 0.05
 
 
-def order_sentence(found: OrderEffects) -> str:
+def order_sentence(effects: OrderEffects) -> str:
     """Whether position and predecessor show in the times."""
-    if found.runs < MINIMUM_RUNS:
+    if effects.runs < MINIMUM_RUNS:
         return f"Order: with fewer than {MINIMUM_RUNS} measurement runs, no test of position and predecessor."
-    told = [_told("position", found.position), _told("predecessor", found.predecessor)]
-    return f"Order, tested in {found.runs} measurement runs: {'; '.join(told)}."
+    parts = [_effect_words("position", effects.position), _effect_words("predecessor", effects.predecessor)]
+    return f"Order, tested in {effects.runs} measurement runs: {'; '.join(parts)}."
 
 
-def _told(name: str, effect: Effect) -> str:
+def _effect_words(name: str, effect: OrderEffect) -> str:
     if effect.p is None:
         return f"the effect of the {name} cannot be told from that of the configuration, as the order hardly varies"
-    said = f"the {name} has an effect" if effect.p < _SIGNIFICANT else f"no effect of the {name} found"
+    finding = f"the {name} has an effect" if effect.p < _SIGNIFICANT else f"no effect of the {name} found"
     slowest = max(effect.medians, key=lambda key: effect.medians[key])
     fastest = min(effect.medians, key=lambda key: effect.medians[key])
     after = "after " if name == "predecessor" else "position "
     return (
-        f"{said} (p {_p(effect.p)}; median time {after}{fastest} {_percent(effect.medians[fastest])}, "
+        f"{finding} (p {_p(effect.p)}; median time {after}{fastest} {_percent(effect.medians[fastest])}, "
         f"{after}{slowest} {_percent(effect.medians[slowest])})"
     )
 
@@ -356,32 +356,34 @@ def _percent(factor: float) -> str:
     return f"{100 * (factor - 1):+.1f} %"
 
 
-def order_cells(found: OrderEffects) -> list[list[str]]:
+def order_cells(effects: OrderEffects) -> list[list[str]]:
     """Heading and rows: the median of each position and predecessor."""
     cells = [["order", "downloads", "median time against expected"]]
-    for words, effect in (("position", found.position), ("after", found.predecessor)):
+    for words, effect in (("position", effects.position), ("after", effects.predecessor)):
         cells += [[f"{words} {n}", str(effect.counts[n]), _percent(value)] for n, value in effect.medians.items()]
     return cells
 
 
-def stopping_sentences(found: Sequence[Stopping]) -> list[str]:
+def stopping_sentences(stoppings: Sequence[StoppingOutcome]) -> list[str]:
     """Whether a campaign with a rule to stop early did so, and which intervals hold then."""
     sentences = []
-    for one in found:
+    for one in stoppings:
         rule = " and ".join(f"{quantity.value} {width:g}" for quantity, width in one.rule.items())
         runs = f"{one.recorded_runs} of {one.planned_runs} planned measurement runs"
         if one.early:
-            said = f"{one.vantage} stopped early, after {runs}: all intervals were within {rule} (until_ci)."
+            sentence = f"{one.vantage} stopped early, after {runs}: all intervals were within {rule} (until_ci)."
         elif one.reached:
-            said = f"{one.vantage} measured its whole plan; with its end all intervals were within {rule} (until_ci)."
+            sentence = (
+                f"{one.vantage} measured its whole plan; with its end all intervals were within {rule} (until_ci)."
+            )
         else:
             wide = ", ".join(row.comparison for row in one.rows if not row.meets) or "none"
-            said = f"{one.vantage} did not reach intervals within {rule} (until_ci) in {runs}; wider: {wide}."
+            sentence = f"{one.vantage} did not reach intervals within {rule} (until_ci) in {runs}; wider: {wide}."
         late = [row.comparison for row in one.rows if not row.meets] if one.reached else []
         if late:
-            said += f" Without the downloads that inspection rejected, {', '.join(late)} would be wider."
-        sentences.append(said)
-    if any(one.early for one in found):
+            sentence += f" Without the downloads that inspection rejected, {', '.join(late)} would be wider."
+        sentences.append(sentence)
+    if any(one.early for one in stoppings):
         sentences.append(
             "As the data decided when to stop, the intervals of Table 2 do not hold at 95 % there. The anytime-valid "
             "ones (confidence sequences, one step per domain and vantage point) do."
@@ -389,10 +391,10 @@ def stopping_sentences(found: Sequence[Stopping]) -> list[str]:
     return sentences
 
 
-def stopping_cells(found: Sequence[Stopping]) -> list[list[str]]:
+def stopping_cells(stoppings: Sequence[StoppingOutcome]) -> list[list[str]]:
     """Heading and rows: the anytime-valid intervals."""
     cells = [["vantage point", "comparison", "domains", "median speed-up", "share faster", "narrow enough"]]
-    for one in found:
+    for one in stoppings:
         for row in one.rows:
             ends = [_ends(row.median, 3), _ends(row.share, 2)]
             cells.append([one.vantage, row.comparison, str(row.domains), *ends, "yes" if row.meets else "no"])

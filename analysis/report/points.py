@@ -50,6 +50,8 @@ class Point:
     comparison: Comparison
     record: Record
     """The download of `comparison.config`."""
+    limiter: str
+    """What limited the reference: what `comparison.config` could change; empty if it is unknown."""
     low: float
     """The speed-up is `low` if `low == high`, else strictly between (a censored download)."""
     high: float
@@ -66,17 +68,25 @@ def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Po
     for at in np.argsort(samples.download).tolist():
         runs.setdefault(int(samples.run[at]), []).append(records[at])
     paths = {run: path_of(members) for run, members in runs.items()}
-    found: dict[int, list[Point]] = {run: [] for run in runs}
+    of_run: dict[int, list[Point]] = {run: [] for run in runs}
     for comparison in dataset.design.comparisons:
         pairs = pair(samples, comparison.config, comparison.vs)
         columns = (samples.run[pairs.config], pairs.config, pairs.vs, pairs.low, pairs.high)
         for run, config, vs, low, high in zip(*(column.tolist() for column in columns), strict=True):
             record, reference = records[config], records[vs]
             both = zip(parts(reference.download), parts(record.download), strict=True)
-            told = tuple(old / new if old and new else None for old, new in both)
-            point = Point(comparison=comparison, record=record, low=low, high=high, parts=told, path=paths[run])
-            found[run].append(point)
-    return [point for members in found.values() for point in members]
+            speedups = tuple(old / new if old and new else None for old, new in both)
+            point = Point(
+                comparison=comparison,
+                record=record,
+                limiter=limiter_of(reference) or "",
+                low=low,
+                high=high,
+                parts=speedups,
+                path=paths[run],
+            )
+            of_run[run].append(point)
+    return [point for members in of_run.values() for point in members]
 
 
 def parts(download: Download) -> tuple[float | None, ...]:
@@ -103,12 +113,12 @@ def _rate(record: Record) -> float | None:
     return figures.body_rate(record) if rate is None else rate
 
 
-def document(found: Sequence[Point], comparisons: Sequence[Comparison]) -> tuple[dict[str, Any], int]:
+def document(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> tuple[dict[str, Any], int]:
     """Points as JSON for the page: names once, then a row of numbers per point; and the number of runs left out."""
-    runs = list(dict.fromkeys(point.record.run for point in found))
-    step = max(1, math.ceil(len(found) / MAX_POINTS))
+    runs = list(dict.fromkeys(point.record.run for point in all_points))
+    step = max(1, math.ceil(len(all_points) / MAX_POINTS))
     kept = set(runs[::step])
-    shown = [point for point in found if point.record.run in kept]
+    shown = [point for point in all_points if point.record.run in kept]
     order = {comparison.name: index for index, comparison in enumerate(comparisons)}
     names = {kind: sorted({of(p) for p in shown} - {""}, key=tables.provider_rank) for kind, of in _KINDS.items()}
     places = {kind: {name: index for index, name in enumerate(values)} for kind, values in names.items()}
@@ -117,18 +127,18 @@ def document(found: Sequence[Point], comparisons: Sequence[Comparison]) -> tuple
         where = [places[kind].get(of(p)) for kind, of in _KINDS.items()]
         numbers = (p.low, p.high, *p.parts, p.path.rtt_ms, p.path.size_bytes, p.path.bdp)
         rows.append([order[p.comparison.name], *where, p.record.download.iteration, *map(_short, numbers)])
-    told = {
+    page = {
         "comparisons": [{"name": c.name, "role": c.role.value} for c in comparisons],
         "names": names,
         "points": rows,
     }
-    return told, len(runs) - len(kept)
+    return page, len(runs) - len(kept)
 
 
 _KINDS: Mapping[str, Callable[[Point], str]] = {
     "vantage": lambda point: point.record.download.vantage,
     "provider": lambda point: point.record.download.provider,
-    "limiter": lambda point: limiter_of(point.record) or "",
+    "limiter": lambda point: point.limiter,
     "domain": lambda point: point.record.download.domain,
 }
 """Names by which the page filters and colours."""
@@ -141,11 +151,11 @@ def _short(value: float | None) -> float | None:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def part_cells(found: Sequence[Point], comparisons: Sequence[Comparison]) -> list[list[str]]:
+def part_cells(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> list[list[str]]:
     """Heading and rows: the median speed-up of each part of the downloads, each domain counting once as in Table 2."""
     cells = [["comparison", "n", *PARTS]]
     for comparison in comparisons:
-        members = [point for point in found if point.comparison == comparison]
+        members = [point for point in all_points if point.comparison == comparison]
         if members:
             medians = [_median(members, index) for index in range(len(PARTS))]
             cells.append([comparison.name, str(len(members)), *medians])

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.measures import dataset, quirk, quirks, tables
-from analysis.measures.congestion import CongestionRow, congestion
-from analysis.measures.dataset import Dataset
+from analysis.measures import quirk, quirks, tables
+from analysis.measures.dataset import Dataset, Record
+from analysis.measures.folders import writing
 from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects, Quirk
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import render
 from core import terminal
+from core.domain import Outcome, Transport
 from core.errors import UsageError
 from core.files import disk
 
@@ -55,7 +57,55 @@ def split(chosen: Iterable[Quirk]) -> tuple[tuple[Quirk, ...], tuple[Quirk, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class CongestionRow:
+    """The ok downloads of one configuration over TCP. None: not known without captures."""
+
+    configuration: str
+    downloads: int
+    """Ok downloads over TCP with the number of their retransmissions."""
+    retransmissions: float | None
+    """Packets that the servers retransmitted, summed."""
+    retransmission_rate: float | None
+    """Mean over the downloads, 0 to 1."""
+    ece: float | None
+    """Segments of the client with ECE, summed."""
+    cwr: float | None
+    """Segments of the servers with CWR, summed."""
+
+
+def congestion(data: Dataset) -> list[CongestionRow]:
+    """One row per configuration over TCP, in the campaign's order, warm-ups left out."""
+    groups: dict[str, list[Record]] = {}
+    for record in data.records:
+        d = record.download
+        if d.transport == Transport.TCP and d.outcome == Outcome.OK and not record.is_warmup:
+            groups.setdefault(d.configuration, []).append(record)
+    return [_congestion_row(name, groups[name]) for name in sorted(groups, key=data.design.rank)]
+
+
+def _congestion_row(name: str, records: Sequence[Record]) -> CongestionRow:
+    rates = _numbers(records, "retransmission_rate")
+    return CongestionRow(
+        configuration=name,
+        downloads=len(_numbers(records, "true_retransmissions")),
+        retransmissions=_sum(records, "true_retransmissions"),
+        retransmission_rate=math.fsum(rates) / len(rates) if rates else None,
+        ece=_sum(records, "ece_segments"),
+        cwr=_sum(records, "cwr_segments"),
+    )
+
+
+def _numbers(records: Sequence[Record], kpi: str) -> list[float]:
+    return [value for record in records if (value := record.number(kpi)) is not None]
+
+
+def _sum(records: Sequence[Record], kpi: str) -> float | None:
+    values = _numbers(records, kpi)
+    return math.fsum(values) if values else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuirkEffect:
     """One row of a table without and with a quirk."""
 
     quirk: str
@@ -106,7 +156,7 @@ class Effects:
     metric: Metric
     quirks: tuple[str, ...]
     """Names; of all quirks with `METRIC` first and `TOGETHER` last."""
-    effects: tuple[Effect, ...]
+    effects: tuple[QuirkEffect, ...]
     """Only rows of which a cell moved."""
     notes: tuple[str, ...]
 
@@ -159,7 +209,7 @@ class Effects:
 
     def write(self, folder: Path) -> None:
         """Writes quirk_effects.csv and .md, atomically."""
-        with dataset.writing(folder):
+        with writing(folder):
             for suffix in ("csv", "md"):
                 disk.write_text(folder / f"quirk_effects.{suffix}", self.files(suffix))
 
@@ -174,8 +224,8 @@ class Effects:
         terminal.print_table(to, (self.congestion_cells(),), title=CONGESTION_TITLE, words=_WORDS)
         terminal.print_line(to, f"Speed-up: {render.METRIC_WORDS[self.metric]}.", indent=2)
         if METRIC in self.quirks:
-            said = f"Against our Table 2 of times: {METRIC}; {TOGETHER}. The others: against that of throughputs."
-            terminal.print_line(to, said, indent=2)
+            against = f"Against our Table 2 of times: {METRIC}; {TOGETHER}. The others: against that of throughputs."
+            terminal.print_line(to, against, indent=2)
         if self.idle():
             terminal.print_line(to, f"Nothing moves by: {', '.join(self.idle())}.", indent=2)
         for note in self.notes:
@@ -221,13 +271,13 @@ def effects(
         parts.append((TOGETHER, ours, _rows(quirk.apply(data, members), metric, selection)))
         if metric is Metric.THROUGHPUT:
             parts.insert(0, (METRIC, ours, plain))
-    found: list[Effect] = []
+    moved: list[QuirkEffect] = []
     for name, without, changed in parts:
         pairs = zip(without, changed, strict=True)
-        made = [Effect(quirk=name, without=old, changed=new) for old, new in pairs if old != new]
-        found += [effect for effect in made if effect.cells()]
+        made = [QuirkEffect(quirk=name, without=old, changed=new) for old, new in pairs if old != new]
+        moved += [effect for effect in made if effect.cells()]
     names = tuple(name for name, _, _ in parts)
-    return Effects(metric=metric, quirks=names, effects=tuple(found), notes=data.notes)
+    return Effects(metric=metric, quirks=names, effects=tuple(moved), notes=data.notes)
 
 
 def _rows(data: Dataset, metric: Metric, selection: Selection) -> list[SpeedupRow | CongestionRow]:

@@ -299,11 +299,11 @@ def evidence_cells(rows: Sequence[SpeedupRow]) -> Cells:
 
 def _larger_text(row: SpeedupRow, name: str) -> str:
     """`1.10–1.52 (6)`, the interval and the number of clusters; `– (2)` with too few, `–` if they are unknown."""
-    found = row.larger.get(name)
-    if found is None:
+    clusters = row.larger.get(name)
+    if clusters is None:
         return "–"
-    ends = "–" if found.low is None or found.high is None else f"{found.low:.2f}–{found.high:.2f}"
-    return f"{ends} ({found.clusters})"
+    ends = "–" if clusters.low is None or clusters.high is None else f"{clusters.low:.2f}–{clusters.high:.2f}"
+    return f"{ends} ({clusters.clusters})"
 
 
 def dose_cells(rows: Sequence[DoseRow]) -> Cells:
@@ -346,8 +346,8 @@ def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
         for reason, count in row.excluded.items():
             reasons.setdefault(f"{reason} ({count})", []).append(row.comparison.name)
     if reasons:
-        said = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
-        notes.append(f"Measurement runs without a pair: {said}.")
+        words = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
+        notes.append(f"Measurement runs without a pair: {words}.")
     return notes
 
 
@@ -442,9 +442,9 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
     flat |= {"typical_unit": row.typical.unit.value, "typical_units": row.typical.units}
     flat |= {"p_providers": row.typical.p_providers, "handshake": row.handshake, "transfer": row.transfer}
     for name in LARGER_CLUSTERS:
-        found = row.larger.get(name)
+        larger = row.larger.get(name)
         for end in ("clusters", "low", "high", "p"):
-            flat[f"{name.lower()}_{end}"] = None if found is None else getattr(found, end)
+            flat[f"{name.lower()}_{end}"] = None if larger is None else getattr(larger, end)
     planned = row.intention
     flat |= {"planned_n": planned.n, "planned_faster": planned.faster.share, "planned_slower": planned.slower.share}
     flat |= {"planned_faster_low": planned.faster.low, "planned_faster_high": planned.faster.high}

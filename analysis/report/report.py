@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,56 +21,18 @@ from markupsafe import Markup
 
 import core
 from analysis.captures.limiter import Limiter
-from analysis.measures import dose, limiters, order, stopping, tables, truth
-from analysis.measures.comparisons import Design
+from analysis.measures import dose, limiters, order, stopping, tables
 from analysis.measures.costs import THROUGHPUT_KPI
-from analysis.measures.dataset import Dataset, writing
+from analysis.measures.dataset import Dataset
+from analysis.measures.folders import writing
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
-from analysis.report import (
-    figures,
-    findings,
-    forest,
-    head,
-    limiter_bars,
-    points,
-    problems,
-    render,
-    series,
-    servers,
-    targets,
-)
-from analysis.report.summary import Summary
-from core.domain import Download, Role, Transport
+from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
+from core.domain import Role
 from core.files import disk
 from core.untrusted import plain
-
-HEADINGS = ("provider", "files found", "eligible", "chosen", "why")
-
-
-def composition_cells(account: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Headings, then a row per provider: targets found, eligible and chosen, and why others were dropped."""
-    rows = []
-    for provider, share in account.get("providers", {}).items():
-        dropped = "; ".join(f"{count} {reason}" for reason, count in share.get("dropped", {}).items())
-        numbers = (str(share.get(name, "")) for name in ("seen", "eligible", "chosen"))
-        rows.append((str(provider), *numbers, dropped))
-    return [HEADINGS, *rows]
-
-
-def composition_sentences(account: Mapping[str, Any]) -> Iterator[str]:
-    """The requirement on targets."""
-    required = {
-        "tcp": "ECN, SACK and window scaling",
-        "quic": "HTTP/3",
-        "both": "ECN, SACK, window scaling and HTTP/3",
-        "none": "nothing",
-    }
-    asked = str(account.get("require", ""))
-    yield f"Eligible targets support {required.get(asked, asked)}; the draw has the seed {account.get('seed', '?')}."
-
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
 """Files of the page's script, in order."""
@@ -82,7 +44,7 @@ _SLOW_BINS = BIN_EDGES.index(1.0) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ReportOptions:
     """The user's choices."""
 
     metric: Metric = Metric.TIME
@@ -92,16 +54,16 @@ class Options:
     """Targets shown in detail."""
 
 
-def write(dataset: Dataset, path: Path, options: Options | None = None) -> Summary:
+def write(dataset: Dataset, path: Path, options: ReportOptions | None = None) -> plots.FirstScreen:
     """Writes the report atomically; returns its first screen for the terminal."""
-    context = _context(dataset, options or Options())
+    context = _context(dataset, options or ReportOptions())
     html = _html(context)
     with writing(path.parent):
         disk.write_text(path, html)
-    return Summary(asked=context["asked"], forest=context["forest"], noise=tuple(context["noise"]))
+    return plots.FirstScreen(question=context["question"], forest=context["forest"], noise=tuple(context["noise"]))
 
 
-def build(dataset: Dataset, options: Options) -> str:
+def build(dataset: Dataset, options: ReportOptions) -> str:
     """The report as HTML."""
     return _html(_context(dataset, options))
 
@@ -136,20 +98,19 @@ def heat(share: PairShare) -> str:
     return f"{0.6 * (share.share or 0.0) ** 0.5:.3f}"
 
 
-def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
+def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     main = tables.table2(dataset, metric=options.metric, selection=options.selection)
     limited = limiters.limiters(dataset)
     doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection)
     states = tables.configurations(dataset)
-    known = _truth(dataset, options)
+    known = checks.expected(dataset, options.selection)
     pages, left_out = targets.views(dataset.records, limit=options.targets)
     runs = [run.run for page in pages for run in page.runs]
     drawn, undrawn = series.documents(dataset, runs)
-    found = findings.findings(main, doses)
-    plot = forest.forest(main, found)
+    plot = plots.forest(main, findings.findings(main, doses))
     pairs = points.points(dataset, metric=options.metric, selection=options.selection)
-    told, runs_left_out = points.document(pairs, dataset.design.comparisons)
-    server_cells, servers_left_out = servers.cells(dataset)
+    point_document, runs_left_out = points.document(pairs, dataset.design.comparisons)
+    server_cells, servers_left_out = campaign.server_cells(dataset)
     downloads = [record.download for record in dataset.records]
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
     stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
@@ -164,9 +125,9 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         *dataset.notes,
     ]
     return {
-        "title": head.title(downloads),
-        "asked": head.asked(dataset),
-        "facts": head.facts(dataset),
+        "title": campaign.title(downloads),
+        "question": campaign.question(dataset),
+        "facts": campaign.facts(dataset),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
         "noise": findings.noise_sentences(main),
@@ -174,7 +135,7 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "stopping_cells": findings.stopping_cells(stopped),
         "order_cells": findings.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
-        "data": _shown(told | {"axis": plot.ends, "series": list(drawn.values())}),
+        "data": _shown(point_document | {"axis": plot.ends, "series": list(drawn.values())}),
         "max_points": f"{points.MAX_POINTS:,}",
         "points_left_out": runs_left_out,
         "parts": points.PARTS,
@@ -188,23 +149,23 @@ def _context(dataset: Dataset, options: Options) -> dict[str, Any]:
         "evidence": render.evidence_cells(main),
         "dose": render.dose_cells(doses) if doses else None,
         "limiters": render.limiter_cells(limited) if limited else None,
-        "limiter_bars": limiter_bars.bars(limited),
+        "limiter_bars": plots.bars(limited),
         "limiter_order": list(Limiter),
         "table2_more": list(_more_tables(dataset, options)),
         "configurations": dataset.design.cells(),
         "table1": render.table1_wide(tables.table1(dataset)),
         "states": render.configuration_cells(states),
-        "causes": problems.cause_table(states),
-        "excluded": problems.excluded_cells(main),
-        "lists": problems.lists(dataset),
+        "causes": checks.cause_table(states),
+        "excluded": checks.excluded_cells(main),
+        "lists": checks.lists(dataset),
         "servers": server_cells,
         "servers_left_out": servers_left_out,
-        "truth": _truth_matrix(known, dataset.design),
-        "conservation": _conservation(downloads),
+        "truth": checks.expected_matrix(known, dataset.design),
+        "conservation": checks.conservation(downloads),
         "figures": _drawings(dataset, options.selection),
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
-            (composition_cells(f.composition), list(composition_sentences(f.composition)))
+            (campaign.composition_cells(f.composition), list(campaign.composition_sentences(f.composition)))
             for f in dataset.folders
             if f.composition
         ],
@@ -244,7 +205,7 @@ def _shown(value: Any) -> Any:
     return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list[SpeedupRow]]]:
+def _more_tables(dataset: Dataset, options: ReportOptions) -> Iterator[tuple[str, list[SpeedupRow]]]:
     """Other versions of Table 2: the other metric, then per vantage point and provider."""
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or THROUGHPUT_KPI in dataset.kpi_units:
@@ -255,70 +216,6 @@ def _more_tables(dataset: Dataset, options: Options) -> Iterator[tuple[str, list
         for group in dict.fromkeys(row.group for row in rows):
             words = "Vantage point" if by is Grouping.VANTAGE else "Provider"
             yield f"{words} {group}", [row for row in rows if row.group == group]
-
-
-def _truth(dataset: Dataset, options: Options) -> list[truth.TruthRow]:
-    rows: list[truth.TruthRow] = []
-    for index, folder in enumerate(dataset.folders):
-        if folder.lab:
-            downloads = [
-                record.download
-                for record in dataset.records
-                if record.folder == index and not (options.selection.unlimited_only and record.near_ceiling)
-            ]
-            rows += truth.compare(
-                folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=options.selection.unproven
-            )
-    return rows
-
-
-def _truth_matrix(rows: Sequence[truth.TruthRow], design: Design) -> dict[str, Any] | None:
-    """Paths down, configurations across; the warm-up is left out, as it only fills caches."""
-    if not rows:
-        return None
-    names = sorted({row.configuration for row in rows if not row.warmup}, key=design.rank)
-    paths: dict[int, dict[str, truth.TruthRow]] = {}
-    for row in rows:
-        # By identity: two campaigns may have the same path, each with its own measurements.
-        paths.setdefault(id(row.path), {})[row.configuration] = row
-    lines: list[dict[str, Any]] = []
-    for cells in paths.values():
-        told = [cells[name] for name in names if name in cells and cells[name].transport == Transport.TCP]
-        notes = dict.fromkeys(row.note for row in told if row.note)
-        some = next(iter(cells.values()))
-        delivery = next((row.delivery_ratio for row in told if row.delivery_ratio is not None), None)
-        size = next((row.size_bytes for row in cells.values() if row.size_bytes), None)
-        lines.append(
-            {
-                "path": some.path,
-                "size": size,
-                "cells": [cells.get(name) for name in names],
-                "delivery": delivery,
-                "notes": "; ".join(notes),
-            }
-        )
-    return {
-        "names": names,
-        "lines": lines,
-        "quic": "; ".join(sorted({row.path.quic_note for row in rows if row.path.quic})),
-        "delivery_range": truth.DELIVERY_RANGE,
-    }
-
-
-def _conservation(downloads: Sequence[Download]) -> str | None:
-    """Whether every packet that entered the emulator left it or was dropped as programmed."""
-    counted = [
-        (d.lab_sent, d.lab_received, d.lab_dropped)
-        for d in downloads
-        if d.lab_sent is not None and d.lab_received is not None and d.lab_dropped is not None
-    ]
-    if not counted:
-        return None
-    whole = sum(sent == received + dropped for sent, received, dropped in counted)
-    return (
-        f"The emulator accounts for every packet (sent = received + programmed drops) of {whole} of {len(counted)} "
-        "downloads."
-    )
 
 
 def _flatten(document: Mapping[str, Any] | None, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ For the report's page per target. Times count from the connection's first packet
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.captures.connection import Connection
+from analysis.evidence.matching import match
 from analysis.measures.dataset import Dataset, Record
 from analysis.report import figures
 from core.domain import Transport
@@ -59,60 +59,43 @@ def documents(dataset: Dataset, runs: Sequence[Hashable]) -> tuple[dict[Hashable
         if spent + len(records) > MAX_DOWNLOADS:
             break
         ordered = sorted(records, key=lambda record: record.download.position)
-        found = of_run(ordered, dataset.folders[records[0].folder].path)
-        if found:
-            spent += len(found)
-            drawn[run] = document(ordered, found)
+        packets = of_run(ordered, dataset.folders[records[0].folder].path)
+        if packets:
+            spent += len(packets)
+            drawn[run] = document(ordered, packets)
     return drawn, len(members) - len(drawn)
 
 
 def of_run(records: Sequence[Record], folder: Path) -> dict[str, Packets]:
     """Configuration -> packets, of the downloads of one measurement run whose capture is there and readable."""
     names = {record.download.capture for record in records if record.download.capture}
-    found: dict[str, Packets] = {}
+    packets: dict[str, Packets] = {}
     for name in names:
         members = [record for record in records if record.download.capture == name]
         try:
-            found |= _of_capture(members, folder / name)
+            packets |= _of_capture(members, folder / name)
         except (UsageError, OSError):
             continue  # no longer there, or damaged: the page counts what it could not draw
-    return found
+    return packets
 
 
 def _of_capture(records: Sequence[Record], path: Path) -> dict[str, Packets]:
-    from analysis.captures import packet_table, scan
+    from analysis.captures import export, scan
 
     if not path.is_file():
         return {}
     capture = scan.scan_capture(path, series=True)
-    table = packet_table.read(path)
+    table = export.read_packets(path)
     connection = table.column("connection").to_numpy()
     kept = table.column("len").to_numpy() > 0
     kept &= np.asarray(table.column("direction").cast("string").combine_chunks()) == "s2c"
-    found = {}
-    for record in records:
-        ours = connection_of(record, capture.connections)
+    packets = {}
+    downloads = [record.download for record in records]
+    for download, ours in zip(downloads, match(downloads, capture.connections), strict=True):
         if ours is not None:
             rows = table.filter(kept & (connection == ours.number))
-            found[record.download.configuration] = _packets(rows, ours)
-    return found
-
-
-def connection_of(record: Record, connections: Sequence[Connection]) -> Connection | None:
-    """The download's connection in its capture, None if there is none or more than one."""
-    d = record.download
-    ends = (d.transport, _address(d.server_ip), d.server_port, d.local_port)
-    found = [c for c in connections if (c.protocol, _address(c.server_ip), c.server_port, c.client_port) == ends]
-    return found[0] if len(found) == 1 else None
-
-
-def _address(text: str | None) -> str:
-    """Canonical form of an address: an IPv6 socket may have `::ffff:198.18.0.1`."""
-    try:
-        address = ipaddress.ip_address((text or "").partition("%")[0])
-    except ValueError:
-        return text or ""
-    return str(getattr(address, "ipv4_mapped", None) or address)
+            packets[download.configuration] = _packets(rows, ours)
+    return packets
 
 
 def _packets(rows: Any, connection: Connection) -> Packets:
@@ -132,20 +115,20 @@ def _packets(rows: Any, connection: Connection) -> Packets:
     )
 
 
-def document(records: Sequence[Record], found: Mapping[str, Packets]) -> dict[str, Any]:
+def document(records: Sequence[Record], packets: Mapping[str, Packets]) -> dict[str, Any]:
     """One run's series for the page: throughput per bin [Mbit/s], points of [s, MB] and [s, ms], handshake RTT [ms]."""
-    bin_s = bin_width(list(found.values()))
+    bin_s = bin_width(list(packets.values()))
     downloads = [
         {
             "name": name,
-            "rate": [round(float(rate), 2) for rate in throughput(found[name], bin_s=bin_s)],
-            "sequence": _sequence(found[name], ~found[name].retransmitted, _MOST_POINTS),
-            "retransmitted": _sequence(found[name], found[name].retransmitted, _MOST_RETRANSMISSIONS),
-            "rtt": [[round(at, 3), round(ms, 2)] for at, ms in _thinned(found[name].rtt, _MOST_POINTS)],
+            "rate": [round(float(rate), 2) for rate in throughput(packets[name], bin_s=bin_s)],
+            "sequence": _sequence(packets[name], ~packets[name].retransmitted, _MOST_POINTS),
+            "retransmitted": _sequence(packets[name], packets[name].retransmitted, _MOST_RETRANSMISSIONS),
+            "rtt": [[round(at, 3), round(ms, 2)] for at, ms in _thinned(packets[name].rtt, _MOST_POINTS)],
             "handshake_rtt": figures.handshake_rtt(record),
         }
         for record in records
-        if (name := record.download.configuration) in found
+        if (name := record.download.configuration) in packets
     ]
     return {"bin_s": bin_s, "downloads": downloads}
 
@@ -162,9 +145,9 @@ def throughput(packets: Packets, *, bin_s: float) -> npt.NDArray[np.float64]:
     return np.asarray(counted * 8 / 1e6 / widths)
 
 
-def bin_width(found: Sequence[Packets]) -> float:
+def bin_width(downloads: Sequence[Packets]) -> float:
     """One width of bins [s] for downloads that are shown side by side: at most 60 bins for the longest."""
-    longest = max((float(packets.time_s.max()) for packets in found if len(packets.time_s)), default=0.0)
+    longest = max((float(packets.time_s.max()) for packets in downloads if len(packets.time_s)), default=0.0)
     return next((width for width in _BINS_S if longest / width <= _MOST_BINS), math.ceil(longest / _MOST_BINS))
 
 

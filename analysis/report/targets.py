@@ -20,7 +20,7 @@ _LONGEST_DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TimePart:
     """A part of a download's time line, in thousandths of the page's longest time."""
 
     kind: str
@@ -40,7 +40,7 @@ class DownloadView:
     throughput: str
     goodput: str
     time: str
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     handshake_rtt: str
     loaded_rtt: str
     """Mean over the download; of TCP only, as QUIC hides it."""
@@ -121,7 +121,7 @@ def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
         urls=tuple(sorted({d.url for d in downloads})),
         vantages=tuple(sorted({d.vantage for d in downloads})),
         providers=tuple(sorted({d.provider for d in downloads})),
-        limiters=tuple(sorted({found for record in records if (found := limiter_of(record))})),
+        limiters=tuple(sorted({limiter for record in records if (limiter := limiter_of(record))})),
         ok=sum(d.outcome == Outcome.OK for d in downloads),
         planned=len(downloads),
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
@@ -133,8 +133,8 @@ def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
 
 def _causes(downloads: Iterable[Download]) -> dict[str, int]:
     """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
-    found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    counts = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _run(records: Sequence[Record], longest: float) -> RunView:
@@ -183,7 +183,7 @@ def _download(record: Record, longest: float) -> DownloadView:
     )
 
 
-def time_line(download: Download, longest: float) -> tuple[Part, ...]:
+def time_line(download: Download, longest: float) -> tuple[TimePart, ...]:
     """The parts of a download's time that are known, from the start of connecting."""
     if longest <= 0:
         return ()
@@ -199,7 +199,7 @@ def time_line(download: Download, longest: float) -> tuple[Part, ...]:
         if end is None or end < at:
             continue
         title = f"{kind} {end - at:.3f} s (until {end:.3f} s)"
-        parts.append(Part(kind=kind, start=1000 * at / longest, length=1000 * (end - at) / longest, title=title))
+        parts.append(TimePart(kind=kind, start=1000 * at / longest, length=1000 * (end - at) / longest, title=title))
         at = end
     return tuple(parts)
 
@@ -244,8 +244,8 @@ def _why(record: Record) -> str:
         parts.append(f"disturbed by the host ({d.host_disturbance}): left out of speed-ups")
     elif d.treatment_ok is False:
         parts.append("treatment not accepted: left out of speed-ups")
-    if record.starved and d.run_delay_s and d.last_byte_s:
-        parts.append(f"waited for a CPU for {d.run_delay_s / d.last_byte_s:.0%} of the transfer")
+    if record.starved and d.run_delay_share:
+        parts.append(f"waited for a CPU for {d.run_delay_share:.0%} of the transfer")
     if record.near_ceiling:
         parts.append("above 70 % of its client's ceiling")
     return "; ".join(part for part in parts if part)

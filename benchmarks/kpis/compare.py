@@ -167,7 +167,8 @@ def cut_out(source: Path, folder: Path, count: int) -> None:
 def small(source: Path, count: int, rounds: int) -> None:
     """Many small captures through Python: engine, KPIs and Parquet; start-up of Python aside."""
     sys.path.insert(0, str(REPOSITORY))
-    from analysis.captures.scan import CaptureReader, find_captures, read_many, row, table_writer
+    from analysis.captures.export import row, table_writer
+    from analysis.captures.scan import CaptureReader, find_captures, read_many
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -183,6 +183,20 @@ class Download:
         return self.position <= 0
 
     @property
+    def cpu_share(self) -> float | None:
+        """Share of a core that the client used from the first packet to the last body byte; None if unknown."""
+        return self.share_of_time(self.transfer_cpu_s)
+
+    @property
+    def run_delay_share(self) -> float | None:
+        """Share of that time in which the client waited for a CPU; None if unknown."""
+        return self.share_of_time(self.run_delay_s)
+
+    def share_of_time(self, part_s: float | None) -> float | None:
+        """A part of the time from the first packet to the last body byte."""
+        return None if part_s is None or not self.last_byte_s else part_s / self.last_byte_s
+
+    @property
     def accepted(self) -> bool | None:
         """Whether it may enter a speed-up: False if it is void, disturbed or a mismatch; None if unproven."""
         is_disturbed = self.void_reason is not None or self.host_disturbance is not None

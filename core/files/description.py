@@ -43,6 +43,10 @@ class DescribedConfiguration:
     """Factor -> level, defaults included."""
     options: Mapping[str, int]
     """The client's options, defaults included."""
+    http: str | None = None
+    """The client's HTTP version: 1.1, 2 or 3; None in a file of an older Upshift."""
+    family: str | None = None
+    """What shares program and libraries with this client; likewise."""
 
     def same_as(self, other: DescribedConfiguration) -> bool:
         """Whether the two differ only in their names."""

@@ -7,16 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from core.files.config import STRICT
 from core.files.study_terms import METRICS, Knobs, Metric, text
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FLOWS_KIND, FLOWS_FILE = "flows", "flows.parquet"
+"""The results of a study: a row per repetition (`flow_schema`)."""
 FLOW_COLUMNS = ("repetition", "outcome", "reason")
-"""Columns of `flows.parquet` beside the study's own and the metrics."""
+"""Columns of a row beside the study's own and the metrics."""
+
+
+class Ending(StrEnum):
+    """How a repetition ended."""
+
+    OK = "ok"
+    DISTURBED = "disturbed"
+    """Void each time it was tried; `reason` is that of the last."""
+    CENSORED = "censored"
+    """It did not end within the time that a flow has, which is its `time_ms`."""
 
 
 def _texts(value: Any) -> Any:
@@ -177,6 +193,10 @@ class Cell:
         return self.texts[name] if name in self.texts else text(getattr(self.knobs, name, None))
 
 
+STUDY_FILE = "study.toml"
+"""The name of a study file among `Study.files`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A study file that was checked."""
@@ -196,8 +216,8 @@ class Study:
     expected: tuple[Expected, ...] = ()
     tables: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
     """Name -> rows of the sources' tables that the page shows."""
-    text: str = ""
-    """The file."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Name -> text of the study file (`STUDY_FILE`) and of its tables."""
 
     def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
         """All cells, or those of `--quick`."""
@@ -211,6 +231,12 @@ class Study:
     def metrics(self) -> Mapping[str, Metric]:
         """Name -> metric, with those of its gain."""
         return {**METRICS, **(self.gain.metrics if self.gain else {})}
+
+    @cached_property
+    def numeric(self) -> frozenset[str]:
+        """The columns of cells whose values all are numbers."""
+        kinds = {column: {type(cell.values[column]) for cell in self.whole} for column in self.columns}
+        return frozenset(column for column, found in kinds.items() if found <= {int, float})
 
     def cells_of(self, metric: str, *, quick: bool = False) -> list[Cell]:
         """The cells of a metric: those of a gain lack the gain's column."""
@@ -246,3 +272,27 @@ def pairs(claim: Claim, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
         if cell.matches(claim.b):
             partners.setdefault(rest(cell), []).append(cell)
     return [(cell, partner) for cell in among if cell.matches(claim.a) for partner in partners.get(rest(cell), ())]
+
+
+def flow_schema(study: Study) -> pa.Schema:
+    """The columns of `flows.parquet`: those of cells, `FLOW_COLUMNS`, all metrics.
+
+    Numbers of cells are floats; a column with anything else has the texts of its values. A metric that a client does
+    not have, or a disturbed repetition, has no value.
+    """
+    import pyarrow as pa
+
+    fields = [pa.field(name, pa.float64() if name in study.numeric else pa.string()) for name in study.columns]
+    fields += [pa.field("repetition", pa.int64()), pa.field("outcome", pa.string()), pa.field("reason", pa.string())]
+    for metric in METRICS.values():
+        fields.append(pa.field(metric.name, pa.float64(), metadata={"unit": metric.unit} if metric.unit else None))
+    return pa.schema(fields)
+
+
+def flow_row(
+    study: Study, cell: Cell, repetition: int, outcome: Ending, metrics: Mapping[str, float | None], reason: str = ""
+) -> dict[str, Any]:
+    """A row of `flows.parquet`; `repetition` counts from 0, a metric that is not there has no value."""
+    values = {name: cell.values[name] if name in study.numeric else cell.texts[name] for name in study.columns}
+    ending = {"repetition": repetition, "outcome": outcome.value, "reason": reason or None}
+    return {**values, **ending, **{name: metrics.get(name) for name in METRICS}}

@@ -16,9 +16,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from core.errors import UsageError, use_one_of
-from core.files.config import MOST_TOML_BYTES, STRICT, build, read_text, read_toml
+from core.files.config import MOST_TOML_BYTES, STRICT, build, read_json, read_text, read_toml
+from core.files.disk import write_json, write_text
 from core.files.study import (
     FLOW_COLUMNS,
+    STUDY_FILE,
     Cell,
     Claim,
     Expected,
@@ -35,6 +37,9 @@ from core.files.study_terms import KNOBS, METRICS, Knobs, same_text, text
 
 SCHEMA = 1
 MOST_CELLS = 20_000
+KEPT = "study"
+"""The folder within one of results that keeps the study."""
+_PLAN = "plan.json"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CHECK = "fix that field"
@@ -71,14 +76,28 @@ def load(path: Path, *shipped: Path) -> Study:
     Raises:
         UsageError: a file is missing, or anything in it is wrong.
     """
+    files = {STUDY_FILE: read_text(path, most_bytes=MOST_TOML_BYTES)}
 
     def table(name: str) -> str:
         places = [folder / name for folder in (path.parent, *shipped)]
         found = next((place for place in places if place.is_file()), places[0])
-        return read_text(found, most_bytes=MOST_TOML_BYTES)
+        return files.setdefault(name, read_text(found, most_bytes=MOST_TOML_BYTES))
 
     study = parse(read_toml(path), where=str(path), table=table)
-    return dataclasses.replace(study, text=read_text(path, most_bytes=MOST_TOML_BYTES))
+    return dataclasses.replace(study, files=files)
+
+
+def keep(study: Study, folder: Path, *, quick: bool) -> None:
+    """Keeps a study and its tables in the folder of its results, for `kept`."""
+    for name, content in study.files.items():
+        write_text(folder / KEPT / name, content)
+    write_json(folder / KEPT / _PLAN, {"schema": SCHEMA, "quick": quick})
+
+
+def kept(folder: Path) -> tuple[Study, bool]:
+    """The study of a folder of results, and whether it was run with `--quick`. Raises UsageError."""
+    plan = read_json(folder / KEPT / _PLAN, remedy="name the folder of `upshift study run`")
+    return load(folder / KEPT / STUDY_FILE), plan.get("quick") is True
 
 
 def parse(data: Mapping[str, Any], *, where: str, table: Callable[[str], str]) -> Study:

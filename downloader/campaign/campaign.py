@@ -20,10 +20,17 @@ from core.files.description import Description
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
 from downloader import factors, quirks
-from downloader.campaign.apply import recorded, written
-from downloader.campaign.configurations import NAME, NAME_REMEDY, fault, read_comparisons, read_configurations, warmups
-from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk
-from downloader.campaign.stopping import read_rule
+from downloader.campaign.configurations import (
+    NAME,
+    NAME_REMEDY,
+    fault,
+    read_comparisons,
+    read_configurations,
+    recorded,
+    warmups,
+    written,
+)
+from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk, read_rule
 
 
 class Order(StrEnum):
@@ -75,7 +82,7 @@ class Campaign:
     """`lab`, or the path of a CSV or Parquet file."""
     ca_file: str | None
     """Bundle of the certificates that all clients trust, as written in the file; None: the lab's own, or this host's
-    (see `downloader.campaign.trust`)."""
+    (see `downloader.campaign.targets`)."""
     vantage_points: tuple[str, ...] = ()
     """Empty: all vantage points of the lab."""
     allowed_prefixes: tuple[IPNetwork, ...]

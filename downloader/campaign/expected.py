@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from core.domain import Configuration, Target, Transport
 from downloader import clients
-from downloader.campaign.apply import pauses_s, recorded
 from downloader.campaign.campaign import Campaign
+from downloader.campaign.configurations import pauses_s, recorded
 
 AROUND_S = 15.0
 """What a run may take besides its downloads: look-up, start and end of the capture, packets in flight."""

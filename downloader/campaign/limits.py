@@ -1,14 +1,23 @@
-"""The fields `budgets` and `disk` of a campaign file."""
+"""How much a campaign may take, and when it ends: `budgets`, `disk`, `until_ci` of its file, and `--stop-when`. Pure.
+
+A vantage point stops before the end of its plan where the intervals are narrow enough, in the steps of
+`core.sequential`: the first measurement run of a domain in which both sides of a comparison have a time. They follow
+from the journal's downloads, so a resumed campaign goes on where it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import groupby
 from typing import Any
 
-from core.errors import UsageError, nearest
+from core.domain import Comparison, Download, Role
+from core.errors import UsageError, nearest, use_one_of
 from core.files.disk import parse_size
+from core.sequential import ALPHA, Quantity, Rule, SpeedUps, all_meet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +113,124 @@ def _size(value: object, where: str, *, least: int) -> int:
     if size < least:
         raise UsageError(f"it must be at least {least}", where=where, remedy=remedy)
     return size
+
+
+NEVER = "never"
+"""The value of `--stop-when` that cancels the campaign's `until_ci`."""
+
+
+def read_rule(value: object, comparisons: Sequence[Comparison], where: str) -> Rule:
+    """The rule in a campaign file: `until_ci = 0.05` for the median, or `until_ci = {median = 0.05, share = 0.2}`.
+
+    Raises:
+        UsageError: neither of the two, a width out of range, or no comparison whose interval could become narrow.
+    """
+    entries = value if isinstance(value, Mapping) else {Quantity.MEDIAN.value: value}
+    return _checked(entries, comparisons, where)
+
+
+def parse_rule(entries: Iterable[str], comparisons: Sequence[Comparison]) -> Rule:
+    """The rule of `--stop-when` options: `median=0.05`, `share=0.2`, or `never`.
+
+    Raises:
+        UsageError: as `read_rule`.
+    """
+    widths: dict[str, object] = {}
+    where = "--stop-when"
+    for entry in entries:
+        if entry == NEVER:
+            continue
+        name, equals, width = entry.partition("=")
+        try:
+            widths[name] = float(width) if equals else width
+        except ValueError:
+            raise _wrong(repr(entry), where) from None
+    return _checked(widths, comparisons, where)
+
+
+def _checked(entries: Mapping[str, object], comparisons: Sequence[Comparison], where: str) -> Rule:
+    rule: dict[Quantity, float] = {}
+    for name, width in entries.items():
+        if name not in tuple(Quantity):
+            raise UsageError(
+                f"{name!r} is not a quantity with an interval", where=where, remedy=use_one_of(name, tuple(Quantity))
+            )
+        quantity = Quantity(name)
+        if isinstance(width, bool) or not isinstance(width, int | float) or not 0 < width < _limit(quantity):
+            raise _wrong(repr(width), where)
+        rule[quantity] = float(width)
+    if rule and not any(comparison.role is Role.EFFECT for comparison in comparisons):
+        raise UsageError(
+            f"the campaign has no comparison with the role {Role.EFFECT}, so no interval could become narrow",
+            where=where,
+            remedy="add one to [[comparisons]], or leave this out",
+        )
+    return rule
+
+
+def _limit(quantity: Quantity) -> float:
+    return 1.0 if quantity is Quantity.SHARE else math.inf
+
+
+def _wrong(what: str, where: str) -> UsageError:
+    return UsageError(
+        f"{what} is not a valid width of an interval",
+        where=where,
+        remedy="write a number above 0, e.g. median 0.05; a share's is below 1",
+    )
+
+
+class Stopping:
+    """Whether a vantage point has measured enough: its intervals, after each measurement run.
+
+    Args:
+        rule: when they are narrow enough.
+        comparisons: those of the campaign; the ones with the role effect count.
+        recorded: its downloads so far, those of a measurement run together.
+    """
+
+    def __init__(self, rule: Rule, comparisons: Sequence[Comparison], recorded: Iterable[Download]) -> None:
+        self._rule = rule
+        effects = [comparison for comparison in comparisons if comparison.role is Role.EFFECT]
+        self._comparisons = [(comparison, SpeedUps()) for comparison in effects] if self._rule else []
+        if self._rule:
+            for _, run in groupby(recorded, key=lambda d: (d.iteration, d.domain, d.url)):
+                self.record(list(run))
+
+    def record(self, run: Sequence[Download]) -> None:
+        """The downloads of an accepted measurement run."""
+        by_name = {download.configuration: download for download in run}
+        for comparison, speed_ups in self._comparisons:
+            config, vs = by_name.get(comparison.config), by_name.get(comparison.vs)
+            if config is None or vs is None or config.accepted is False or vs.accepted is False:
+                continue
+            mine, theirs = config.time_bounds_s, vs.time_bounds_s
+            if mine is not None and theirs is not None:
+                speed_ups.add(config.domain, mine, theirs)
+
+    @property
+    def reached(self) -> bool:
+        """Whether all intervals are narrow enough; never, without a rule."""
+        return all_meet(self._rule, (speed_ups for _, speed_ups in self._comparisons))
+
+    def state(self) -> dict[str, Any]:
+        """For the journal and `environment.json`: the rule, and each interval; an infinite end is None."""
+        return {
+            "rule": {quantity.value: width for quantity, width in self._rule.items()},
+            "alpha": ALPHA,
+            "reached": self.reached,
+            "comparisons": [
+                {
+                    "name": comparison.name,
+                    "domains": len(speed_ups.domains),
+                    "reached": speed_ups.meets(self._rule),
+                    **{quantity.value: _ends(speed_ups, quantity) for quantity in Quantity},
+                }
+                for comparison, speed_ups in self._comparisons
+            ],
+        }
+
+
+def _ends(speed_ups: SpeedUps, quantity: Quantity) -> tuple[float, float | None]:
+    interval = speed_ups.interval(quantity)
+    return interval.low, interval.high if math.isfinite(interval.high) else None

@@ -10,6 +10,7 @@ AIOQUIC = Client(
     name="aioquic",
     help="HTTP/3 over QUIC by aioquic (Python); above about 50 Mbit/s it is CPU-bound.",
     transport=Transport.QUIC,
+    http="3",
     program="downloader.programs.aioquic_get",
     packages=("aioquic", "cryptography"),
     options=WINDOWS,

@@ -10,6 +10,7 @@ QUICHE = Client(
     name="quiche",
     help="HTTP/3 over QUIC by quiche (Rust, release build).",
     transport=Transport.QUIC,
+    http="3",
     program="h3get",
     packages=("upshift-h3get",),
     options=(

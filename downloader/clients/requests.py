@@ -9,6 +9,7 @@ REQUESTS = Client(
     name="requests",
     help="HTTP/1.1 over TCP by Python's requests with forcediphttpsadapter.",
     transport=Transport.TCP,
+    http="1.1",
     program="downloader.programs.requests_get",
     packages=("requests", "urllib3", "forcediphttpsadapter"),
 )

@@ -23,7 +23,7 @@ _MOST_NAME, _MOST_FOLDER = 30, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Campaign:
+class RunningCampaign:
     """A campaign that runs on this host."""
 
     name: str
@@ -57,15 +57,15 @@ def announced(name: str, folder: Path, *, force: bool) -> Iterator[None]:
         yield
 
 
-def others() -> list[Campaign]:
+def others() -> list[RunningCampaign]:
     """The campaigns of other processes on this host."""
-    found = []
+    running = []
     for line in _SOCKETS.read_text(encoding="utf-8", errors="replace").splitlines():
         words = line.rpartition(" @")[2].split("/")
         if len(words) == 5 and words[0] == _KIND and words[1] != str(os.getpid()):
             name, folder = unquote(words[3]), unquote(words[4].replace(":", "/"))
-            found.append(Campaign(name=name, folder=folder, force=words[2] == "force"))
-    return found
+            running.append(RunningCampaign(name=name, folder=folder, force=words[2] == "force"))
+    return running
 
 
 def _end(folder: Path) -> str:

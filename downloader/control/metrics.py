@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import UsageError
-from downloader.control.document import Status
+from downloader.control.status import Status
 from downloader.schedule.schedule import State
 
 if TYPE_CHECKING:

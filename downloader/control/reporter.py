@@ -25,9 +25,9 @@ from core.files import disk
 from core.files.disk import is_running
 from core.system.signals import Notifier
 from core.untrusted import scrub
-from downloader.control import document, metrics
-from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
+from downloader.control import metrics
 from downloader.control.metrics import Endpoint
+from downloader.control.status import FILE_NAME, Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint, read_status
 from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
@@ -134,7 +134,7 @@ class Reporter:
             self._last_error = Fault(at=self._clock(), what=scrub(what))
 
     def end(self, state: State, reason: str) -> None:
-        """The campaign has ended; `state` is one of those in `document.ENDED`."""
+        """The campaign has ended; `state` is one of those in `ENDED`."""
         self._over.set()
         self._notifier.stopping()
         if state is State.FAILED:
@@ -162,8 +162,8 @@ class Reporter:
 
     def _earlier_beside(self) -> set[str]:
         with contextlib.suppress(UsageError, OSError):
-            found = document.read_status(self._folder)
-            return set(found.beside) if found.campaign == self._campaign else set()
+            earlier = read_status(self._folder)
+            return set(earlier.beside) if earlier.campaign == self._campaign else set()
         return set()
 
     @property
@@ -174,7 +174,7 @@ class Reporter:
         """A start that failed: the status of the campaign's earlier process tells it, unless another one works."""
         now = self._clock()
         with contextlib.suppress(UsageError, OSError):
-            before = document.read_status(self._folder)
+            before = read_status(self._folder)
             if before.campaign != self._campaign or is_running(self._folder):
                 return
             activity = Activity(state=State.FAILED, reason=scrub(reason), since=now)
@@ -225,7 +225,7 @@ class Reporter:
 
     def _save(self, status: Status) -> None:
         # Not flushed to the disk: that would disturb what is measured, and the next one comes in 5 s.
-        disk.write_text(self._folder / document.FILE_NAME, disk.json_text(status.document()), durable=False)
+        disk.write_text(self._folder / FILE_NAME, disk.json_text(status.document()), durable=False)
         disk.write_text(self._folder / metrics.FILE_NAME, metrics.page(status), durable=False)
 
     def _page(self) -> str | None:

@@ -14,16 +14,16 @@ from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
 from core.reach import is_allowed
 from core.untrusted import host_and_port
-from downloader.limits.budget import Entry, Spent
+from downloader.limits.budget import AccountEntry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
 
-Selection = Callable[[Entry], bool]
+Selection = Callable[[AccountEntry], bool]
 """Whether an attempt is part of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RecordedRequest:
     """One download."""
 
     at: float
@@ -54,7 +54,7 @@ class Fetched:
     """Both directions."""
     exact: bool
     """False: the attempt was killed, and `ip_bytes` is the worst case."""
-    requests: tuple[Request, ...]
+    requests: tuple[RecordedRequest, ...]
     """Those that are recorded; a kill may have hit another one. Of those that an opt-out ended, the first, which may
     have run: the others sent nothing."""
 
@@ -81,7 +81,7 @@ def parse(text: str) -> Selection:
             remedy="write www.example.org, 192.0.2.0/24 or AS64500",
         )
 
-    def is_below(entry: Entry) -> bool:
+    def is_below(entry: AccountEntry) -> bool:
         names = (entry.domain, host_and_port(entry.url)[0])
         return any(name == domain or name.endswith(f".{domain}") for name in names)
 
@@ -107,7 +107,9 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
                         yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
 
 
-def _fetched(folder: str, vantage: str, agent: str, journal: JournalReader, entry: Entry, address: str) -> Fetched:
+def _fetched(
+    folder: str, vantage: str, agent: str, journal: JournalReader, entry: AccountEntry, address: str
+) -> Fetched:
     return Fetched(
         folder=folder,
         vantage=vantage,
@@ -130,8 +132,8 @@ def _sent(downloads: Sequence[Download]) -> list[Download]:
     return list(downloads[: ended + 1])
 
 
-def _request(download: Download) -> Request:
-    return Request(
+def _request(download: Download) -> RecordedRequest:
+    return RecordedRequest(
         at=download.started_at,
         configuration=download.configuration,
         local_ip=download.local_ip,

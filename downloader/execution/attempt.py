@@ -13,8 +13,8 @@ from core.errors import PlaceError, ReachError
 from core.reach import check_address, check_named
 from core.system.place import Place, Suitability, Watch
 from core.untrusted import host_and_port
-from downloader.campaign.apply import pauses_s, settings_with
 from downloader.campaign.campaign import Campaign, Order
+from downloader.campaign.configurations import pauses_s, settings_with
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution

@@ -15,11 +15,11 @@ from core.system.place import Place
 from core.system.this_host import read_clock
 from core.terminal import Progress
 from core.untrusted import file_name, scrub
-from downloader.campaign.apply import client_with
 from downloader.campaign.campaign import Campaign, VantageClock
+from downloader.campaign.configurations import client_with
+from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.stopping import Stopping
-from downloader.campaign.trust import trusted
+from downloader.campaign.targets import trusted
 from downloader.client import Client
 from downloader.control.reporter import VantageReport
 from downloader.control.stop_pause import StopGate
@@ -28,13 +28,12 @@ from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
 from downloader.execution.records import mark_void
-from downloader.limits.budget import BudgetGate, Entry, interrupted_bytes, reserved
+from downloader.limits.budget import AccountEntry, BudgetGate, interrupted_bytes, reserved
 from downloader.limits.captures import CaptureStore, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
-from downloader.schedule.shared import SharedPlan
-from downloader.schedule.slots import SlotGate
+from downloader.schedule.slots import SharedPlan, SlotGate
 
 SIGNAL_S = 1.0
 """How long a dead program waits for its explanation: a signal to all of a terminal's or a unit's processes may reach
@@ -268,7 +267,7 @@ def settle_killed(campaign: Campaign, journal: Journal, runs: Mapping[int, Plann
         journal.settle(entry, _taken(campaign, journal, entry, run, path_of(run, entry.attempt)))
 
 
-def _taken(campaign: Campaign, journal: Journal, entry: Entry, run: PlannedRun, path: Path) -> int:
+def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path) -> int:
     if entry.address is None:
         return 0
     if path.exists():  # killed between the end of the capture and the record

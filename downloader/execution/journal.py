@@ -24,7 +24,7 @@ from core.errors import UsageError
 from core.files.journal import FILE_NAME, SCHEMA, JournalReader
 from downloader.campaign.plan import PlannedRun
 from downloader.limits import budget, captures
-from downloader.limits.budget import Entry, Reserved, Spent
+from downloader.limits.budget import AccountEntry, Reserved, Spent
 from downloader.limits.captures import CaptureTable, Settled
 
 _TABLES = """
@@ -157,7 +157,7 @@ class Journal(JournalReader):
         """Enters the server's address in the account: from now on its capture has what is sent to it."""
         self.spent.resolved(number, attempt, address, network)
 
-    def settle(self, entry: Entry, ip_bytes: int) -> None:
+    def settle(self, entry: AccountEntry, ip_bytes: int) -> None:
         """Enters what a killed attempt took."""
         self.spent.settle(entry.run, entry.attempt, ip_bytes)
 

@@ -12,7 +12,7 @@ from typing import Any
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from core.system.place import Suitability
 from downloader import clients
-from downloader.campaign.apply import recorded
+from downloader.campaign.configurations import recorded
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.capture import Captured

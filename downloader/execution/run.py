@@ -21,10 +21,10 @@ from core.system import signals
 from core.system.place import Place
 from core.system.process import require
 from core.terminal import Progress
-from downloader.campaign.apply import client_with
 from downloader.campaign.campaign import Campaign
+from downloader.campaign.configurations import client_with
 from downloader.campaign.plan import PlannedRun
-from downloader.campaign.trust import check_trust, describe_trust, trusted
+from downloader.campaign.targets import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
@@ -36,7 +36,7 @@ from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.schedule import State, Turns
-from downloader.schedule.shared import SharedPlan
+from downloader.schedule.slots import SharedPlan
 
 _PACKAGES = ("upshift", "dnspython")
 """Packages whose version is stored with the data, besides those of the campaign's clients."""
@@ -56,8 +56,8 @@ class RunSummary(Counts):
     """Vantage point -> comparisons with an interval that is wider than the rule says, of the others."""
     complete: bool
     """Whether every planned download is recorded, save those of the vantage points in `enough`."""
-    asked: str | None = None
-    """What asked it to end, e.g. `upshift stop`; None: nothing."""
+    ended_by: str | None = None
+    """What ended it before its plan, e.g. `upshift stop`; None: nothing."""
 
     def sentence(self, out: Path) -> str:
         """The summary in one line."""
@@ -171,8 +171,8 @@ def run_campaign(
 def _note_beside(journals: Mapping[str, Journal], beside: Sequence[str]) -> None:
     """Other campaigns of this host had slots and budgets of their own: the data says so, as part of its environment."""
     for journal in journals.values() if beside else ():
-        found = json.loads(journal.meta("environment") or "{}")
-        journal.set_meta("environment", json.dumps({**found, "campaigns_beside": list(beside)}))
+        environment = json.loads(journal.meta("environment") or "{}")
+        journal.set_meta("environment", json.dumps({**environment, "campaigns_beside": list(beside)}))
 
 
 def check_clients(campaign: Campaign) -> None:
@@ -349,7 +349,7 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | 
             if state.get("rule") and name not in enough
         },
         complete=all(c.recorded == c.planned for name, c in counts.items() if name not in enough),
-        asked=ended_by,
+        ended_by=ended_by,
     )
 
 

@@ -1,7 +1,7 @@
 """TCP receive buffer (`tcp_rmem`): the initial size, and the largest one.
 
 The same in all of the paper's configurations: the initial window must not change with the factor under study.
-`window_scaling` may set the maximum as well; `downloader.campaign.apply` defines the precedence.
+`window_scaling` may set the maximum as well; `downloader.campaign.configurations` defines the precedence.
 """
 
 from __future__ import annotations

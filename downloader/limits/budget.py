@@ -43,7 +43,7 @@ _LAST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AccountEntry:
     """One attempt."""
 
     run: int
@@ -170,20 +170,20 @@ class Spent:
             (ip_bytes, ended, run, attempt),
         )
 
-    def unsettled(self) -> list[Entry]:
+    def unsettled(self) -> list[AccountEntry]:
         """Attempts that a kill ended."""
         return list(self._entries("WHERE NOT settled"))
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[AccountEntry]:
         """All attempts, in order of time."""
         return self._entries("ORDER BY began")
 
-    def _entries(self, rest: str) -> Iterator[Entry]:
+    def _entries(self, rest: str) -> Iterator[AccountEntry]:
         for run, attempt, began, ended, domain, url, network, address, ip_bytes, settled in self._db.execute(
             "SELECT run, attempt, began, ended, domain, url, network, address, bytes, settled"  # noqa: S608 - constants
             f" FROM spent JOIN runs ON number = run {rest}"
         ):
-            yield Entry(
+            yield AccountEntry(
                 run=run,
                 attempt=attempt,
                 began=began,

@@ -37,8 +37,8 @@ class OptOuts(Gate):
 
     def holds(self, now: float) -> Wait | None:  # noqa: ARG002
         if not self._current:
-            found = lists_of_opt_outs.confirmed()
-            self._current = found is None or bool(found["current"])
+            confirmation = lists_of_opt_outs.confirmed()
+            self._current = confirmation is None or bool(confirmation["current"])
         return None if self._current else Wait(State.WAITING_FOR_OPT_OUTS, _MISSED)
 
     def began(self, run: PlannedRun, attempt: int, now: float) -> None:  # noqa: ARG002

@@ -17,6 +17,8 @@ def _client(client: Client) -> Client:
         return client
     return dataclasses.replace(
         client,
+        http=None,
+        family="wget2",
         program="downloader.programs.wget2_get",
         packages=(),
         system_programs={"wget2": "apt-get install wget2"},

@@ -1,9 +1,10 @@
-"""Slots: no two vantage points on one target at a time, without talking to each other. Pure.
+"""The plan that all hosts of a campaign share, and its slots: no two vantage points on one target at a time. Pure.
 
-Targets that share a registered domain or an address form a group, and groups are dealt into K classes of about equal
-expected time, for K vantage points. Time is divided into slots of equal length, counted from 1970 (UTC). In slot s,
-vantage point i works on class (i + s) mod K: two vantage points never have the same class in one slot, and each has all
-of them in K slots. A run starts only if its worst case ends `MARGIN_S` before the slot does.
+The hosts do not talk to each other. Targets that share a registered domain or an address form a group, and groups are
+dealt into K classes of about equal expected time, for K vantage points. Time is divided into slots of equal length,
+counted from 1970 (UTC). In slot s, vantage point i works on class (i + s) mod K: two vantage points never have the same
+class in one slot, and each has all of them in K slots. A run starts only if its worst case ends `MARGIN_S` before the
+slot does.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from core.domain import Disturbance, Failure, Target, VoidReason
 from core.errors import UsageError
 from core.system.this_host import MOST_APART_S, Clock
 from core.untrusted import host_and_port, registered_domain
-from downloader.campaign.campaign import Campaign
+from downloader.campaign.campaign import Campaign, plan_hash
 from downloader.campaign.expected import expected_s, worst_s
-from downloader.campaign.plan import PlannedRun
+from downloader.campaign.plan import PlannedRun, make_plan
 from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 MARGIN_S = 5.0
@@ -180,3 +181,54 @@ class SlotGate(Gate):
             return None
         detail = f"it took longer than {worst_s(self._campaign, run.target):g} s, its worst case, and its slot ended"
         return Cut(detail, Failure.UNKNOWN, Disturbance(reason=VoidReason.SLOT_ENDED, detail=detail))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlan:
+    """The plan of a campaign, the same at all its hosts."""
+
+    campaign: Campaign
+    targets: Sequence[Target]
+    vantage_points: tuple[str, ...]
+    """All, in order of name."""
+    slots: Slots | None
+    """None: vantage points work whenever they can."""
+
+    @property
+    def digest(self) -> str:
+        """The plan's hash."""
+        slots = self.slots
+        classes = None if slots is None else [slots.classes[key_of(target)] for target in self.targets]
+        return plan_hash(self.campaign, self.targets, self.vantage_points, classes=classes)
+
+    def index(self, vantage: str) -> int:
+        """The index of a vantage point."""
+        return self.vantage_points.index(vantage)
+
+    def runs(self, vantage: str) -> tuple[PlannedRun, ...]:
+        """The measurement runs of a vantage point. Raises UsageError if there are too many."""
+        return make_plan(
+            self.campaign,
+            self.targets,
+            vantage=vantage,
+            index=self.index(vantage),
+            vantage_points=len(self.vantage_points),
+        )
+
+
+def share(
+    campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str], here: Sequence[str]
+) -> SharedPlan:
+    """The shared plan.
+
+    Args:
+        vantage_points: all of the campaign.
+        here: those of this host. Where these are not all, slots are used unless the campaign says `slot_s = 0`; else
+            only if it names a length, as the vantage points of a process take turns.
+
+    Raises:
+        UsageError: the longest measurement run does not fit into a slot.
+    """
+    wanted = campaign.slot_s is not None or set(here) != set(vantage_points)
+    slots = slots_for(campaign, targets, len(vantage_points)) if wanted else None
+    return SharedPlan(campaign=campaign, targets=targets, vantage_points=tuple(sorted(vantage_points)), slots=slots)

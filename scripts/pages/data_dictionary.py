@@ -6,22 +6,23 @@ same name in `Download` or `Target`: these words mean the same everywhere.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.captures import packet_table
-from analysis.captures import scan as captures
+from analysis.captures import export
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.limiter import Limiter
 from analysis.evidence.rows import downloads_schema
 from analysis.measures import tables
-from analysis.measures.congestion import CongestionRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, render
+from analysis.report.published import CongestionRow
 from core.domain import (
     CacheState,
     Comparison,
@@ -38,14 +39,47 @@ from core.domain import (
 )
 from core.files import schemas
 from core.files.description import DescribedConfiguration, Description
-from scripts.pages.attributes import attributes
-from scripts.pages.markdown import table
+from scripts.pages.commands import table
 from survey import surveys
 
 if TYPE_CHECKING:
     from enum import StrEnum
 
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    annotation: str
+    """As the source has it; empty for a member of an enumeration."""
+    text: str
+    """The text below it, in one line; empty if missing."""
+
+
+def attributes(cls: type) -> dict[str, Attribute]:
+    """Name -> attribute, in order; those of base classes first."""
+    found: dict[str, Attribute] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        if base.__module__ in ("enum", "builtins", "typing"):
+            continue
+        (definition,) = ast.parse(inspect.getsource(base).lstrip()).body
+        body = definition.body if isinstance(definition, ast.ClassDef) else []
+        for statement, following in zip(body, [*body[1:], None], strict=True):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                name, annotation = statement.target.id, ast.unparse(statement.annotation)
+            elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                name, annotation = statement.targets[0].id, ""
+            else:
+                continue
+            found[name] = Attribute(annotation, text_of(following))
+    return found
+
+
+def text_of(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return " ".join(str(statement.value.value).split())
+    return ""
+
 
 HEAD = """# Data dictionary
 
@@ -130,13 +164,14 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield "lab.json: paths", "One entry per vantage point and domain.", [Column(*entry) for entry in LAB_PATHS]
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
+    yield "tables/splits.csv", SPLITS_HEAD, [Column(name, "", "", SPLITS_MEANINGS[name]) for name in render.SPLITS_CSV]
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
     effects = [Column(name, "", "", EFFECTS_MEANINGS[name]) for name in published.EFFECTS_CSV]
     yield "tables/published/quirk_effects.csv", EFFECTS_HEAD, effects
-    connections = of_schema(captures.schema(), CONNECTION_MEANINGS)
+    connections = of_schema(export.schema(), CONNECTION_MEANINGS)
     identity = [column for column in connections if column.name not in KPIS]
     yield "connections", "Written by `upshift kpis FILE... -o`: these columns, then every KPI as above.", identity
-    yield "packets", "Written by `upshift kpis FILE --packets -o`.", of_schema(packet_table.SCHEMA, PACKET_MEANINGS)
+    yield "packets", "Written by `upshift kpis FILE --packets -o`.", of_schema(export.packet_schema(), PACKET_MEANINGS)
 
 
 def summary(cls: type) -> str:
@@ -216,7 +251,7 @@ PACKET_MEANINGS = {
     "frame": "Number of the packet in the capture, from 1.",
     "time_ns": "When it was captured.",
     "connection": "Number of its connection, as in the table of connections.",
-    "direction": f"From client to server or back: {', '.join(f'`{name}`' for name in packet_table.DIRECTIONS)}.",
+    "direction": f"From client to server or back: {', '.join(f'`{name}`' for name in export.DIRECTIONS)}.",
     "seq": "TCP sequence number relative to the SYN's; null for QUIC.",
     "len": "Payload of TCP or UDP.",
     "ws_class": "Class by Wireshark's sequence analysis; empty for none (docs/design/kpi-engine.md).",
@@ -273,6 +308,26 @@ TABLE2_HEAD = (
     "column of the group first."
 )
 
+SPLITS_HEAD = (
+    "A line for each part of each row of Table 2: its runs by what limited the reference, by dose, by provider and by "
+    "vantage point. `upshift tables --by` puts the column of the group first."
+)
+
+SPLITS_MEANINGS = {
+    "comparison": "Name of the comparison.",
+    "by": "`limiter` (what limited the reference), `dose` (acted: an option took effect), `provider`, `vantage`.",
+    "p": "Do the effects differ between the parts? The larger p of Kruskal and Wallis's test and of Welch's on ranks; "
+    "empty with fewer than two parts of 6 domains.",
+    "part": "Name of the part.",
+    "n": "Pairs in it.",
+    "domains": "Domains that have a pair in it.",
+    "median": "Median speed-up of the domains in it; empty if only bounds are known.",
+    "median_least": "Lower bound of it.",
+    "median_most": "Upper bound.",
+    "sure_low": "Lower end of the 99 % interval of the typical speed-up in it; empty unless the p of some split is small.",
+    "sure_high": "Upper end.",
+}
+
 DOSE_HEAD = (
     "Three lines per comparison of an option: its measurement runs, split by whether the option took effect. These "
     "columns, then those of `table2.csv` up to `excluded`: what tells the parts apart happened after the option was "
@@ -321,7 +376,24 @@ TABLE2_MEANINGS = {
     "p_equivalence": "Two one-sided signed-rank tests: are the medians of domains within 2 % of 1?",
     "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
-    "verdict": "faster, slower, equivalent or undecided; empty for other roles.",
+    "verdict": "mixed, equivalent, faster, slower or undecided, the first that holds; empty for other roles.",
+    "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, else "
+    "`perhaps_less`.",
+    "mixed_by": "What explains a mixed row best: `limiter` (what limited the reference), `dose`, `provider`, `vantage`.",
+    "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
+    "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of theirs "
+    "(log scale). Empty if only bounds are known.",
+    "typical_low": "Lower end of its 95 % interval.",
+    "typical_high": "Upper end.",
+    "typical_least": "Lower bound of it.",
+    "typical_most": "Upper bound.",
+    "typical_unit": "`domain`, or `provider` where effects may differ more between providers (p_providers < 0.4).",
+    "typical_units": "How many of them there are.",
+    "p_providers": "Kruskal and Wallis's test: do the effects of providers differ?",
+    "gain": "Share of domains whose median speed-up is at least 1.02.",
+    "lose": "Share of domains whose median speed-up is at most 1 / 1.02.",
+    "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared.",
+    "transfer": "Median speed-up from the first body byte to the last, where TCP and QUIC are compared.",
     "margin": "Least speed-up that is called faster, or its inverse slower: 1.02, or the noise floor's median.",
     "median_low90": "Lower end of the 90 % interval of the median, which decides on `equivalent`.",
     "median_high90": "Upper end of this interval.",

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from aioquic.buffer import Buffer
 from aioquic.quic.crypto import CryptoPair
-from aioquic.quic.packet import QuicFrameType, pull_quic_header
-from aioquic.tls import Group, pull_client_hello
+from aioquic.quic.packet import (
+    QuicFrameType,
+    QuicTransportParameters,
+    pull_quic_header,
+    pull_quic_transport_parameters,
+)
+from aioquic.tls import ExtensionType, Group, pull_client_hello
 
 _TLS_RECORD_HEADER = 5
 
@@ -19,6 +24,8 @@ class Hello:
     """Of the message, without records, frames and packets around it [bytes]."""
     key_shares: list[int]
     groups: list[int]
+    parameters: QuicTransportParameters | None
+    """Of QUIC (RFC 9000, section 18.2)."""
 
 
 def from_tcp(listener: socket.socket) -> Hello:
@@ -67,4 +74,10 @@ def _read(message: bytes) -> Hello:
     assert len(message) == 4 + int.from_bytes(message[1:4]), f"{len(message)} bytes are a part of the hello"
     hello = pull_client_hello(Buffer(data=message))
     assert Group.GREASE not in (hello.supported_groups or [])
-    return Hello(len(message), [int(group) for group, _ in hello.key_share or []], list(hello.supported_groups or []))
+    quic = dict(hello.other_extensions or []).get(ExtensionType.QUIC_TRANSPORT_PARAMETERS)
+    return Hello(
+        size=len(message),
+        key_shares=[int(group) for group, _ in hello.key_share or []],
+        groups=list(hello.supported_groups or []),
+        parameters=None if quic is None else pull_quic_transport_parameters(Buffer(data=quic)),
+    )

@@ -130,7 +130,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_report_has_everything(demo: Path) -> None:
     data = dataset.load([demo])
-    html = report.build(data, report.Options())
+    html = report.build(data, report.ReportOptions())
     page = check_page(html)
     text = re.sub(r"\s+", " ", " ".join(page.text))
     for words in (
@@ -158,7 +158,7 @@ def test_report_has_everything(demo: Path) -> None:
     ids = [value for _, name, value in page.attributes if name == "id" and not value.startswith("figure")]
     assert len(ids) == len(set(ids))
     assert sum(name == "data-find" for _, name, _ in page.attributes) == 12
-    assert html == report.build(data, report.Options())
+    assert html == report.build(data, report.ReportOptions())
 
 
 def test_report_without_kpis_lab_and_environment(tmp_path: Path) -> None:
@@ -177,14 +177,14 @@ def test_report_tells_how_the_targets_were_chosen(tmp_path: Path) -> None:
     (folder / "targets" / "composition.json").write_text(
         json.dumps({"providers": {"other": share}, "require": "tcp", "seed": 4})
     )
-    text = " ".join(check_page(report.build(dataset.load([folder]), report.Options())).text)
+    text = " ".join(check_page(report.build(dataset.load([folder]), report.ReportOptions())).text)
     assert "How they were chosen" in text and "1 does not support sack" in text
     assert "support ECN, SACK and window scaling; the draw has the seed 4" in text
 
 
 def test_targets_are_limited_aloud(demo: Path) -> None:
     data = dataset.load([demo])
-    html = report.build(data, report.Options(targets=3))
+    html = report.build(data, report.ReportOptions(targets=3))
     assert "9 more targets are not shown in detail" in html
     shown, left = targets.views(data.records, limit=3)
     assert left == 9

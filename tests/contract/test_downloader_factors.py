@@ -11,7 +11,7 @@ from analysis.captures.kpis import ALL as KPIS
 from core.domain import Handshake, Wire
 from core.errors import UsageError
 from downloader import factors
-from downloader.campaign.apply import recorded, settings_for
+from downloader.campaign.configurations import recorded, settings_for
 from downloader.factor import Factor
 from tests.configurations import over_tcp
 

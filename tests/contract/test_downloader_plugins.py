@@ -50,7 +50,7 @@ import json, sys
 from pathlib import Path
 from core.domain import Configuration
 from downloader import clients, factors
-from downloader.campaign.apply import recorded, settings_for
+from downloader.campaign.configurations import recorded, settings_for
 from downloader.campaign.campaign import load
 campaign = load(Path(sys.argv[1]))
 off = Configuration(name="x", client="requests", levels={"rack": "off"})

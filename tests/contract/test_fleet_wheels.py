@@ -9,9 +9,8 @@ import pytest
 from core.errors import PlaceError
 from core.terminal import show_progress
 from tests.package_index import download_small, small_package
-from vantage.fleet.bundle import wheels
-from vantage.fleet.bundle.build import PYTHONS, build
-from vantage.fleet.bundle.checkout import Checkout, find_checkout
+from vantage.fleet import bundle
+from vantage.fleet.bundle import PYTHONS, Checkout, build, find_checkout
 
 PYPROJECT = """\
 [build-system]
@@ -41,9 +40,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 
 
 def built(tiny: Checkout, into: str) -> list[Path]:
-    tools = wheels.read_lock(find_checkout(), "--only-group", wheels.GROUP).others
+    tools = bundle.read_lock(find_checkout(), "--only-group", bundle.GROUP).others
     (tiny.folder / into).mkdir()
-    return wheels.build_ours(tiny, ["./tiny"], tools, tiny.folder / into, built=lambda _: None)
+    return bundle.build_ours(tiny, ["./tiny"], tools, tiny.folder / into, step=lambda _: None)
 
 
 def test_a_program_has_the_tag_that_is_true_and_the_same_bytes_again(tiny: Checkout) -> None:
@@ -54,7 +53,7 @@ def test_a_program_has_the_tag_that_is_true_and_the_same_bytes_again(tiny: Check
 
 def test_a_tag_that_is_not_true_is_refused(tiny: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a system whose programs need more than 2.34; here, they need more than 2.17."""
-    monkeypatch.setattr(wheels, "PLATFORM", "manylinux_2_17_x86_64")
+    monkeypatch.setattr(bundle, "PLATFORM", "manylinux_2_17_x86_64")
     with pytest.raises(PlaceError, match=r"tiny: this system's binaries need a newer C library"):
         built(tiny, "one")
     assert not list((tiny.folder / "one").glob("*.whl"))
@@ -72,7 +71,7 @@ def test_another_hash_than_in_the_lock_is_refused(tmp_path: Path) -> None:
     small = small_package()
     wrong = type(small)(small.requirement, ("sha256:" + "0" * 64,))
     with pytest.raises(PlaceError, match="while it downloaded the wheels"):
-        wheels.download(find_checkout(), "3.13", [wrong], tmp_path / "bad")
+        bundle.download(find_checkout(), "3.13", [wrong], tmp_path / "bad")
 
 
 @pytest.mark.soak

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from core.files import store
+from downloader import clients, factors
 from tests.contract._package_copy import copy_packages, downloads_by_configuration, report_pages, run_campaign, upshift
 from tests.topologies import server, topology
 
@@ -66,7 +67,7 @@ from core.domain import Transport
 
 PLAIN = Client(
     name="plain", help="HTTP/1.1 over TCP by Python's ssl alone.", transport=Transport.TCP,
-    program="downloader.programs.plain_get", packages=("trustme",),
+    http="1.1", program="downloader.programs.plain_get", packages=("trustme",),
 )
 '''
 
@@ -171,7 +172,7 @@ def test_each_is_in_the_help(copy: Path) -> None:
     assert "rack" in run.stdout and "Loss recovery by time (RFC 8985)." in run.stdout
     assert "quiche-narrow" in run.stdout and "HTTP/3 through a window of 64 KiB." in run.stdout
     assert "plain" in run.stdout and "HTTP/1.1 over TCP by Python's ssl alone." in run.stdout
-    for shipped in ("ecn", "sack", "window_scaling", "aioquic", "requests"):
+    for shipped in (*factors.ALL, *clients.ALL):
         assert f"\n  {shipped} " in run.stdout
     kpis = upshift(copy, "kpis", "--help")
     assert kpis.returncode == 0, kpis.stderr
@@ -201,7 +202,7 @@ def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
         (CAMPAIGN.split("[[")[0].replace("permute", "# permute") + levels, "rack has no level 'sometimes'; accepted"),
         (
             CAMPAIGN.replace("quiche-narrow", "quiche-wide"),
-            "use one of: aioquic, plain, quiche, quiche-narrow, requests",
+            f"use one of: {', '.join(sorted([*clients.ALL, 'plain', 'quiche-narrow']))}",
         ),
         (CAMPAIGN.replace('["rack"]', '["rick"]'), "use one of: ecn, initrwnd, rack, rmem, "),
     ):

@@ -24,7 +24,9 @@ CLIENT = '''"""HTTP/1.1 by a bare TLS socket."""
 from downloader.client import Client
 from core.domain import Transport
 
-FAKE = Client(name="fake", help="A bare TLS socket.", transport=Transport.TCP, program="downloader.programs.fake_get")
+FAKE = Client(
+    name="fake", help="A bare TLS socket.", transport=Transport.TCP, http="1.1", program="downloader.programs.fake_get"
+)
 '''
 
 PROGRAM = '''"""The program of the client `fake`."""

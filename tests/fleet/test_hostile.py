@@ -24,9 +24,8 @@ from tests.fleet.cloud import Cloud
 from tests.fleet.fleet import CAMPAIGN, NAME, verdicts
 from tests.fleet.hostile import HARMLESS, LIES, OTHER, QUICK, VICTIM, Results
 from tests.unit.test_downloader_journal import download
-from upshift.commands.fleet import planned
-from upshift.fleet_collect import needs, write_own
-from vantage.fleet.collecting import Asked, collect
+from upshift.fleet_plan import needs, planned, write_own
+from vantage.fleet.collecting import Job, collect
 from vantage.fleet.inventory import open_fleet
 
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(900)]
@@ -63,6 +62,8 @@ class Campaign:
 
     def __init__(self, cloud: Cloud, folder: Path, lies: Sequence[str]) -> None:
         self.cloud, self.folder, self.into = cloud, folder, folder / "in" / "collected"
+        for host in cloud.hosts.values():
+            host.sh("rm -rf /srv/*")  # results of another cell's campaign
         self.liars = {f"L-{lie}": lie for lie in lies}
         names = [OTHER, *self.liars]
         target_files.write_rows(folder / "targets.csv", cloud.lab.targets()[:3])
@@ -117,8 +118,8 @@ class Campaign:
         """Collects all of them, without the network."""
         write_own(self.collected, self.plan)
         for name in (OTHER, *self.liars):
-            asked = Asked(host=name, folder=str(self.collected), source=str(self.results(name).folder))
-            assert collect(asked, needs(self.plan)).changed == 3
+            job = Job(host=name, folder=str(self.collected), source=str(self.results(name).folder))
+            assert collect(job, needs(self.plan)).changed == 3
 
     @property
     def collected(self) -> Path:

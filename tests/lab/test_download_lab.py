@@ -108,7 +108,7 @@ def test_every_fault_has_its_cause(small_lab: Lab, tmp_path: Path) -> None:
 
 
 def test_all_factors_are_accepted_by_this_kernel(small_lab: Lab) -> None:
-    from downloader.campaign.apply import settings_for
+    from downloader.campaign.configurations import settings_for
 
     place = small_lab.place("MUC")
     try:

@@ -210,12 +210,12 @@ def test_a_disk_that_is_filled_meanwhile_is_told(tmp_path: Path) -> None:
     snapshot.take(home)
     fleet = Fleet(tmp_path)
     fleet.command()
-    asked = {"host": "MUC", "folder": str(fleet.collected), "source": str(home)}
+    job = {"host": "MUC", "folder": str(fleet.collected), "source": str(home)}
     program = (
         "import sys; from vantage.fleet import collecting;"
         " collecting.check_room = lambda *a, **k: None; sys.exit(collecting.main(sys.argv[1]))"
     )
-    code, said = on_small_disk("2m", fleet.collected, [sys.executable, "-c", program, json.dumps(asked)])
+    code, said = on_small_disk("2m", fleet.collected, [sys.executable, "-c", program, json.dumps(job)])
     assert code == 75 and f"MUC: the disk of {fleet.collected} is full" in said
     assert "free some space there, then collect again" in said
 

@@ -252,6 +252,8 @@ def test_two_places_share_what_the_host_needs(world: World) -> None:
     world.host("""
         flag = Path("/proc/sys/net/ipv4/conf/eth0/forwarding")
         first, second = place(), place()
+        for here in (first, second):  # while both are there
+            assert python(here, GET, "http://198.18.1.1:8080/").stdout.strip() == "3000000"
         first.close()
         assert flag.read_text().strip() == "1"
         assert python(second, GET, "http://198.18.1.1:8080/").stdout.strip() == "3000000"
@@ -294,7 +296,7 @@ def test_host_isolation_changes_and_restores_the_host(world: World) -> None:
 def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) -> None:
     """The quirk `host-wide-settings`: this host is a namespace, in which the kernel shows them and refuses changes."""
     printed = world.host("""
-        from downloader.campaign.apply import settings_with
+        from downloader.campaign.configurations import settings_with
         from core.domain import Configuration
 
         def settings(*names):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import dataset
-from analysis.measures.comparisons import Design
 from analysis.measures.dataset import Dataset, Folder, Record
+from analysis.measures.folders import Design
 from analysis.measures.reader import COLUMNS, Reader
 from core import paper
 from core.domain import Comparison, Dose, Download, Superseded, Transport, VoidReason

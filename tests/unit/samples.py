@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import speedup
-from analysis.measures.arrays import Ints, Texts
+from analysis.measures.columns import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import SpeedupRow, SplitBy
 from core.domain import Comparison

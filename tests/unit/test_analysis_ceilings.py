@@ -110,7 +110,7 @@ def test_flagged_downloads_are_counted_and_left_out_on_demand(tmp_path: Path) ->
         "reasons": {},
         "unlimited_only": True,
     }
-    html = report.build(data, report.Options(selection=ONLY))
+    html = report.build(data, report.ReportOptions(selection=ONLY))
     assert (said + "left out by --unlimited-only.").replace("'", "&#39;") in html
     assert "above 70 % of its client&#39;s ceiling" in html and "near-ceiling" in html
 
@@ -139,7 +139,7 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
     assert said + "quiche, requests: not calibrated); before a campaign, run upshift doctor --calibrate." in " ".join(
         out.split()
     )
-    assert "quiche, requests: stale: kernel 6.1 -&gt; 6.2" in report.build(data, report.Options())
+    assert "quiche, requests: stale: kernel 6.1 -&gt; 6.2" in report.build(data, report.ReportOptions())
 
 
 @pytest.mark.thorough

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.compare import result
-from analysis.compare.changes import Change, ChangeVerdict, Quantity
+from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict
 from analysis.measures import dataset
 from analysis.measures.pairs import Metric
 from core import paper
@@ -70,7 +70,7 @@ def compared(tmp_path: Path, a: list[Download], b: list[Download], threshold: fl
     return result.compare(folder(tmp_path / "a", a), folder(tmp_path / "b", b), threshold=threshold)
 
 
-def row(made: result.Result, name: str, quantity: Quantity) -> Change:
+def row(made: result.Result, name: str, quantity: ChangedQuantity) -> Change:
     (found,) = [change for change in made.changes if (change.name, change.quantity) == (name, quantity)]
     return found
 
@@ -84,8 +84,11 @@ def command(*arguments: object) -> tuple[int, str, str]:
 
 def test_a_slower_configuration_closes_the_gate(tmp_path: Path) -> None:
     made = compared(tmp_path, downloads(1), downloads(2, slower("WS", 1.12)))
-    assert {(c.name, c.quantity) for c in made.worse} == {("WS", Quantity.TIME), ("WS vs BL", Quantity.SPEEDUP)}
-    change = row(made, "WS", Quantity.TIME)
+    assert {(c.name, c.quantity) for c in made.worse} == {
+        ("WS", ChangedQuantity.TIME),
+        ("WS vs BL", ChangedQuantity.SPEEDUP),
+    }
+    change = row(made, "WS", ChangedQuantity.TIME)
     assert change.change == pytest.approx(1 / 1.12, abs=0.02)
     assert change.low is not None
     assert change.high is not None
@@ -94,11 +97,11 @@ def test_a_slower_configuration_closes_the_gate(tmp_path: Path) -> None:
     assert change.a is not None
     assert change.b / change.a == pytest.approx(1.12, abs=0.04)
     # ALL vs WS got better, as WS got worse: that closes nothing.
-    assert row(made, "ALL vs WS", Quantity.SPEEDUP).verdict is ChangeVerdict.BETTER
-    assert row(made, "BL", Quantity.TIME).verdict is ChangeVerdict.EQUAL
+    assert row(made, "ALL vs WS", ChangedQuantity.SPEEDUP).verdict is ChangeVerdict.BETTER
+    assert row(made, "BL", ChangedQuantity.TIME).verdict is ChangeVerdict.EQUAL
     # The other way round everything is better or equal.
     back = result.compare(made.b, made.a, threshold=0.05)
-    assert row(back, "WS", Quantity.TIME).change == pytest.approx(1 / (change.change or math.nan))
+    assert row(back, "WS", ChangedQuantity.TIME).change == pytest.approx(1 / (change.change or math.nan))
     assert {c.name for c in back.worse} == {"ALL vs WS"}
 
 
@@ -114,7 +117,7 @@ def test_no_download_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_less_than_the_threshold_leaves_it_open(tmp_path: Path) -> None:
     a, b = downloads(1), downloads(2, slower("WS", 1.12))
     assert not compared(tmp_path, a, b, threshold=0.20).worse
-    assert row(compared(tmp_path, a, b, threshold=0.20), "WS", Quantity.TIME).verdict is ChangeVerdict.EQUAL
+    assert row(compared(tmp_path, a, b, threshold=0.20), "WS", ChangedQuantity.TIME).verdict is ChangeVerdict.EQUAL
 
 
 @pytest.mark.thorough
@@ -134,11 +137,11 @@ def test_failures_move_the_share_of_ok_downloads(tmp_path: Path) -> None:
             arguments |= {"outcome": "failed", "failure": "connect_timeout", "last_byte_s": None}
 
     made = compared(tmp_path, downloads(1), downloads(2, failing))
-    assert [(c.name, c.quantity) for c in made.worse] == [("quiche", Quantity.OK)]
-    change = row(made, "quiche", Quantity.OK)
+    assert [(c.name, c.quantity) for c in made.worse] == [("quiche", ChangedQuantity.OK)]
+    change = row(made, "quiche", ChangedQuantity.OK)
     assert (change.a, change.b, change.change) == (1.0, 0.0, -1.0)
     # Nothing is left of its times, so they have no row.
-    assert not [c for c in made.changes if c.name == "quiche" and c.quantity is Quantity.TIME]
+    assert not [c for c in made.changes if c.name == "quiche" and c.quantity is ChangedQuantity.TIME]
 
 
 def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
@@ -147,7 +150,7 @@ def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
             arguments |= {"outcome": "censored", "failure": "time_budget", "budget_s": 10.0, "last_byte_s": 10.0}
 
     made = compared(tmp_path, downloads(1), downloads(2, cut))
-    change = row(made, "BL", Quantity.TIME)
+    change = row(made, "BL", ChangedQuantity.TIME)
     # At least ten times slower on 8 of 14 domains: the median is only known to be at most that.
     assert change.change is None
     assert change.b is None
@@ -166,11 +169,11 @@ def test_shares_of_faster_pairs_move(tmp_path: Path) -> None:
             arguments["last_byte_s"] *= 0.9
 
     made = compared(tmp_path, downloads(1, fast_quiche), downloads(2, reversed_quiche))
-    change = row(made, "quiche vs BL", Quantity.FASTER)
+    change = row(made, "quiche vs BL", ChangedQuantity.FASTER)
     assert (change.a, change.b) == (1.0, 0.0)
     assert change.verdict is ChangeVerdict.WORSE
     # Its noise floor cannot close the gate.
-    assert not row(made, "BL2 vs BL", Quantity.SPEEDUP).gates
+    assert not row(made, "BL2 vs BL", ChangedQuantity.SPEEDUP).gates
 
 
 def test_only_common_targets_count_and_the_others_are_told(tmp_path: Path) -> None:
@@ -266,7 +269,7 @@ def test_wrong_input_is_refused(tmp_path: Path, b: str, said: str) -> None:
 def test_quantities_of_throughput_are_in_mbit_s(tmp_path: Path) -> None:
     a, b = folder(tmp_path / "a", downloads(1)), folder(tmp_path / "b", downloads(2, slower("BL", 2.0)))
     made = result.compare(a, b, threshold=0.05, metric=Metric.THROUGHPUT)
-    change = row(made, "BL", Quantity.THROUGHPUT)
+    change = row(made, "BL", ChangedQuantity.THROUGHPUT)
     assert change.a is not None
     assert change.b is not None
     # 1 MB in 0.5 to 1.8 s, with 5 % of headers.

@@ -12,7 +12,7 @@ import pytest
 
 from analysis import api
 from analysis.measures import dataset, dose
-from analysis.measures.comparisons import read_design
+from analysis.measures.folders import read_design
 from analysis.report import findings, report
 from core.domain import Comparison, Dose, Download, Role
 from core.errors import UsageError
@@ -86,7 +86,7 @@ def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
     (finding,) = findings.findings(made.table2, made.dose)
     assert "it depends on whether an option took effect (q < 0.001; 49 domains, 49 runs)." in finding.sentence
     assert "in effect 1.43 (6 domains, 6 runs)" in finding.sentence
-    html = report.build(data, report.Options())
+    html = report.build(data, report.ReportOptions())
     assert "By dose" in html and "CE seen" in html
 
 
@@ -96,7 +96,7 @@ def test_a_folder_without_doses_has_no_such_rows(tmp_path: Path) -> None:
     assert made.dose == ()
     out = io.StringIO()
     made.show(out)
-    assert "by dose" not in out.getvalue() and "By dose" not in report.build(data, report.Options())
+    assert "by dose" not in out.getvalue() and "By dose" not in report.build(data, report.ReportOptions())
 
 
 def test_a_difference_of_which_nothing_tells_gives_no_row(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from analysis import api
 from analysis.measures import dataset
-from analysis.measures.stopping import Stopping, stoppings
+from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.report import report
 from analysis.report.findings import stopping_cells, stopping_sentences
 from core.domain import Comparison, Download
@@ -30,7 +30,7 @@ def rows(domains: int, **changes: Any) -> list[Download]:
     return found
 
 
-def told(folder: Path, downloads: list[Download], **entry: Any) -> list[Stopping]:
+def told(folder: Path, downloads: list[Download], **entry: Any) -> list[StoppingOutcome]:
     state: dict[str, Any] = {"rule": {"median": 0.05}, "reached": True, "recorded_runs": 20, "planned_runs": 90}
     environment = {"schema": 1, "stopping": {"MUC": state | entry}}
     declared = [Comparison.of("WS", "BL")]
@@ -79,7 +79,7 @@ def test_tables_and_report_say_so(tmp_path: Path) -> None:
     shown = io.StringIO()
     tables.show(shown)
     printed = " ".join(shown.getvalue().split())
-    page = report.build(data, report.Options())
+    page = report.build(data, report.ReportOptions())
     for text in (printed, page):
         assert "MUC stopped early, after 20 of 90 planned measurement runs" in text
         assert "[2.000, 2.000]" in text

@@ -116,7 +116,7 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     assert (rows["ECN"].mismatched, rows["SACK"].mismatched, rows["quiche"].unproven) == (1, 1, 1)
     assert [dict(row.reasons) for row in rows.values()] == [{}, {"bleached": 1}, {}, {}, {}]
     assert "not accepted for 2 (ECN: bleached 1)." in findings.treatment_sentence(list(rows.values()), unproven=False)
-    assert "bleached: no ECT" in report.build(data, report.Options())
+    assert "bleached: no ECT" in report.build(data, report.ReportOptions())
     assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
 
 
@@ -135,7 +135,7 @@ def test_a_client_that_waited_for_a_cpu_is_flagged_and_unknown_is_not_zero(tmp_p
     shown = {line[0]: (line[heading.index("CPU-bound")], line[heading.index("starved")]) for line in cells}
     assert shown == {"BL": ("?", "?"), "WS": ("0", "0"), "aioquic": ("0", "1"), "quiche": ("1", "?")}
     assert "In 1 the client waited for a CPU for more than 25 % of the transfer" in findings.outcome_sentence(rows)
-    assert "waited for a CPU for 60% of the transfer" in report.build(data, report.Options())
+    assert "waited for a CPU for 60% of the transfer" in report.build(data, report.ReportOptions())
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_
         "missed_runs": 1,
         "only_hits": True,
     }
-    html = report.build(data, report.Options(selection=only))
+    html = report.build(data, report.ReportOptions(selection=only))
     assert same in html and kept in html and "cache_miss: &lt;after&gt;" in html
 
 
@@ -329,7 +329,7 @@ def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
         "WS was faster than BL: typically 2.00 times as fast, by how much is open with fewer than 10 domains (q = "
         "0.016; 8 domains, 8 runs). Of the domains, 7 of 8 are at least 2 % faster and 1 of 8 at least 2 % slower"
     )
-    html = report.build(data, report.Options())
+    html = report.build(data, report.ReportOptions())
     table2 = html[html.index('id="speedups"') : html.index('id="figures"')]
     assert ">7/8<" in table2 and "7 of 8 runs" in table2 and not re.search(r"\d %", table2)
     (row_csv,) = csv.DictReader(io.StringIO(made.csv("table2")))

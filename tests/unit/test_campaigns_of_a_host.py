@@ -17,8 +17,8 @@ from core.errors import PlaceError
 from core.files.journal import environment
 from downloader.campaign.plan import PlannedRun
 from downloader.control import host
-from downloader.control.document import read_status
 from downloader.control.reporter import Reporter
+from downloader.control.status import read_status
 from downloader.execution.journal import Journal
 from downloader.execution.run import _note_beside
 from downloader.schedule.schedule import State
@@ -44,7 +44,7 @@ def first(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str
         process.kill()
 
 
-def mine() -> list[host.Campaign]:
+def mine() -> list[host.RunningCampaign]:
     """Those of this test: other tests run beside it."""
     return [other for other in host.others() if other.name == "wéek/1"]
 

@@ -14,7 +14,7 @@ import pytest
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import kpi_values
-from analysis.evidence import clocks, handshakes, matching, proof, rows
+from analysis.evidence import matching, proof, rows
 from core.domain import Download, HostDisturbance, TreatmentReason
 from core.files import schemas
 from downloader.factors import ALL as FACTORS
@@ -23,12 +23,12 @@ from tests.configurations import levels_text
 START = 1_700_000_000.0
 
 
-def judge_treatment(row: Download, seen: Connection | None, **more: Any) -> proof.Treatment:
-    return proof.judge_treatment(row, seen, FACTORS, **more)
+def judge_treatment(row: Download, joined: Connection | None, **more: Any) -> proof.Treatment:
+    return proof.judge_treatment(row, joined, FACTORS, **more)
 
 
-def kpis_of(row: Download, seen: Connection) -> Mapping[str, Any]:
-    return kpi_values(rows.with_account(seen, row))
+def kpis_of(row: Download, joined: Connection) -> Mapping[str, Any]:
+    return kpi_values(rows.with_account(joined, row))
 
 
 def inspect_run(downloads: Sequence[Download], connections: Sequence[Connection]) -> tuple[rows.Inspected, ...]:
@@ -230,14 +230,16 @@ def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None
 
 
 def test_client_and_capture_must_agree() -> None:
-    assert proof.story(download(), connection()) is None
-    assert proof.story(download(started_at=START + HOUR), connection(), clock_s=-HOUR) is None, "only the clock differs"
+    assert proof.contradiction(download(), connection()) is None
+    assert proof.contradiction(download(started_at=START + HOUR), connection(), clock_s=-HOUR) is None, (
+        "only the clock differs"
+    )
     early = connection(response_last_ns=int((START + 1.02) * 1e9))
     told = "client and capture differ: last byte after 1.0000 s by the client, 0.0200 s later by the capture"
-    assert proof.story(download(), early) == told
+    assert proof.contradiction(download(), early) == told
     short = connection(server=side(payload_bytes=999))
-    assert "999 bytes" in (proof.story(download(), short) or "")
-    assert proof.story(download(), connection(truncated=True, server=side(payload_bytes=1))) is None
+    assert "999 bytes" in (proof.contradiction(download(), short) or "")
+    assert proof.contradiction(download(), connection(truncated=True, server=side(payload_bytes=1))) is None
 
 
 def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
@@ -301,7 +303,7 @@ def run_of(clock_s: float, late_s: float) -> tuple[list[Download], list[Connecti
 def test_a_clock_that_is_off_and_a_start_before_the_syn_are_no_lateness(clock_s: float) -> None:
     downloads, connections = run_of(clock_s, late_s=0.0002)
     expected = -clock_s if clock_s else 0.0
-    assert clocks.offset_s(downloads, connections) == pytest.approx(expected, abs=0.001)
+    assert matching.clock_offset_s(downloads, connections) == pytest.approx(expected, abs=0.001)
     for row in inspect_run(downloads, connections):
         assert (row.download.treatment_ok, row.download.host_disturbance) == (True, None)
     downloads, connections = run_of(clock_s, late_s=0.02)
@@ -310,9 +312,9 @@ def test_a_clock_that_is_off_and_a_start_before_the_syn_are_no_lateness(clock_s:
 
 
 def test_without_a_handshake_there_is_one_clock() -> None:
-    assert clocks.offset_s([], []) == 0.0
-    assert clocks.offset_s([download(connect_s=None, started_at=5.0)], [connection()]) == 0.0
-    assert clocks.offset_s([download(started_at=5.0), download()], [connection(syn_ns=None), None]) == 0.0
+    assert matching.clock_offset_s([], []) == 0.0
+    assert matching.clock_offset_s([download(connect_s=None, started_at=5.0)], [connection()]) == 0.0
+    assert matching.clock_offset_s([download(started_at=5.0), download()], [connection(syn_ns=None), None]) == 0.0
 
 
 def test_a_row_of_kpis_has_every_column_with_its_unit() -> None:
@@ -379,8 +381,8 @@ def test_a_client_hello_that_the_host_had_not_cut_counts_as_cut() -> None:
     ],
 )
 def test_a_handshake_is_slow_beyond_its_round_trips(changes: dict[str, Any], slow: bool | None) -> None:
-    assert handshakes.is_slow(download(**changes), 0.1) is slow
-    assert handshakes.is_slow(download(**changes), None) is None
+    assert proof.slow_handshake(download(**changes), 0.1) is slow
+    assert proof.slow_handshake(download(**changes), None) is None
 
 
 def test_the_round_trip_time_of_a_slow_handshake_is_that_of_the_run() -> None:

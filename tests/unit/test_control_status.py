@@ -23,11 +23,12 @@ from core.domain.download import Counts
 from core.errors import PlaceError, UsageError
 from core.files.disk import folder_lock, is_running
 from core.system.signals import Notifier
-from downloader.control import display, document, metrics
-from downloader.control.document import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
+from downloader.control import metrics
+from downloader.control import status as control_status
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.page_server import serve
 from downloader.control.reporter import PATIENCE_S, Reporter
+from downloader.control.status import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.schedule.schedule import State
 from tests.unit.analysis_factory import make_download as download
 from upshift import cli
@@ -58,13 +59,13 @@ def status(**changes: object) -> Status:
 
 
 def write(folder: Path, found: Status) -> None:
-    (folder / document.FILE_NAME).write_text(json.dumps(found.document()))
+    (folder / control_status.FILE_NAME).write_text(json.dumps(found.document()))
 
 
 @pytest.mark.parametrize("changes", [{}, {"disk": None, "last_error": None, "budgets": (), "eta_s": None}])
 def test_a_status_is_read_as_it_was_written(tmp_path: Path, changes: dict[str, object]) -> None:
     write(tmp_path, status(**changes))
-    assert document.read_status(tmp_path) == status(**changes)
+    assert control_status.read_status(tmp_path) == status(**changes)
     told = json.loads((tmp_path / "status.json").read_text())
     assert (told["progress"]["recorded"], told["activity"]["state"]) == (50, "running")
 
@@ -83,15 +84,15 @@ def test_what_is_no_status_is_one_sentence(tmp_path: Path, text: str | None, sai
     if text is not None:
         (tmp_path / "status.json").write_text(text)
     with pytest.raises(UsageError, match=said):
-        document.read_status(tmp_path)
+        control_status.read_status(tmp_path)
     with pytest.raises(UsageError, match="folder not found"):
-        document.read_status(tmp_path / "none")
+        control_status.read_status(tmp_path / "none")
 
 
 def test_silent_after_a_minute_unless_it_has_ended() -> None:
     assert status().silent_s(1_060.0) is None
     assert status().silent_s(1_061.0) == 61.0
-    for state in document.ENDED:
+    for state in control_status.ENDED:
         ended = status(activity=Activity(state=state, reason="", since=1_000.0))
         assert ended.silent_s(9_999.0) is None
 
@@ -106,7 +107,7 @@ def test_silent_after_a_minute_unless_it_has_ended() -> None:
     ],
 )
 def test_the_first_line_says_what_is_wrong(now: float, running: bool, said: str) -> None:
-    lines = display.lines(status(), now, running=running)
+    lines = control_status.lines(status(), now, running=running)
     assert said in lines[0]
     text = "\n".join(lines)
     for part in (
@@ -126,7 +127,7 @@ def test_the_first_line_says_what_is_wrong(now: float, running: bool, said: str)
     [(0, "0 s"), (59.6, "1 min"), (61, "1 min 1 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (86_400 * 9, "9 d")],
 )
 def test_spans(seconds: float, said: str) -> None:
-    assert display.span(seconds) == said
+    assert control_status.span(seconds) == said
 
 
 def test_the_page_of_metrics_parses() -> None:
@@ -312,8 +313,8 @@ def test_a_hung_worker_does_not_feed_the_watchdog(tmp_path: Path, manager: socke
         assert fed(manager)
         clock.now += 2
         assert not fed(manager), "A has said nothing for too long; that B has ended is no excuse"
-        wait_for(lambda: "hung" in document.read_status(tmp_path).vantage_points["A"].activity.reason)
-        assert "no sign of life for 91 s" in document.read_status(tmp_path).activity.reason
+        wait_for(lambda: "hung" in control_status.read_status(tmp_path).vantage_points["A"].activity.reason)
+        assert "no sign of life for 91 s" in control_status.read_status(tmp_path).activity.reason
         a.does(State.WAITING_FOR_SLOT, "the next slot", until=5_000.0)
         assert fed(manager), "it waits as it should"
         a.alive(1_000.0)
@@ -356,7 +357,7 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
         assert found.disk is not None and (found.disk.used_bytes, found.disk.limit_bytes) == (7, 9)
         assert found.versions["aioquic"] == "1" and found.disk is not None and found.disk.free_bytes > 0
         reporter.end(State.STOPPED, "SIGTERM")
-    ended = document.read_status(tmp_path)
+    ended = control_status.read_status(tmp_path)
     assert (ended.activity.state, ended.activity.reason, ended.ended) == (State.STOPPED, "SIGTERM", True)
     page = (tmp_path / metrics.FILE_NAME).read_text()
     assert 'upshift_downloads_total{campaign="c",outcome="ok",vantage="A"} 12.0' in page
@@ -386,9 +387,9 @@ def test_a_start_that_fails_is_told_by_the_last_status(tmp_path: Path) -> None:
     fail("other")
     with folder_lock(tmp_path):
         fail("c")
-    assert document.read_status(tmp_path) == status(campaign="c")
+    assert control_status.read_status(tmp_path) == status(campaign="c")
     fail("c")
-    found = document.read_status(tmp_path)
+    found = control_status.read_status(tmp_path)
     assert (found.activity.state, found.activity.reason) == (State.FAILED, "eth0: no such interface")
     assert found.progress == status().progress
 

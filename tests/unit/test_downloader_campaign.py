@@ -23,8 +23,7 @@ from core.system import this_host
 from core.terminal import show_progress
 from downloader import factors
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
-from downloader.campaign.targets import load_targets
-from downloader.campaign.trust import check_trust, describe_trust, trusted
+from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
 from downloader.execution.run import _agree
 from tests.cells import examples
 from upshift.campaign import run_file

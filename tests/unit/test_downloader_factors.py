@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from core.domain import Handshake, RouteAttribute, Sysctl, TreatmentReason, Wire
 from core.errors import UsageError
 from downloader import factors
-from downloader.campaign.apply import settings_for
-from downloader.campaign.configurations import canonical_levels
+from downloader.campaign.configurations import canonical_levels, settings_for
 from tests.configurations import over_tcp
 
 PLAIN = Handshake(

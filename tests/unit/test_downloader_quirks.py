@@ -12,9 +12,9 @@ from analysis.measures import dataset
 from core.domain import Configuration, Sysctl, Transport
 from core.errors import UsageError
 from downloader import clients, quirks
-from downloader.campaign import apply
-from downloader.campaign.apply import settings_for
+from downloader.campaign import configurations
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.configurations import settings_for
 from downloader.client import DownloadRequest
 from tests.unit.analysis_factory import make_download, write_campaign
 
@@ -31,14 +31,14 @@ def campaign(**changes: Any) -> Campaign:
 
 def rmem(names: list[str], configuration: Configuration) -> dict[int | None, str]:
     """Field -> value of tcp_rmem."""
-    found = [s for s in apply.settings_with(names, configuration) if isinstance(s, Sysctl)]
+    found = [s for s in configurations.settings_with(names, configuration) if isinstance(s, Sysctl)]
     return {s.field: s.value for s in found if s.name == "net.ipv4.tcp_rmem"}
 
 
 def test_without_quirks_nothing_changes() -> None:
     for one in (BL, WS):
-        assert apply.settings_with([], one) == settings_for(one)
-    assert apply.pauses_s([], Transport.QUIC) == (0.0, 0.0)
+        assert configurations.settings_with([], one) == settings_for(one)
+    assert configurations.pauses_s([], Transport.QUIC) == (0.0, 0.0)
     assert "published_quirks" not in campaign().differences()
 
 
@@ -49,22 +49,22 @@ def test_the_initial_buffer_comes_with_scaling_and_is_not_restored() -> None:
     seven = Configuration(name="WS7", client="requests", levels={"window_scaling": "7"})
     assert rmem(["initial-buffer"], seven) == {1: "8388480", 2: "8388480"}
     # Nothing else changes.
-    plain, changed = settings_for(BL), apply.settings_with(["initial-buffer"], BL)
+    plain, changed = settings_for(BL), configurations.settings_with(["initial-buffer"], BL)
     assert set(plain) - set(changed) == {s for s in plain if s.name == "net.ipv4.tcp_rmem"}
 
 
 def test_host_wide_settings_come_with_scaling() -> None:
-    added = set(apply.settings_with(["host-wide-settings"], WS)) - set(settings_for(WS))
+    added = set(configurations.settings_with(["host-wide-settings"], WS)) - set(settings_for(WS))
     assert added == {
         Sysctl(name="net.core.rmem_default", value="1073725440"),
         Sysctl(name="net.core.rmem_max", value="1073725440"),
     }
-    assert apply.settings_with(["host-wide-settings"], BL) == settings_for(BL)
+    assert configurations.settings_with(["host-wide-settings"], BL) == settings_for(BL)
 
 
 def test_pauses_differ_by_transport() -> None:
-    assert apply.pauses_s(["pauses"], Transport.TCP) == (1.0, 5.0)
-    assert apply.pauses_s(["pauses", "initial-buffer"], Transport.QUIC) == (5.0, 5.0)
+    assert configurations.pauses_s(["pauses"], Transport.TCP) == (1.0, 5.0)
+    assert configurations.pauses_s(["pauses", "initial-buffer"], Transport.QUIC) == (5.0, 5.0)
 
 
 REQUEST = DownloadRequest(
@@ -81,18 +81,18 @@ REQUEST = DownloadRequest(
 
 
 def test_only_quiche_is_the_debug_client_with_a_dump() -> None:
-    client = apply.client_with(["debug-client"], "quiche")
+    client = configurations.client_with(["debug-client"], "quiche")
     assert client.arguments(REQUEST)[-4:] == ["--idle-timeout-s", "10", "--dump", "logs/x/dump.json"]
     assert (client.name, client.program) == ("quiche", "h3get-debug")
     for name in ("aioquic", "requests"):
-        assert apply.client_with(["debug-client"], name) == apply.client_with([], name)
+        assert configurations.client_with(["debug-client"], name) == configurations.client_with([], name)
 
 
 def test_the_debug_client_has_to_be_built_and_to_be_a_debug_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.system.process.sys.executable", str(tmp_path / "python"))
-    client = dataclasses.replace(apply.client_with(["debug-client"], "quiche"), packages=())
+    client = dataclasses.replace(configurations.client_with(["debug-client"], "quiche"), packages=())
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert client.missing() == (
         "the client quiche needs the program h3get-debug, which is missing; run: make debug-client"
@@ -110,15 +110,15 @@ def test_the_debug_client_has_to_be_built_and_to_be_a_debug_build(
 
 def test_only_aioquic_writes_logs() -> None:
     for name in ("aioquic", "quiche", "requests"):
-        arguments = apply.client_with(["aioquic-logs"], name).arguments(REQUEST)
+        arguments = configurations.client_with(["aioquic-logs"], name).arguments(REQUEST)
         assert (arguments[-2:] == ["--logs", "logs/x"]) == (name == "aioquic")
-        assert "--logs" not in apply.client_with([], name).arguments(REQUEST)
+        assert "--logs" not in configurations.client_with([], name).arguments(REQUEST)
 
 
 def test_wget2_replaces_requests_and_is_missed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = apply.client_with(["wget2"], "requests")
+    client = configurations.client_with(["wget2"], "requests")
     assert (client.name, client.program) == ("requests", "downloader.programs.wget2_get")
-    assert apply.client_with(["wget2"], "quiche") == apply.client_with([], "quiche")
+    assert configurations.client_with(["wget2"], "quiche") == configurations.client_with([], "quiche")
     monkeypatch.setenv("PATH", "/nonexistent")
     assert client.missing() == (
         "the client requests needs the program wget2, which is missing; run: apt-get install wget2"
@@ -165,8 +165,8 @@ def test_clients_that_follow_redirects_need_a_namespace() -> None:
 def test_every_quirk_tells_its_source_and_changes_something() -> None:
     for name, one in quirks.ALL.items():
         assert ".py" in one.source, name
-        by_settings = apply.settings_with([name], WS) != settings_for(WS)
-        by_client = any(apply.client_with([name], c) != apply.client_with([], c) for c in clients.ALL)
+        by_settings = configurations.settings_with([name], WS) != settings_for(WS)
+        by_client = any(configurations.client_with([name], c) != configurations.client_with([], c) for c in clients.ALL)
         assert by_settings or by_client or one.pauses_s, name
 
 

@@ -12,7 +12,7 @@ from core.domain import Download
 from core.errors import UsageError
 from core.sequential import Quantity, SpeedUps
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
-from downloader.campaign.stopping import Stopping, parse_rule
+from downloader.campaign.limits import Stopping, parse_rule
 from tests.unit.analysis_factory import make_download
 
 PLAIN: dict[str, Any] = {

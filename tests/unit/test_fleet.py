@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,11 @@ from hypothesis import strategies as st
 from core.errors import IncompleteError, UsageError
 from core.outreach import opt_out
 from tests.cells import examples
-from upshift import fleet_status
+from upshift import fleet_plan, fleet_report
 from upshift.commands import fleet as commands
-from vantage.fleet import report, runs
+from vantage.fleet import runs
 from vantage.fleet.examined import lacks
-from vantage.fleet.inventory import SHARED, Fleet, Host
-from vantage.fleet.start import write_inventory
+from vantage.fleet.inventory import SHARED, Fleet, Host, write_example
 from vantage.fleet.verdicts import Verdict, verdicts
 
 
@@ -151,13 +152,13 @@ def test_what_force_overrides_is_named(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_exit_codes_tell_failures_from_wrong_input() -> None:
     good, bad = Verdict(fault=None), Verdict(fault="it is on fire")
-    report.require_all({"a": good})
+    fleet_report.require_all({"a": good})
     with pytest.raises(IncompleteError, match="1 of 2 hosts failed: b;"):
-        report.require_all({"a": good, "b": bad})
+        fleet_report.require_all({"a": good, "b": bad})
     with pytest.raises(IncompleteError, match="a, b"):
-        report.require_all({"a": Verdict(fault="a has no campaign x"), "b": bad}, campaign="x")
+        fleet_report.require_all({"a": Verdict(fault="a has no campaign x"), "b": bad}, campaign="x")
     with pytest.raises(UsageError, match="no host has a campaign x"):
-        report.require_all({"a": Verdict(fault="a has no campaign x")}, campaign="x")
+        fleet_report.require_all({"a": Verdict(fault="a has no campaign x")}, campaign="x")
 
 
 def test_opt_outs_are_kept_once(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_the_table_of_states() -> None:
         "c": Verdict(fault=None, result=state(silent=True, process_runs=False)),
         "d": Verdict(fault=None, result={"schema": 2}),
     }
-    head, a, b, c, d = fleet_status.cells(found, now=1030.0)
+    head, a, b, c, d = fleet_report.cells(found, now=1030.0)
     assert list(a) == [
         "a", "running (www.a.example)", "50", "1,800", "1,800", "1 h", "5 GB", "1 min 30 s ago: timeout",
     ]  # fmt: skip
@@ -207,20 +208,20 @@ def test_the_table_of_states() -> None:
     assert c[1].startswith("silent for 1 min") and "its process is gone" in c[1]
     assert "cannot be read" in d[1]
     assert {len(row) for row in (head, a, b, c, d)} == {8}
-    assert not fleet_status.ended(found)
+    assert not fleet_report.ended(found)
 
 
 def test_a_hosts_clock_decides_whether_it_is_silent() -> None:
     """Ours may be wrong by more than the 60 s after which a status is old."""
-    [_, row] = fleet_status.cells({"a": Verdict(fault=None, result=state())}, now=10_000.0)
+    [_, row] = fleet_report.cells({"a": Verdict(fault=None, result=state())}, now=10_000.0)
     assert row[1] == "running (www.a.example)"
 
 
 def test_a_watch_ends_with_the_campaign() -> None:
     done = Verdict(fault=None, result=state(activity={**state()["activity"], "state": "done"}))
     away = Verdict(fault="unreachable: refused", unreachable=True)
-    assert fleet_status.ended({"a": done, "b": away})  # nothing more is to be learnt from b
-    assert not fleet_status.ended({"b": away})
+    assert fleet_report.ended({"a": done, "b": away})  # nothing more is to be learnt from b
+    assert not fleet_report.ended({"b": away})
 
 
 CAMPAIGN = """
@@ -251,13 +252,13 @@ def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
     elsewhere = tmp_path / "far"
     elsewhere.mkdir()
     (tmp_path / "targets.csv").rename(elsewhere / "t.csv")
-    found = commands.planned(
+    found = fleet_plan.planned(
         fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml", campaign_targets="far/t.csv")
     )
     (elsewhere / "t.csv").rename(tmp_path / "targets.csv")
     assert found.slots is not None and found.vantage_points == ("a", "b")
     assert found.campaign.targets == "targets.csv"  # as ansible/roles/campaign has it
-    assert found.digest == commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")).digest
+    assert found.digest == fleet_plan.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")).digest
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
 def test_a_campaign_that_does_not_fit_the_fleet(tmp_path: Path, hosts: str, slot: str, said: str) -> None:
     path = campaign(tmp_path, slot=slot)
     with pytest.raises(UsageError, match=said):
-        commands.planned(fleet(tmp_path / "hosts.yml", *hosts, campaign_file=str(path)))
+        fleet_plan.planned(fleet(tmp_path / "hosts.yml", *hosts, campaign_file=str(path)))
 
 
 def test_a_quirk_that_mounts_is_refused_where_units_may_not(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def test_a_quirk_that_mounts_is_refused_where_units_may_not(tmp_path: Path) -> N
     with pytest.raises(
         UsageError, match="the quirk wget2 mounts its name servers, which the service on a host may not"
     ):
-        commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file=str(path)))
+        fleet_plan.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file=str(path)))
 
 
 def test_a_password_for_sudo_is_in_memory_only(tmp_path: Path) -> None:
@@ -302,23 +303,37 @@ def test_a_password_that_is_missing_says_how_to_give_one() -> None:
     assert verdicts(["a"], [event])["a"].fault == "sudo asks for a password there: give -K (--ask-become-pass)"
 
 
+def test_commands_at_once_remove_old_artefacts_and_stumble_over_none(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "rc").touch()
+        os.utime(tmp_path / str(number), (number, number))
+    with ThreadPoolExecutor(4) as commands_at_once:
+        for ended in [commands_at_once.submit(runs._tidy, tmp_path, 0.0) for _ in range(4)]:
+            ended.result()
+    assert len(list(tmp_path.iterdir())) == runs.KEPT
+
+
 def test_what_stays_on_a_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     note = {"event": "runner_on_ok", "event_data": {"host": "a", "res": {"ansible_facts": {"fleet_note": "b, c stay"}}}}
     found = verdicts(["a"], [note, {"event": "playbook_on_stats", "event_data": {"processed": {"a": 1}}}])
-    report.show(found, as_json=False, said="taken away")
+    fleet_report.show(found, as_json=False, done="taken away")
     assert "taken away; b, c stay" in capsys.readouterr().out
 
 
 def test_another_plan_on_a_host_is_refused(tmp_path: Path) -> None:
     campaign(tmp_path)
-    plan = commands.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml"))
+    plan = fleet_plan.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml"))
     same, other = Verdict(fault=None, result={"plan_sha256": plan.digest}), Verdict(fault=None, result=state())
     none = Verdict(fault="b has no campaign f")
     assert commands._of_other_plans({"a": same, "b": none}, plan, "f") == {}
     [(name, why)] = commands._of_other_plans({"a": same, "b": other}, plan, "f").items()
     assert name == "b" and why.startswith("it has results of another plan (abababababab, not ")
-    with pytest.raises(UsageError, match=r"b has results of another plan \(abababababab, not "):
-        commands._of_other_plans({"a": none, "b": other}, plan, "f")
+    [name] = commands._of_other_plans({"a": none, "b": other}, plan, "f")
+    assert name == "b", "one host that lies keeps no other from a new campaign"
+    for known in ({"a": none, "b": other, "c": other}, {"b": other}):
+        with pytest.raises(UsageError, match=r"b has results of another plan \(abababababab, not "):
+            commands._of_other_plans(known, plan, "f")
 
 
 def test_a_variable_of_the_fleet_is_the_same_everywhere(tmp_path: Path) -> None:
@@ -364,10 +379,10 @@ def test_a_table_is_made_of_whatever_a_host_answers(data: st.DataObject, value: 
         else:
             document[name] = value
     found = {"a": Verdict(fault=None, result=document), "b": Verdict(fault=None, result=state())}
-    _, row, other = fleet_status.cells(found, now=1030.0)
+    _, row, other = fleet_report.cells(found, now=1030.0)
     assert all(cell.isprintable() and len(cell) <= 300 for cell in row) and len(row) == len(other) == 8
     assert other[1] == "running (www.a.example)"
-    fleet_status.ended(found)
+    fleet_report.ended(found)
 
 
 @settings(max_examples=examples(100))
@@ -389,10 +404,10 @@ def test_what_a_host_says_does_nothing_to_a_terminal() -> None:
 
 
 def test_an_inventory_is_not_overwritten(tmp_path: Path) -> None:
-    path = write_inventory(tmp_path / "new")
+    path = write_example(tmp_path / "new")
     path.write_text("mine")
     with pytest.raises(UsageError, match="there is an inventory already"):
-        write_inventory(tmp_path / "new")
+        write_example(tmp_path / "new")
     assert path.read_text() == "mine" and json.dumps(sorted(p.name for p in path.parent.iterdir())) == '["hosts.yml"]'
 
 

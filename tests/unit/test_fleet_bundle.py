@@ -10,10 +10,8 @@ import pytest
 
 from core.errors import UsageError
 from core.terminal import show_progress
-from vantage.fleet.bundle import archive, wheels
-from vantage.fleet.bundle.build import build
-from vantage.fleet.bundle.checkout import Checkout, find_checkout
-from vantage.fleet.bundle.locked import parse
+from vantage.fleet import bundle
+from vantage.fleet.bundle import Checkout, build, find_checkout, parse
 
 EXPORTED = """\
 -e .
@@ -42,9 +40,9 @@ def test_what_a_python_needs() -> None:
 
 
 def test_platforms_are_those_of_pep_600() -> None:
-    assert wheels.platforms()[0] == wheels.PLATFORM == "manylinux_2_34_x86_64"
-    assert {"manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"} <= set(wheels.platforms())
-    assert "manylinux_2_35_x86_64" not in wheels.platforms()
+    assert bundle.platforms()[0] == bundle.PLATFORM == "manylinux_2_34_x86_64"
+    assert {"manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"} <= set(bundle.platforms())
+    assert "manylinux_2_35_x86_64" not in bundle.platforms()
 
 
 def files(folder: Path, text: str = "content") -> dict[str, Path]:
@@ -60,8 +58,8 @@ def test_the_same_files_give_the_same_archive(tmp_path: Path) -> None:
         found = dict(list(files(tmp_path / f"in{number}").items())[::order])
         os.utime(tmp_path / f"in{number}" / "a.whl", (number, number))
         (tmp_path / f"in{number}" / "a.whl").chmod(0o600 + number * 0o44)
-        document = archive.manifest(found, python="3.12", glibc=(2, 34))
-        made.append(archive.write_archive(found, document, tmp_path / f"out{number}"))
+        document = bundle.manifest(found, python="3.12", glibc=(2, 34))
+        made.append(bundle.write_archive(found, document, tmp_path / f"out{number}"))
     assert made[0].name == made[1].name
     assert made[0].read_bytes() == made[1].read_bytes()
     with tarfile.open(made[0]) as opened:
@@ -70,7 +68,7 @@ def test_the_same_files_give_the_same_archive(tmp_path: Path) -> None:
 
 def test_other_files_or_another_python_are_another_release(tmp_path: Path) -> None:
     documents = [
-        archive.manifest(files(tmp_path, text), python=python, glibc=(2, 34))
+        bundle.manifest(files(tmp_path, text), python=python, glibc=(2, 34))
         for text, python in (("content", "3.12"), ("content", "3.13"), ("contents", "3.12"))
     ]
     assert len({document["release"] for document in documents}) == 3
@@ -78,22 +76,22 @@ def test_other_files_or_another_python_are_another_release(tmp_path: Path) -> No
 
 
 def test_a_bundle_is_whole_or_damaged(tmp_path: Path) -> None:
-    document = archive.manifest(files(tmp_path / "in"), python="3.12", glibc=(2, 34))
-    made = archive.write_archive(files(tmp_path / "in"), document, tmp_path / "out")
-    assert archive.is_whole(made)
+    document = bundle.manifest(files(tmp_path / "in"), python="3.12", glibc=(2, 34))
+    made = bundle.write_archive(files(tmp_path / "in"), document, tmp_path / "out")
+    assert bundle.is_whole(made)
     content = made.read_bytes()
     for damaged in (content[:2000], content.replace(b"content of a", b"c0ntent of a"), b""):
         made.write_bytes(damaged)
-        assert not archive.is_whole(made)
+        assert not bundle.is_whole(made)
     made.write_bytes(content)
     other = made.rename(made.with_name(made.name.replace(document["release"], "0" * 12)))
-    assert not archive.is_whole(other), "another release's name"
+    assert not bundle.is_whole(other), "another release's name"
 
 
 def test_a_folder_has_one_bundle_for_a_python(tmp_path: Path) -> None:
     for text, python in (("old", "3.12"), ("old", "3.13"), ("new", "3.12")):
         found = files(tmp_path / "in", text)
-        archive.write_archive(found, archive.manifest(found, python=python, glibc=(2, 34)), tmp_path / "out")
+        bundle.write_archive(found, bundle.manifest(found, python=python, glibc=(2, 34)), tmp_path / "out")
     pythons = sorted(path.name.split("-")[3] for path in (tmp_path / "out").iterdir())
     assert pythons == ["py3.12", "py3.13"]
 
@@ -119,11 +117,11 @@ def test_another_cpu_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.thorough
 def test_the_lock_has_what_a_vantage_point_needs_and_no_more() -> None:
     """Of this checkout's uv.lock: programs of ours that run there, no figures, no crawler, no lab."""
-    locked = wheels.read_lock(find_checkout(), "--extra", wheels.EXTRA)
+    locked = bundle.read_lock(find_checkout(), "--extra", bundle.EXTRA)
     assert set(locked.ours) == {".", "./rust/h3get", "./rust/h3serve", "./rust/pcapscan-py"}
     names = {one.requirement.name for one in locked.others if one.applies_to("3.12")}
     assert {"aioquic", "requests", "pyarrow", "trustme", "zstandard"} <= names
     assert not names & {"matplotlib", "scrapy", "scipy", "ansible-core", "colorama", "pip"}
     assert all(one.hashes for one in locked.others)
-    tools = wheels.read_lock(find_checkout(), "--only-group", wheels.GROUP).others
+    tools = bundle.read_lock(find_checkout(), "--only-group", bundle.GROUP).others
     assert {"hatchling", "maturin", "pip"} <= {one.requirement.name for one in tools}

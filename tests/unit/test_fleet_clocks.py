@@ -6,25 +6,33 @@ from typing import Any
 
 import pytest
 
-from vantage.fleet import clocks
-from vantage.fleet.verdicts import verdicts
+from vantage.fleet.examined import clock_faults
+from vantage.fleet.inventory import Host
+from vantage.fleet.verdicts import Account, Interval, Verdict, account_of, offset, verdicts
 
 
-def account(began: float, now: float, *, synchronised: bool = True, max_error_s: float | None = 0.1) -> clocks.Account:
-    return clocks.Account(began=began, now=now, synchronised=synchronised, max_error_s=max_error_s)
+def account(began: float, now: float) -> Account:
+    return Account(began=began, now=now, synchronised=True, max_error_s=0.1)
 
 
-GOOD = account(0.0, 0.0)
+def faults(offsets: dict[str, Interval], *, synchronised: bool = True, trusted: bool = False) -> dict[str, str]:
+    """What is wrong with the clocks of hosts that told their time."""
+    clock = {"clock": {"began": 0.0, "now": 0.0, "synchronised": synchronised, "max_error_s": 0.1}}
+    hosts = {name: Host(name=name, address=name, trusted_clock=trusted, variables={}) for name in (*offsets, "away")}
+    answered = {name: Verdict(fault=None, result=clock, clock_offset_s=own) for name, own in offsets.items()}
+    return clock_faults({**answered, "away": Verdict(fault="unreachable", unreachable=True)}, hosts)
+
+
 START, END = "1970-01-01T00:16:40+00:00", "1970-01-01T00:16:43.500000+00:00"  # 1000.0, 1003.5
 
 
 def test_the_offset_lies_between_what_is_known() -> None:
-    assert clocks.offset(account(1019.0, 1021.0), START, END) == (17.5, 19.0)
-    assert clocks.offset(account(982.0, 984.0), START[:19], END[:26]) == (-19.5, -18.0), "UTC without a zone"
+    assert offset(account(1019.0, 1021.0), START, END) == (17.5, 19.0)
+    assert offset(account(982.0, 984.0), START[:19], END[:26]) == (-19.5, -18.0), "UTC without a zone"
 
 
 @pytest.mark.parametrize(
-    ("offsets", "found"),
+    ("offsets", "clauses"),
     [
         ({"a": (17.5, 19.0)}, {"a": "clock: it is 17.5 s or more ahead of that of this machine"}),
         ({"a": (-19.5, -18.0)}, {"a": "clock: it is 18.0 s or more behind that of this machine"}),
@@ -40,16 +48,16 @@ def test_the_offset_lies_between_what_is_known() -> None:
         ),
     ],
 )
-def test_who_is_over_the_margin(offsets: dict[str, clocks.Interval], found: dict[str, str]) -> None:
-    said = clocks.faults(offsets, dict.fromkeys(offsets, GOOD))
-    assert said == {
-        host: f"{clause}, though its time daemon counts it as right within 0.1 s" for host, clause in found.items()
+def test_who_is_over_the_margin(offsets: dict[str, Interval], clauses: dict[str, str]) -> None:
+    assert faults(offsets) == {
+        host: f"{clause}, though its time daemon counts it as right within 0.1 s" for host, clause in clauses.items()
     }
+    assert faults(offsets, trusted=True) == {}
 
 
 def test_a_daemon_that_says_so_itself() -> None:
-    [said] = clocks.faults({"a": (18.0, 18.5)}, {"a": account(0.0, 0.0, synchronised=False, max_error_s=None)}).values()
-    assert said.endswith(", and its time daemon does not count it as synchronised")
+    [clause] = faults({"a": (18.0, 18.5)}, synchronised=False).values()
+    assert clause.endswith(", and its time daemon does not count it as synchronised")
 
 
 def test_the_offset_is_taken_from_the_command_that_told_the_time() -> None:
@@ -74,4 +82,4 @@ def test_the_offset_is_taken_from_the_command_that_told_the_time() -> None:
 )
 def test_an_answer_without_sense_says_nothing_of_a_clock(answer: dict[str, Any] | None) -> None:
     """It is the host's, so it may be anything."""
-    assert clocks.account_of(answer) is None
+    assert account_of(answer) is None

@@ -23,7 +23,7 @@ from tests.unit.test_downloader_journal import runs
 from tests.unit.test_fleet_offer import NEEDS
 from tests.unit.test_snapshot import PLAN, work
 from vantage.fleet import collecting
-from vantage.fleet.collecting import Asked, collect, is_database, is_same
+from vantage.fleet.collecting import Job, collect, is_database, is_same
 from vantage.fleet.offer import File, Needs
 
 pytestmark = pytest.mark.thorough  # they start rsync
@@ -74,24 +74,24 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(home: Path, **changes: object) -> tuple[Asked, Needs]:
+def job(home: Path, **changes: object) -> tuple[Job, Needs]:
     needs = Needs(**{**asdict(NEEDS), "plan_sha256": PLAN, "iterations": 9, "captures": 9, **changes})
-    return Asked(host="A", folder=str(home.parent / "collected"), source=str(home)), needs
+    return Job(host="A", folder=str(home.parent / "collected"), source=str(home)), needs
 
 
 def test_what_is_there_is_not_copied_again_and_what_is_damaged_is(home: Path) -> None:
-    first = collect(*asked(home))
+    first = collect(*job(home))
     assert first.changed == 3 and not first.again
     assert first.sha256 == hashlib.sha256((home / "snapshot" / "snapshot.json").read_bytes()).hexdigest()
-    assert collect(*asked(home)).changed == 0
+    assert collect(*job(home)).changed == 0
     capture = max((home.parent / "collected/vantage/A/captures").iterdir())
     whole = capture.read_bytes()
     capture.write_bytes(b"x" + whole[1:])
-    assert collect(*asked(home)).changed == 1 and capture.read_bytes() == whole
+    assert collect(*job(home)).changed == 1 and capture.read_bytes() == whole
 
 
 def test_a_host_that_lists_other_captures_each_time_does_not_fill_the_disk(home: Path) -> None:
-    collect(*asked(home, captures=2))
+    collect(*job(home, captures=2))
     captures = home / "vantage" / "A" / "captures"
     listed = home / "snapshot" / "snapshot.json"
     text = listed.read_text()
@@ -99,18 +99,18 @@ def test_a_host_that_lists_other_captures_each_time_does_not_fill_the_disk(home:
         path.rename(path.with_name(path.name.replace("-a1", "-a7")))
     listed.write_text(text.replace("-a1", "-a7"))
     with pytest.raises(IncompleteError, match="with those that are here, are more than the plan's 2"):
-        collect(*asked(home, captures=2))
+        collect(*job(home, captures=2))
 
 
 def test_an_old_rsync_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = process.Completed(argv=(), returncode=0, stdout="rsync  version 3.2.3  protocol version 31", stderr="")
     monkeypatch.setattr(process, "run", lambda *_, **__: old)
     with pytest.raises(PlaceError, match=r"older than 3\.2\.5; install rsync"):
-        collect(*asked(home))
+        collect(*job(home))
 
 
 def test_the_program_says_one_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    question, needs = asked(home)
+    question, needs = job(home)
     assert collecting.main(json.dumps(asdict(question))) == 2, "no plan of this machine"
     assert "upshift fleet collect" in capsys.readouterr().err
     disk.write_json(Path(question.folder) / collecting.PLAN, asdict(needs))

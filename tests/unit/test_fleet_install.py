@@ -13,9 +13,9 @@ import pytest
 
 from tests.cells import Repeats
 from tests.small_bundle import command, run, unpacked
-from vantage.fleet.bundle import archive, install
+from vantage.fleet import install
 
-MANIFEST = archive.MANIFEST
+MANIFEST = install.MANIFEST
 
 
 def releases(root: Path) -> set[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
-from vantage.fleet import runs, yaml_faults
-from vantage.fleet.inventory import open_fleet
+from vantage.fleet import runs
+from vantage.fleet.inventory import open_fleet, typing_error
 
 GOOD = (runs.files() / "inventories" / "example" / "hosts.yml").read_text()
 
@@ -29,7 +29,7 @@ def test_the_line_of_a_typing_error(tmp_path: Path, right: str, wrong: str, line
     path = tmp_path / "hosts.yml"
     path.write_text(GOOD.replace(right, wrong, 1))
     number = next(n for n, text in enumerate(path.read_text().splitlines(), start=1) if line in text)
-    fault = yaml_faults.first(path)
+    fault = typing_error(path)
     assert fault is not None and (fault.path, fault.line) == (path, number) and said in fault.what
 
 
@@ -45,7 +45,7 @@ def test_the_line_of_a_typing_error(tmp_path: Path, right: str, wrong: str, line
 def test_values_where_names_belong(tmp_path: Path, text: str, line: int, said: str) -> None:
     path = tmp_path / "hosts.yml"
     path.write_text(text)
-    fault = yaml_faults.first(path)
+    fault = typing_error(path)
     assert fault is not None and fault.line == line and said in fault.what
 
 
@@ -53,11 +53,11 @@ def test_what_is_no_typing_error(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
     for text in (GOOD, "", "vantage:\n  hosts:\n    MUC:\n", "vantage:\n  vars:\n    key: !vault |\n      abc\n"):
         path.write_text(text)
-        assert yaml_faults.first(path) is None, text
+        assert typing_error(path) is None, text
     (tmp_path / "hosts.ini").write_text("[vantage]\nMUC\n")
-    assert yaml_faults.first(tmp_path / "hosts.ini") is None
+    assert typing_error(tmp_path / "hosts.ini") is None
     (tmp_path / "more.yaml").write_text("a: [\n")
-    assert yaml_faults.first(tmp_path) == yaml_faults.first(tmp_path / "more.yaml") is not None
+    assert typing_error(tmp_path) == typing_error(tmp_path / "more.yaml") is not None
 
 
 def test_the_error_names_file_and_line(tmp_path: Path) -> None:

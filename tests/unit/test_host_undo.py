@@ -75,6 +75,23 @@ def test_what_cannot_be_here_any_more_is_not_undone(
     assert bool(undo.plans(tmp_path)) is stays
 
 
+def test_a_plan_in_run_is_of_this_boot_whatever_name_the_kernel_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[UndoStep] = []
+    monkeypatch.setattr(undo, "undo_step", done.append)
+    monkeypatch.setattr(undo, "RUN", tmp_path)
+    (tmp_path / "upshift").mkdir()
+    (tmp_path / "there").symlink_to("upshift")
+    step = UndoStep(kind="link", name="ups0", shared=True)
+    seen_by_the_unit = plan(boot="another", steps=(step,))
+    undo.write_plan(tmp_path / "there", replace(seen_by_the_unit, ident="bb", owner=US))
+    assert set(undo.shared_steps(tmp_path / "upshift", without="aa")) == {("link", "ups0")}
+    undo.plan_path(tmp_path / "there", "bb").unlink()
+    undo.write_plan(tmp_path / "there", seen_by_the_unit)
+    assert "undid" in undo.recover(tmp_path / "there")[0] and done == [step]
+
+
 def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[UndoStep] = []
     monkeypatch.setattr(undo, "undo_step", done.append)

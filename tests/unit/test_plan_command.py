@@ -18,8 +18,7 @@ from core.domain import Target
 from downloader.campaign.campaign import from_document
 from downloader.campaign.expected import USUAL, PathGuess, expected_s, run_bytes, worst_s
 from downloader.schedule.schedule import Schedule, State, Turns
-from downloader.schedule.shared import share
-from downloader.schedule.slots import SlotGate
+from downloader.schedule.slots import SlotGate, share
 from upshift.cli import app
 from upshift.estimate import Estimate, Rates, estimate
 

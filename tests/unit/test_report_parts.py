@@ -17,7 +17,7 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
 from analysis.measures.selection import DEFAULT
-from analysis.report import figures, findings, forest, head, limiter_bars, points, problems, series, servers, summary
+from analysis.report import campaign, checks, figures, findings, plots, points, series
 from core.domain import Role
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, write_campaign
@@ -35,9 +35,9 @@ def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:
     return dataset.load([write_campaign(folder / "c", downloads)])
 
 
-def plot(data: Dataset) -> forest.Forest:
+def plot(data: Dataset) -> plots.Forest:
     rows = tables.table2(data)
-    return forest.forest(rows, findings.findings(rows))
+    return plots.forest(rows, findings.findings(rows))
 
 
 def test_forest_places_medians_on_a_log_scale_beside_the_margin(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_servers_tell_what_is_known(tmp_path: Path) -> None:
     ]
     lab = {"schema": 1, "topology": "x", "paths": [lab_path(initcwnd=32)]}
     data = dataset.load([write_campaign(tmp_path / "c", downloads, lab=lab)])
-    (heading, first, second), left_out = servers.cells(data)
+    (heading, first, second), left_out = campaign.server_cells(data)
     known = dict(zip(heading, first, strict=True))
     assert left_out == 0 and known["HTTP"] == "1.1, 3" and known["TLS"] == "1.3" and known["group"] == "X25519 (QUIC)"
     assert known["initial window"] == "32" and known["handshake RTT ms"] == "20.0" and known["MB"] == "1.00"
@@ -177,7 +177,7 @@ def test_surveyed_windows_fill_the_table_of_servers(tmp_path: Path) -> None:
         "d": {"iw_kind": "segments", "iw_segments": 10, "iw_bytes": 14_600, "paced": None},
     }
     (folder / "targets" / "windows.json").write_text(json.dumps(windows))
-    (heading, *rows), _ = servers.cells(dataset.load([folder]))
+    (heading, *rows), _ = campaign.server_cells(dataset.load([folder]))
     found = [dict(zip(heading, row, strict=True)) for row in rows]
     assert [(row["domain"], row["initial window"]) for row in found] == [
         ("a", "100, paced"),
@@ -188,8 +188,8 @@ def test_surveyed_windows_fill_the_table_of_servers(tmp_path: Path) -> None:
 
 
 def test_servers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "MAX_ROWS", 5)
-    cells, left_out = servers.cells(load(tmp_path))
+    monkeypatch.setattr(campaign, "MAX_SERVERS", 5)
+    cells, left_out = campaign.server_cells(load(tmp_path))
     assert len(cells) == 1 + 5 and left_out == 12 - 5
 
 
@@ -205,21 +205,22 @@ def test_rtts_of_tcp_and_quic_are_compared_by_handshake(tmp_path: Path) -> None:
 
 def test_the_question_names_each_reference_once(tmp_path: Path) -> None:
     assert (
-        head.asked(load(tmp_path)) == "How much faster do downloads from 12 domains to MUC get with WS instead of BL?"
+        campaign.question(load(tmp_path))
+        == "How much faster do downloads from 12 domains to MUC get with WS instead of BL?"
     )
 
 
 def test_runs_without_a_pair_have_their_reasons(tmp_path: Path) -> None:
     failed = make_download(configuration="WS", outcome="failed", failure="unknown", last_byte_s=None)
     data = dataset.load([write_campaign(tmp_path / "c", [make_download(), failed])])
-    assert problems.excluded_cells(tables.table2(data))[1] == ["WS vs BL", "0", "1", "WS failed 1"]
-    assert problems.excluded_cells(tables.table2(load(tmp_path))) == []
+    assert checks.excluded_cells(tables.table2(data))[1] == ["WS vs BL", "0", "1", "WS failed 1"]
+    assert checks.excluded_cells(tables.table2(load(tmp_path))) == []
 
 
 def test_summary_draws_the_forest_in_characters(tmp_path: Path) -> None:
     drawn = plot(load(tmp_path))
     stream = io.StringIO()
-    summary.Summary(asked="How much?", forest=drawn, noise=("Noise floor: none.",)).show(stream)
+    plots.FirstScreen(question="How much?", forest=drawn, noise=("Noise floor: none.",)).show(stream)
     text = stream.getvalue()
     assert text.startswith("How much?") and "Noise floor: none." in text
     names = ("comparison", "WS vs BL", "BL2 vs BL")
@@ -229,7 +230,7 @@ def test_summary_draws_the_forest_in_characters(tmp_path: Path) -> None:
     # The dot of a speed-up of 2 is below the label 2, that of the noise below 1.
     assert abs(faster.index("●") - ruler.rindex("2")) <= 1 and abs(noise.index("●") - ruler.index("1")) <= 1
     stream = io.StringIO()
-    summary.Summary(asked="How much?", forest=dataclasses.replace(drawn, rows=()), noise=()).show(stream)
+    plots.FirstScreen(question="How much?", forest=dataclasses.replace(drawn, rows=()), noise=()).show(stream)
     assert "No two configurations could be compared." in stream.getvalue()
 
 
@@ -239,7 +240,7 @@ def test_limiters_of_all_providers_are_one_bar() -> None:
         return LimiterRow(configuration="BL", provider=provider, n=n, missing=0, downloads=downloads, time=downloads)
 
     rows = [row("akamai", 3, congestion=1.0), row("amazon", 1, client_cpu=1.0), row("other", 0)]
-    (bar,), names = limiter_bars.bars(rows)
+    (bar,), names = plots.bars(rows)
     assert bar.n == 4 and names == [Limiter.CLIENT_CPU, Limiter.CONGESTION]
     assert bar.parts == ((Limiter.CLIENT_CPU, 0.0, 25.0), (Limiter.CONGESTION, 25.0, 75.0))
-    assert limiter_bars.bars([row("akamai", 0)]) == ([], [])
+    assert plots.bars([row("akamai", 0)]) == ([], [])

@@ -21,8 +21,18 @@ from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import expected_s, worst_s
 from downloader.campaign.plan import PlannedRun
 from downloader.schedule.schedule import Cut, Schedule, State, Turns, Wait
-from downloader.schedule.shared import SharedPlan, share
-from downloader.schedule.slots import MARGIN_S, START_S, SlotGate, Slots, deal, groups, key_of, slots_for
+from downloader.schedule.slots import (
+    MARGIN_S,
+    START_S,
+    SharedPlan,
+    SlotGate,
+    Slots,
+    deal,
+    groups,
+    key_of,
+    share,
+    slots_for,
+)
 from tests.cells import Repeats
 
 FILE: dict[str, Any] = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import UsageError
-from core.files.study import Tolerance, pairs
-from core.files.study_file import load, parse
+from core.files.study import Ending, Tolerance, flow_row, flow_schema, pairs
+from core.files.study_file import keep, kept, load, parse
 from core.files.study_terms import KNOBS, METRICS, Lost, same_text, text
 from tests.cells import examples
 from tests.unit.study_samples import COMPETING, EMPTY, TABLES, study
@@ -118,13 +118,32 @@ def test_tables_are_beside_the_file_or_shipped(tmp_path: Path) -> None:
     path = tmp_path / "gains.toml"
     path.write_text(EMPTY)
     made = load(path, shipped)
-    assert made.text == EMPTY
+    assert made.files == {"study.toml": EMPTY, **TABLES}
+    keep(made, tmp_path / "out", quick=True)
+    assert kept(tmp_path / "out") == (made, True)
     assert made.tables["numbers.csv"] == ({"what": "gain of a paper", "value": "10 %"},)
     (tmp_path / "numbers.csv").write_text("what,value\nanother,1\n")
     assert load(path, shipped).tables["numbers.csv"][0]["what"] == "another"
     (shipped / "gains.csv").unlink()
     with pytest.raises(UsageError, match=r"gains\.csv: file not found"):
         load(path, shipped)
+
+
+def test_a_row_of_results_has_every_column() -> None:
+    made = study(COMPETING)
+    cell = made.cells()[0]
+    row = flow_row(made, cell, 0, Ending.OK, {"time_ms": 310.5})
+    schema = flow_schema(made)
+    assert list(row) == schema.names
+    assert (row["rate_mbit"], row["queue"], row["time_ms"], row["drops"], row["reason"]) == (
+        4,
+        "bdp x 0.5",
+        310.5,
+        None,
+        None,
+    )
+    assert str(schema.field("iw").type) == "double"
+    assert str(schema.field("sender").type) == "string"
 
 
 def test_the_same_number_is_the_same_text() -> None:

@@ -16,10 +16,8 @@ from core import terminal
 from core.errors import UsageError, not_found
 from core.outreach import opt_out
 from core.untrusted import scrub
-from downloader.campaign.campaign import Campaign, load
-from downloader.limits.budget import check_budgets
-from downloader.schedule.shared import SharedPlan
-from upshift import fleet_collect, fleet_status
+from downloader.schedule.slots import SharedPlan
+from upshift import fleet_plan, fleet_report
 from upshift.commands.fleet_hosts import (
     INVENTORY,
     OPT_OUTS,
@@ -29,14 +27,11 @@ from upshift.commands.fleet_hosts import (
     Limit,
     Name,
     app,
-    clock_faults,
     examine,
     hand_over,
     play,
 )
-from upshift.shared_plan import shared_plan
-from vantage.fleet import report
-from vantage.fleet.examined import campaigns_beside
+from vantage.fleet.examined import campaigns_beside, clock_faults
 from vantage.fleet.inventory import Fleet, open_fleet
 from vantage.fleet.verdicts import Verdict
 
@@ -73,7 +68,7 @@ def run(
     """
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign()
-    plan = planned(fleet)
+    plan = fleet_plan.planned(fleet)
     opt_outs = _opt_outs(fleet)
     known = play("status", fleet, {"campaign_name": name}, as_json=json)
     others = _of_other_plans(known, plan, name)
@@ -85,20 +80,21 @@ def run(
     able = tuple(host for host, verdict in ready.items() if verdict.fault is None)
     if left := tuple(host for host, verdict in ready.items() if host not in able and not verdict.unreachable):
         hand_over(replace(fleet, selected=left), opt_outs, as_json=json)
-        _pause(fleet, name, set(clock_faults(fleet, ready)) & set(left) & fleet_status.running(known), as_json=json)
+        wrong = clock_faults(ready, fleet.hosts).keys() & fleet_report.running(known)
+        _pause(fleet, name, wrong.intersection(left), as_json=json)
     variables = {
         "campaign_name": name,
         "campaign_file": fleet.shared("campaign_file"),
-        "campaign_targets": _targets(fleet, plan.campaign),
+        "campaign_targets": fleet_plan.targets_file(fleet, plan.campaign),
         "campaign_opt_out": str(opt_outs),
         "campaign_plan_sha256": plan.digest,
         "campaign_collected": str(Path(into) / name) if (into := fleet.shared("collect_into")) else "",
         "campaign_beside": force and beside,
     }
     started = play("run", replace(fleet, selected=able), variables, as_json=json) if able else {}
-    found = {host: started.get(host, verdict) for host, verdict in ready.items()}
-    _show(found, as_json=json)
-    report.require_all(found)
+    verdicts = ready | started
+    _show(verdicts, as_json=json)
+    fleet_report.require_all(verdicts)
 
 
 @app.command()
@@ -120,23 +116,23 @@ def status(
     """
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
-    told: set[str] = set()
+    named: set[str] = set()
 
     def look() -> dict[str, Verdict]:
-        found = play("status", fleet, {"campaign_name": name}, as_json=None)
-        _look_after(fleet, name, found, told, mend=watch)
-        return found
+        states = play("status", fleet, {"campaign_name": name}, as_json=None)
+        _look_after(fleet, name, states, named, mend=watch)
+        return states
 
-    found = look()
+    states = look()
     if watch and not json and sys.stdout.isatty():
-        found = terminal.watch(found, look, picture=_table, ended=fleet_status.ended, every_s=_REFRESH_S)
+        states = terminal.watch(states, look, picture=_table, ended=fleet_report.ended, every_s=_REFRESH_S)
     else:
-        _show(found, as_json=json)
-        while watch and not fleet_status.ended(found):
+        _show(states, as_json=json)
+        while watch and not fleet_report.ended(states):
             time.sleep(_REFRESH_S)
-            found = look()
-            _show(found, as_json=json)
-    report.require_all(found, campaign=name)
+            states = look()
+            _show(states, as_json=json)
+    fleet_report.require_all(states, campaign=name)
 
 
 @app.command()
@@ -160,32 +156,32 @@ def collect(
     name = fleet.campaign(campaign)
     folder = Path(into) / name
     if name == fleet.campaign():
-        plan = planned(fleet)
-        fleet_collect.write_own(folder, plan)
+        fleet_plan.write_own(folder, fleet_plan.planned(fleet))
     else:
-        fleet_collect.require_own(folder, name)
+        fleet_plan.require_own(folder, name)
     freed = fleet.shared("collect_free").lower() == "true" if free is None else free
-    found = play("collect", fleet, {"campaign_name": name, "collect_into": into, "collect_free": freed}, as_json=json)
-    report.show(found, as_json=json, said=f"collected into {folder}")
-    report.require_all(found, campaign=name)
+    variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
+    verdicts = play("collect", fleet, variables, as_json=json)
+    fleet_report.show(verdicts, as_json=json, done=f"collected into {folder}")
+    fleet_report.require_all(verdicts, campaign=name)
 
 
-def _look_after(fleet: Fleet, name: str, found: Mapping[str, Verdict], told: set[str], *, mend: bool) -> None:
+def _look_after(fleet: Fleet, name: str, states: Mapping[str, Verdict], named: set[str], *, mend: bool) -> None:
     """Names hosts that may lack opt-outs or have a wrong clock, each once, and with `mend` does something about it."""
-    wrong = clock_faults(fleet, found)
-    news = [f"{host}: {clause}" for host, clause in wrong.items() if f"{host} clock" not in told]
-    told |= {f"{host} clock" for host in wrong}
+    wrong = clock_faults(states, fleet.hosts)
+    news = [f"{host}: {clause}" for host, clause in wrong.items() if f"{host} clock" not in named]
+    named |= {f"{host} clock" for host in wrong}
     if fleet.shared("campaign_opt_out"):
         opt_outs = _opt_outs(fleet)
-        lacking = fleet_status.unconfirmed(found, opt_out.digest(opt_out.listed(opt_outs)))
-        news += [f"{host} has not confirmed the newest opt-outs" for host in lacking if host not in told]
-        told -= found.keys() - lacking  # so that it is named when it lacks others
-        told |= set(lacking)
-        there = tuple(host for host in lacking if not found[host].unreachable)
+        lacking = fleet_report.unconfirmed(states, opt_out.digest(opt_out.listed(opt_outs)))
+        news += [f"{host} has not confirmed the newest opt-outs" for host in lacking if host not in named]
+        named -= states.keys() - lacking  # so that it is named when it lacks others
+        named |= set(lacking)
+        there = tuple(host for host in lacking if not states[host].unreachable)
         if mend and there:
             hand_over(replace(fleet, selected=there), opt_outs, as_json=None)
     if mend:
-        _pause(fleet, name, wrong.keys() & fleet_status.running(found), as_json=None)
+        _pause(fleet, name, wrong.keys() & fleet_report.running(states), as_json=None)
     for line in news:
         typer.echo(f"upshift: {line}", err=True)
 
@@ -207,69 +203,19 @@ def _opt_outs(fleet: Fleet) -> Path:
     return path
 
 
-def planned(fleet: Fleet) -> SharedPlan:
-    """The plan that all hosts share, as they compute it.
-
-    Raises:
-        UsageError: a campaign in a lab, other vantage points than the inventory's hosts, or a slot that is too short.
-    """
-    path = Path(fleet.required("campaign_file", "the campaign's file"))
-    if not path.is_file():
-        raise not_found(path, "campaign file")
-    campaign = load(path)
-    if campaign.topology is not None:
-        raise UsageError(
-            "a campaign in a lab has its vantage points there", where=f"{path}: field lab", remedy="leave lab out"
-        )
-    if isolation := fleet.shared("campaign_isolation"):
-        campaign = replace(campaign, isolation=isolation)
-    if "wget2" in campaign.published_quirks and campaign.isolation == "netns":
-        raise UsageError(
-            "the quirk wget2 mounts its name servers, which the service on a host may not",
-            where=f"{path}: field published_quirks",
-            remedy='leave it out, or use isolation = "host"',
-        )
-    _check_names(campaign, fleet)
-    targets = _targets(fleet, campaign)
-    plan = shared_plan(replace(campaign, targets=targets), hosts=True)
-    check_budgets(campaign, plan.targets, vantage_points=len(plan.vantage_points))
-    on_hosts = f"targets{Path(targets).suffix}"  # the role's name for it, which is in the plan's hash
-    return replace(plan, campaign=replace(plan.campaign, targets=on_hosts))
-
-
-def _targets(fleet: Fleet, campaign: Campaign) -> str:
-    """The file of targets on this machine."""
-    return fleet.shared("campaign_targets") or str((campaign.path.parent / campaign.targets).resolve())
-
-
-def _check_names(campaign: Campaign, fleet: Fleet) -> None:
-    """A host runs the part of the vantage point of its name; all parts have a host, and all hosts a part."""
-    hosts, points = set(fleet.hosts), set(campaign.vantage_points)
-    where = f"{campaign.path}: field vantage_points"
-    if missing := sorted(points - hosts):
-        raise UsageError(
-            f"no host of {fleet.path} is named {', '.join(missing)}", where=where, remedy="a host has its name"
-        )
-    if extra := sorted(hosts - points):
-        raise UsageError(
-            f"{', '.join(extra)} of {fleet.path} is not among them", where=where, remedy="name all hosts of the fleet"
-        )
-
-
-def _of_other_plans(found: Mapping[str, Verdict], plan: SharedPlan, name: str) -> dict[str, str]:
+def _of_other_plans(known: Mapping[str, Verdict], plan: SharedPlan, name: str) -> dict[str, str]:
     """Host -> its fault, for those that have results of another plan in the campaign's folder.
 
-    Raises UsageError if all have that tell of one: then the campaign is wrong here, and not a host.
+    Raises UsageError if most of the hosts have such: then the campaign is wrong here, and not a host.
     """
-    digests = {host: str((verdict.result or {}).get("plan_sha256") or "") for host, verdict in found.items()}
-    told = {host: digest for host, digest in digests.items() if digest}
+    digests = {host: str((verdict.result or {}).get("plan_sha256") or "") for host, verdict in known.items()}
     others = {
         host: f"it has results of another plan ({scrub(digest)[:12]}, not {plan.digest[:12]})"
-        for host, digest in told.items()
-        if digest != plan.digest
+        for host, digest in digests.items()
+        if digest not in ("", plan.digest)
     }
     remedy = "set another campaign_name, or use the campaign and the targets as they were"
-    if others and len(others) == len(told):
+    if len(others) > len(known) / 2:
         host, fault = next(iter(others.items()))
         raise UsageError(fault.replace("it", host, 1), where=f"campaign {name}", remedy=remedy)
     return {host: f"{fault}; {remedy}" for host, fault in others.items()}
@@ -283,12 +229,12 @@ def _overridden(host: str, verdict: Verdict) -> Verdict:
     return replace(verdict, fault=None)
 
 
-def _show(found: Mapping[str, Verdict], *, as_json: bool) -> None:
+def _show(states: Mapping[str, Verdict], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(dumps(report.document(found), sort_keys=True))
+        typer.echo(dumps(fleet_report.document(states), sort_keys=True))
     else:
-        terminal.console(sys.stdout).print(_table(found))
+        terminal.console(sys.stdout).print(_table(states))
 
 
-def _table(found: Mapping[str, Verdict]) -> Table:
-    return terminal.table(fleet_status.cells(found, time.time()), words=fleet_status.WORDS)
+def _table(states: Mapping[str, Verdict]) -> Table:
+    return terminal.table(fleet_report.cells(states, time.time()), words=fleet_report.WORDS)

@@ -12,8 +12,6 @@ import typer
 from core.terminal import show_progress as progress_display
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vantage.fleet.inventory import Fleet
     from vantage.fleet.verdicts import Verdict
 
@@ -53,9 +51,9 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made if missing.")],
 ) -> None:
     """Write an inventory to fill in: DIR/hosts.yml, with hosts, files and what else can be set."""
-    from vantage.fleet.start import write_inventory
+    from vantage.fleet.inventory import write_example
 
-    made = write_inventory(folder)
+    made = write_example(folder)
     typer.echo(f"{made}: name your hosts and files there; next: upshift fleet bundle")
 
 
@@ -74,8 +72,7 @@ def bundle(
     a compiler. The same checkout gives the same bytes. A bundle for the same Python that is already in DIR is
     replaced. Needs a checkout, and the network.
     """
-    from vantage.fleet.bundle.build import PYTHONS, build
-    from vantage.fleet.bundle.checkout import find_checkout
+    from vantage.fleet.bundle import PYTHONS, build, find_checkout
 
     checkout = find_checkout()
     with progress_display(as_json=json) as progress:
@@ -112,7 +109,7 @@ def provision(
     _end(
         play("provision", fleet, {"vantage_bundles": str(bundles), "vantage_control": control()}, as_json=json),
         as_json=json,
-        said="provisioned",
+        done="provisioned",
     )
 
 
@@ -129,13 +126,13 @@ def doctor(
     """What speaks against a campaign on each host: clock, disk, NAT, uplink, ceilings of clients. Exit code 1 if
     anything does.
     """
-    from vantage.fleet import report
+    from upshift import fleet_report
     from vantage.fleet.inventory import open_fleet
 
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
-    report.show(verdicts, as_json=json, said="a campaign can run here")
-    report.require_all(verdicts)
+    fleet_report.show(verdicts, as_json=json, done="a campaign can run here")
+    fleet_report.require_all(verdicts)
 
 
 @app.command()
@@ -171,7 +168,7 @@ def resume(
     json: AsJson = False,
 ) -> None:
     """End a pause on all hosts."""
-    _ask("pause", inventory, limit, ask_become_pass, campaign, {"campaign_paused": False}, json, said="goes on")
+    _ask("pause", inventory, limit, ask_become_pass, campaign, {"campaign_paused": False}, json, done="goes on")
 
 
 @app.command()
@@ -184,7 +181,7 @@ def stop(
     json: AsJson = False,
 ) -> None:
     """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it."""
-    _ask("stop", inventory, limit, ask_become_pass, campaign, {"campaign_stop_wait": round(wait)}, json, said="stopped")
+    _ask("stop", inventory, limit, ask_become_pass, campaign, {"campaign_stop_wait": round(wait)}, json, done="stopped")
 
 
 @app.command()
@@ -208,7 +205,7 @@ def optout(
     kept = Path(fleet.required(*OPT_OUTS))
     opt_out.add(kept, wanted)
     opt_out.listed(kept)  # refused here with the line, rather than by every host
-    _end(hand_over(fleet, kept, as_json=json), as_json=json, said="left alone from now on")
+    _end(hand_over(fleet, kept, as_json=json), as_json=json, done="left alone from now on")
 
 
 @app.command()
@@ -223,7 +220,7 @@ def teardown(
     from vantage.fleet.runs import control
 
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
-    _end(play("teardown", fleet, {"vantage_control": control()}, as_json=json), as_json=json, said="taken away")
+    _end(play("teardown", fleet, {"vantage_control": control()}, as_json=json), as_json=json, done="taken away")
 
 
 def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, Verdict]:
@@ -242,34 +239,24 @@ def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str
     return play("optout", fleet, {"campaign_opt_out": str(opt_outs)}, as_json=as_json)
 
 
-def clock_faults(fleet: Fleet, found: Mapping[str, Verdict]) -> dict[str, str]:
-    """Host -> what is wrong with its clock, of the hosts that told their time; not of those whose clock is trusted."""
-    from vantage.fleet import clocks
-
-    asked = {name: verdict for name, verdict in found.items() if verdict.result and not fleet.hosts[name].trusted_clock}
-    accounts = {name: own for name, verdict in asked.items() if (own := clocks.account_of(verdict.result)) is not None}
-    offsets = {name: verdict.clock_offset_s for name, verdict in asked.items() if verdict.clock_offset_s is not None}
-    return clocks.faults(offsets, accounts)
-
-
 def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = "") -> dict[str, Verdict]:
     """The doctor's verdict on each selected host: what speaks against a campaign there is its fault.
 
     Args:
         campaign: the one that is to run, so that others on a host speak against it; empty: any may.
     """
-    from vantage.fleet.examined import campaigns_beside, lacks
+    from vantage.fleet.examined import campaigns_beside, clock_faults, lacks
 
-    found = play("doctor", fleet, {"doctor_calibrate": calibrate}, as_json=as_json)
-    documents = {name: verdict.result for name, verdict in found.items() if verdict.result is not None}
+    verdicts = play("doctor", fleet, {"doctor_calibrate": calibrate}, as_json=as_json)
+    documents = {name: verdict.result for name, verdict in verdicts.items() if verdict.result is not None}
     against = lacks(documents, fleet.hosts, isolation)
-    for name, clause in clock_faults(fleet, found).items():
+    for name, clause in clock_faults(verdicts, fleet.hosts).items():
         against[name].append(clause)
     for name, document in documents.items() if campaign else ():
         against[name] += [f"the campaign {other} runs there" for other in campaigns_beside(document, campaign)]
     return {
         name: replace(verdict, fault="; ".join(against[name])) if against.get(name) and not verdict.fault else verdict
-        for name, verdict in found.items()
+        for name, verdict in verdicts.items()
     }
 
 
@@ -281,18 +268,18 @@ def _ask(
     campaign: str | None,
     variables: dict[str, Any],
     as_json: bool,
-    said: str = "asked",
+    done: str = "asked",
 ) -> None:
     from vantage.fleet.inventory import open_fleet
 
     fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
-    found = play(playbook, fleet, {"campaign_name": name, **variables}, as_json=as_json)
-    _end(found, as_json=as_json, said=said, campaign=name)
+    verdicts = play(playbook, fleet, {"campaign_name": name, **variables}, as_json=as_json)
+    _end(verdicts, as_json=as_json, done=done, campaign=name)
 
 
-def _end(verdicts: dict[str, Verdict], *, as_json: bool, said: str, campaign: str | None = None) -> None:
-    from vantage.fleet import report
+def _end(verdicts: dict[str, Verdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
+    from upshift import fleet_report
 
-    report.show(verdicts, as_json=as_json, said=said)
-    report.require_all(verdicts, campaign=campaign)
+    fleet_report.show(verdicts, as_json=as_json, done=done)
+    fleet_report.require_all(verdicts, campaign=campaign)

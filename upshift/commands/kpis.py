@@ -102,9 +102,9 @@ def _packets(path: Path, out: Path | None, rules: RulesName) -> None:
     if path.is_dir():
         raise UsageError("this is a directory", where=str(path), remedy="--packets takes one capture file")
     if out is not None:
-        from analysis.captures.packet_table import write_parquet
+        from analysis.captures.export import write_packets
 
-        rows, warnings = write_parquet(path, out, rules=rules)
+        rows, warnings = write_packets(path, out, rules=rules)
         typer.echo(f"{out}: {rows} packets", err=True)
     else:
         sys.stdout.flush()
@@ -126,12 +126,13 @@ def _leave_quietly() -> None:
 def _connections(
     captures: list[Path], *, as_json: bool, out: Path | None, rules: RulesName, series: bool, jobs: int | None
 ) -> None:
-    from analysis.captures.scan import document, find_captures, row, table_writer
-    from analysis.captures.summary import Summary
+    from analysis.captures.export import document, row, table_writer
+    from analysis.captures.scan import find_captures
+    from analysis.captures.summary import KpiSummary
 
     paths = [path for named in captures for path in find_captures(named)]
     alone = len(paths) == 1
-    summary = Summary() if out is None and not as_json else None
+    summary = KpiSummary() if out is None and not as_json else None
     refused: list[UsageError] = []
     with ExitStack() as stack:
         writer = stack.enter_context(table_writer(out)) if out is not None else None

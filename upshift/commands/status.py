@@ -16,8 +16,8 @@ from core.files.disk import is_running
 from core.outreach import opt_out
 from core.outreach.blocks import HOST_LIST
 from core.system.this_host import clock_account
-from downloader.control import display, stop_pause
-from downloader.control.document import Status, read_status
+from downloader.control import stop_pause
+from downloader.control.status import Status, lines, read_status
 
 _POLL_S = 0.2
 
@@ -143,7 +143,7 @@ def _text(folder: Path, status: Status, *, as_json: bool) -> str:
             "clock": clock_account(now, time.time()),
         }
         return json_format.dumps({**status.document(), **here}, sort_keys=True)
-    return "\n".join(display.lines(status, now, running=running))
+    return "\n".join(lines(status, now, running=running))
 
 
 def _changes(folder: Path) -> Iterator[Status]:

@@ -19,8 +19,8 @@ from core.system import process
 from core.system.place import Program
 from core.system.this_host import read_clock
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
-from vantage.host import rules, undo
-from vantage.host.network import choose_link, find_uplink
+from vantage.host import undo
+from vantage.host.network import choose_link, find_uplink, host_table
 from vantage.host.place import SYS_ADMIN, may
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
@@ -202,7 +202,7 @@ def try_translation() -> str | None:
     """Loads the rules that a campaign's namespace uses."""
     link = choose_link((), ipv6=True, rng=random.Random(0))
     table = "upshift_probe"
-    text = rules.host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
+    text = host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
     return try_privately(("nft", "-f", "-"), stdin=text)
 
 

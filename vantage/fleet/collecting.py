@@ -58,12 +58,12 @@ CONNECT_S, LEAST_BYTES_PER_S = 900.0, 20_000
 CHECK_S = 600.0
 """For a journal's check: SQLite reads 500 MB in 2 s."""
 
-SAID_BYTES = 1_000_000
+MESSAGE_BYTES = 1_000_000
 """Most that a host may say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Job:
     """What is to be copied."""
 
     host: str
@@ -99,7 +99,7 @@ class Collected:
     """Of the snapshot.json that was used."""
 
 
-def collect(asked: Asked, needs: Needs) -> Collected:
+def collect(job: Job, needs: Needs) -> Collected:
     """Copies what is new of a host's results, and gives it its place once all of it is verified.
 
     Raises:
@@ -107,31 +107,31 @@ def collect(asked: Asked, needs: Needs) -> Collected:
         PlaceError: this machine's disk is full, or its rsync is too old.
     """
     _check_rsync()
-    (asked.staging / CAPTURES).mkdir(parents=True, exist_ok=True)
-    with _only_one(asked) as lock:
-        content = _list(asked, needs, lock)
-        offer = judged(parse_json(content.decode(errors="replace"), where=asked.host, remedy=_LOOK), asked.host, needs)
-        wanted = [file for file in offer.captures if not is_same(asked.home / file.path, file)]
-        _check_count(asked, offer, needs)
-        _sweep(asked.staging / CAPTURES, {Path(file.path).name for file in wanted})
+    (job.staging / CAPTURES).mkdir(parents=True, exist_ok=True)
+    with _only_one(job) as lock:
+        content = _list(job, needs, lock)
+        offer = judged(parse_json(content.decode(errors="replace"), where=job.host, remedy=_LOOK), job.host, needs)
+        wanted = [file for file in offer.captures if not is_same(job.home / file.path, file)]
+        _check_count(job, offer, needs)
+        _sweep(job.staging / CAPTURES, {Path(file.path).name for file in wanted})
         bytes_ = sum(file.bytes for file in (*offer.small, *offer.small, *wanted))
-        check_room(Path(asked.folder), bytes_, what=f"the results of {asked.host}")
-        _rsync(asked, f"snapshot/vantage/{asked.host}", offer.small, asked.staging, lock)
-        _rsync(asked, f"vantage/{asked.host}/{CAPTURES}", wanted, asked.staging / CAPTURES, lock)
-        wrong = [file for file in (*offer.small, *wanted) if not is_same(asked.staging / file.path, file)]
+        check_room(Path(job.folder), bytes_, what=f"the results of {job.host}")
+        _rsync(job, f"snapshot/vantage/{job.host}", offer.small, job.staging, lock)
+        _rsync(job, f"vantage/{job.host}/{CAPTURES}", wanted, job.staging / CAPTURES, lock)
+        wrong = [file for file in (*offer.small, *wanted) if not is_same(job.staging / file.path, file)]
         for file in wrong:
-            _remove(asked.staging / file.path)
-        if wrong and asked.last:
+            _remove(job.staging / file.path)
+        if wrong and job.last:
             raise refused(
-                asked.host,
+                job.host,
                 f"{len(wrong)} files came twice with another hash than it says, such as {wrong[0].path}",
                 "look at the disks of both, then collect again",
             )
         if wrong:
             return Collected(again=True)
-        if not is_database(asked.staging / JOURNAL):
-            raise refused(asked.host, "its journal is damaged, or is none")
-        return Collected(changed=_place(asked, offer, wanted), sha256=hashlib.sha256(content).hexdigest())
+        if not is_database(job.staging / JOURNAL):
+            raise refused(job.host, "its journal is damaged, or is none")
+        return Collected(changed=_place(job, offer, wanted), sha256=hashlib.sha256(content).hexdigest())
 
 
 _LOOK = "look at that host"
@@ -179,18 +179,17 @@ def is_database(path: Path) -> bool:
 
 
 def _check_rsync() -> None:
-    said = process.run(["rsync", "--version"]).stdout
-    found = re.search(r"version v?(\d+)\.(\d+)\.(\d+)", said)
-    if found is None or tuple(map(int, found.groups())) < LEAST_RSYNC:
+    version = re.search(r"version v?(\d+)\.(\d+)\.(\d+)", process.run(["rsync", "--version"]).stdout)
+    if version is None or tuple(map(int, version.groups())) < LEAST_RSYNC:
         least = ".".join(map(str, LEAST_RSYNC))
         raise PlaceError(f"the rsync of this machine is older than {least}", remedy=f"install rsync {least} or newer")
 
 
 @contextlib.contextmanager
-def _only_one(asked: Asked) -> Iterator[int]:
+def _only_one(job: Job) -> Iterator[int]:
     """A lock of the host's files here; rsync has it, too, so it outlives a killed collect until rsync ends."""
     deadline = time.monotonic() + WAIT_S
-    with (asked.staging / ".lock").open("a") as handle:
+    with (job.staging / ".lock").open("a") as handle:
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,78 +197,78 @@ def _only_one(asked: Asked) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     what = "another collect of this host is still running"
-                    raise IncompleteError(what, where=asked.host, remedy="wait for it") from None
+                    raise IncompleteError(what, where=job.host, remedy="wait for it") from None
                 time.sleep(0.2)
         yield handle.fileno()
 
 
-def _list(asked: Asked, needs: Needs, lock: int) -> bytes:
+def _list(job: Job, needs: Needs, lock: int) -> bytes:
     """The content of the host's `snapshot.json`, which is read once: the host may change it at any time."""
-    path = asked.staging / LIST
+    path = job.staging / LIST
     _remove(path)
-    _rsync(asked, "snapshot", [File(path=LIST, bytes=needs.list_bytes, sha256="")], asked.staging, lock)
+    _rsync(job, "snapshot", [File(path=LIST, bytes=needs.list_bytes, sha256="")], job.staging, lock)
     try:
         with _regular(path) as opened:
             return opened.read(needs.list_bytes)
     except OSError:
         most = size_text(needs.list_bytes)
-        raise refused(asked.host, f"it has no snapshot.json that is a file of at most {most}") from None
+        raise refused(job.host, f"it has no snapshot.json that is a file of at most {most}") from None
 
 
-def _check_count(asked: Asked, offer: Offer, needs: Needs) -> None:
+def _check_count(job: Job, offer: Offer, needs: Needs) -> None:
     """A host that lists other captures each time must not fill the disk."""
-    folder = asked.home / CAPTURES
+    folder = job.home / CAPTURES
     here = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if len(here | {Path(file.path).name for file in offer.captures}) > needs.captures:
-        raise refused(asked.host, f"its captures, with those that are here, are more than the plan's {needs.captures}")
+        raise refused(job.host, f"its captures, with those that are here, are more than the plan's {needs.captures}")
 
 
-def _rsync(asked: Asked, below: str, files: Sequence[File], into: Path, lock: int) -> None:
+def _rsync(job: Job, below: str, files: Sequence[File], into: Path, lock: int) -> None:
     """Copies files of one folder of the host into one of this machine; those that it does not have are left out."""
     if not files:
         return
-    names, said = asked.staging / ".names", asked.staging / ".said"
+    names, messages = job.staging / ".names", job.staging / ".messages"
     names.write_text("".join(f"{Path(file.path).name}\n" for file in files), encoding="ascii")
-    said.write_bytes(b"")
+    messages.write_bytes(b"")
     largest, total = max(file.bytes for file in files), sum(file.bytes for file in files)
     limits = [f"--max-size={largest}", f"--files-from={names}"]
-    argv = [*RSYNC, *asked.over, *limits, f"{asked.source}/{below}/", f"{into}/"]
-    most_there = _used(into) + total + SAID_BYTES
+    argv = [*RSYNC, *job.over, *limits, f"{job.source}/{below}/", f"{into}/"]
+    most_there = _used(into) + total + MESSAGE_BYTES
     most_s = CONNECT_S + total / LEAST_BYTES_PER_S
     began, looked_s = time.monotonic(), 0.0
     with process.start(
-        ["prlimit", f"--fsize={max(largest, SAID_BYTES)}", "--", *argv], stderr=said, pass_fds=[lock]
+        ["prlimit", f"--fsize={max(largest, MESSAGE_BYTES)}", "--", *argv], stderr=messages, pass_fds=[lock]
     ) as child:
         while child.returncode is None:
             time.sleep(max(0.05, 10 * looked_s))
             looked = time.monotonic()
             if _used(into) > most_there:
-                raise refused(asked.host, "it sends more than it announced")
-            if said.stat().st_size >= SAID_BYTES:
-                raise refused(asked.host, f"it says more than {size_text(SAID_BYTES)}")
+                raise refused(job.host, "it sends more than it announced")
+            if messages.stat().st_size >= MESSAGE_BYTES:
+                raise refused(job.host, f"it says more than {size_text(MESSAGE_BYTES)}")
             if looked - began > most_s:
-                raise refused(asked.host, f"it took longer than {most_s:.0f} s", "collect again")
+                raise refused(job.host, f"it took longer than {most_s:.0f} s", "collect again")
             looked_s = time.monotonic() - looked
         code = child.returncode
     # 24: a file vanished while it was read, as the campaign had no room left for it; the verification tells.
     if code not in (0, 24):
-        raise _failed(asked, code, said)
+        raise _failed(job, code, messages)
 
 
-def _failed(asked: Asked, code: int, said: Path) -> UpshiftError:
-    if free_bytes(asked.staging) < SAID_BYTES:
-        where = size_text(free_bytes(asked.staging))
+def _failed(job: Job, code: int, messages: Path) -> UpshiftError:
+    if free_bytes(job.staging) < MESSAGE_BYTES:
+        where = size_text(free_bytes(job.staging))
         return PlaceError(
-            f"the disk of {asked.folder} is full: {where} are free",
-            where=asked.host,
+            f"the disk of {job.folder} is full: {where} are free",
+            where=job.host,
             remedy="free some space there, then collect again: what has arrived stays",
         )
     if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ):
-        return refused(asked.host, "it sends more than it announced")
-    with said.open(encoding="utf-8", errors="replace") as handle:
+        return refused(job.host, "it sends more than it announced")
+    with messages.open(encoding="utf-8", errors="replace") as handle:
         lines = (scrub(handle.readline(1000)) for _ in range(100))
         first = next((line for line in lines if line), f"rsync ended with exit code {code}")
-    return IncompleteError(f"not collected ({first})", where=asked.host, remedy="collect again")
+    return IncompleteError(f"not collected ({first})", where=job.host, remedy="collect again")
 
 
 def _used(folder: Path) -> int:
@@ -295,43 +294,43 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _place(asked: Asked, offer: Offer, wanted: Sequence[File]) -> int:
+def _place(job: Job, offer: Offer, wanted: Sequence[File]) -> int:
     """Gives verified files their place, returns how many are new. No journal refers to a capture that is missing."""
-    (asked.home / CAPTURES).mkdir(parents=True, exist_ok=True)
+    (job.home / CAPTURES).mkdir(parents=True, exist_ok=True)
     for file in wanted:
-        (asked.staging / file.path).replace(asked.home / file.path)
+        (job.staging / file.path).replace(job.home / file.path)
     changed = len(wanted)
     for file in reversed(offer.small):  # the journal last
-        if not is_same(asked.home / file.path, file):
-            with disk.whole_file(asked.home / file.path) as part:
-                shutil.copyfile(asked.staging / file.path, part)
+        if not is_same(job.home / file.path, file):
+            with disk.whole_file(job.home / file.path) as part:
+                shutil.copyfile(job.staging / file.path, part)
             changed += 1
     return changed
 
 
-def read_needs(asked: Asked) -> Needs:
+def read_needs(job: Job) -> Needs:
     """What the plan of this machine says of any host. Raises UsageError without one."""
-    path = Path(asked.folder) / PLAN
+    path = Path(job.folder) / PLAN
     if not path.exists():
         raise not_found(path, remedy="give upshift fleet collect, which writes it")
     needs = build(read_json(path), Needs, where=str(path))
     try:
-        return replace(needs, disk_bytes=parse_size(asked.disk_limit)) if asked.disk_limit else needs
+        return replace(needs, disk_bytes=parse_size(job.disk_limit)) if job.disk_limit else needs
     except ValueError as error:
-        raise UsageError(str(error), where=f"campaign_disk_limit of {asked.host}", remedy="write 20 GB") from None
+        raise UsageError(str(error), where=f"campaign_disk_limit of {job.host}", remedy="write 20 GB") from None
 
 
 def main(text: str) -> int:
     """Prints what became of it as JSON, or one sentence on standard error, and returns the exit code."""
-    asked = build(json.loads(text), Asked, where="what is asked for")
+    job = build(json.loads(text), Job, where="the argument")
     try:
-        found = collect(asked, read_needs(asked))
+        copied = collect(job, read_needs(job))
     except (UpshiftError, OSError) as error:
         if isinstance(error, OSError):
-            error = PlaceError(f"{error.strerror}: {error.filename}", where=asked.host, remedy="collect again")
+            error = PlaceError(f"{error.strerror}: {error.filename}", where=job.host, remedy="collect again")
         sys.stderr.write(f"upshift: {error.sentence()}\n")
         return error.exit_code
-    sys.stdout.write(json.dumps({"changed": found.changed, "again": found.again, "sha256": found.sha256}) + "\n")
+    sys.stdout.write(json.dumps({"changed": copied.changed, "again": copied.again, "sha256": copied.sha256}) + "\n")
     return 0
 
 

@@ -1,13 +1,16 @@
-"""What speaks against a campaign on each host, from the documents of `upshift doctor --for campaign`. Pure."""
+"""What speaks against a campaign on each host: what its doctor finds (`upshift doctor --for campaign`), and its clock.
+Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from core.system.this_host import MOST_APART_S
 from core.untrusted import scrub
 from vantage.fleet.inventory import Host
-from vantage.fleet.verdicts import MOST_CHARACTERS
+from vantage.fleet.verdicts import MOST_CHARACTERS, Account, Interval, Verdict, account_of
 
 _CLOCK, _NAT = "time of day", "NAT"
 """Findings that some fleets do without."""
@@ -24,22 +27,22 @@ def lacks(
         documents: host -> its doctor's answer.
         isolation: of the campaign; only `netns` needs address translation.
     """
-    found: dict[str, list[str]] = {}
+    against: dict[str, list[str]] = {}
     holders: dict[str, list[str]] = {}
     for name, document in documents.items():
         try:
-            found[name] = _findings(document, hosts[name], isolation)
+            against[name] = _findings(document, hosts[name], isolation)
             addresses = {scrub(address) for address in (document.get("uplink") or {}).get("addresses", ())}
         except (AttributeError, KeyError, TypeError):  # it is the host's, so it may be anything
-            found[name], addresses = [_UNREADABLE], set()
+            against[name], addresses = [_UNREADABLE], set()
         for address in sorted(addresses):
             holders.setdefault(address, []).append(name)
     for address, names in holders.items():
         for name in names:
             others = [other for other in names if other != name]
             if others:
-                found[name].append(f"uplink: {', '.join(others)} has the same address, {address}")
-    return found
+                against[name].append(f"uplink: {', '.join(others)} has the same address, {address}")
+    return against
 
 
 def campaigns_beside(document: Mapping[str, Any], campaign: str) -> list[str]:
@@ -66,7 +69,44 @@ def _findings(document: Mapping[str, Any], host: Host, isolation: str) -> list[s
 
 
 def _clause(finding: Mapping[str, Any]) -> str:
-    said = f"{finding['name']}: {finding['says']}"
+    clause = f"{finding['name']}: {finding['says']}"
     if finding.get("remedy"):
-        said = f"{said} ({str(finding['remedy']).replace('upshift doctor --', 'upshift fleet doctor --')})"
-    return scrub(said, most=MOST_CHARACTERS)
+        clause = f"{clause} ({str(finding['remedy']).replace('upshift doctor --', 'upshift fleet doctor --')})"
+    return scrub(clause, most=MOST_CHARACTERS)
+
+
+def clock_faults(verdicts: Mapping[str, Verdict], hosts: Mapping[str, Host]) -> dict[str, str]:
+    """Host -> why no turns can be taken by its clock, as a clause; without those that are near enough to all.
+
+    A host that is far from the control machine says nothing about the others. Hosts that did not tell their time, and
+    those whose clock is trusted, are left out.
+    """
+    offsets = {
+        name: verdict.clock_offset_s
+        for name, verdict in verdicts.items()
+        if verdict.clock_offset_s is not None and not hosts[name].trusted_clock
+    }
+    apart = {host: _apart(own, (0.0, 0.0), "this machine") for host, own in offsets.items()}
+    near = {host: own for host, own in offsets.items() if apart[host] is None}
+    for host, own in near.items():
+        words = (_apart(own, its, other) for other, its in near.items())
+        apart[host] = next((word for word in words if word is not None), None)
+    return {
+        host: f"clock: it is {words}{_own_account(account_of(verdicts[host].result))}"
+        for host, words in apart.items()
+        if words is not None
+    }
+
+
+def _apart(own: Interval, its: Interval, other: str) -> str | None:
+    ahead, behind = own[0] - its[1], its[0] - own[1]
+    if max(ahead, behind) <= MOST_APART_S:
+        return None
+    words = f"{ahead:.1f} s or more ahead of" if ahead > behind else f"{behind:.1f} s or more behind"
+    return f"{words} that of {other}"
+
+
+def _own_account(account: Account | None) -> str:
+    if account is None or not account.synchronised or account.max_error_s is None:
+        return ", and its time daemon does not count it as synchronised"
+    return f", though its time daemon counts it as right within {account.max_error_s:.1f} s"

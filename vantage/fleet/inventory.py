@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UsageError, nearest, not_found
-from vantage.fleet import runs, yaml_faults
+from core.files import disk
+from vantage.fleet import runs
+
+FILE_NAME = "hosts.yml"
 
 LOCAL = "local"
 """The connection to this machine."""
@@ -26,6 +29,9 @@ SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_free")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 _SELECTED, _OURS = "fleet_selected", "fleet_ours"
+
+_INSIDE = {"hosts": "hosts", "vars": "vars", "children": "groups"}
+"""Keys of a group, and what lies there."""
 
 _OUR_NAMES = "^(vantage|explain|campaign|collect)_"
 """Variables of our roles: one that is misspelt would be ignored, and with it what it says, e.g. opt-outs."""
@@ -62,10 +68,10 @@ class Fleet:
         """
         values = {host.name: host.variables[name] for host in self.hosts.values()}
         first, value = next(iter(values.items()))
-        for other, found in values.items():
-            if found != value:
+        for host, its in values.items():
+            if its != value:
                 raise UsageError(
-                    f"{name} is {str(value)!r} for {first}, but {str(found)!r} for {other}: it is one for all hosts",
+                    f"{name} is {str(value)!r} for {first}, but {str(its)!r} for {host}: it is one for all hosts",
                     where=str(self.path),
                     remedy="set it once, in the vars of the group vantage",
                 )
@@ -96,6 +102,16 @@ class Fleet:
         return name
 
 
+def write_example(folder: Path) -> Path:
+    """Copies the example inventory into a folder and returns its path. Raises UsageError if the folder has one."""
+    path = folder / FILE_NAME
+    if path.exists():
+        raise UsageError("there is an inventory already", where=str(path), remedy="name another folder, or edit it")
+    folder.mkdir(parents=True, exist_ok=True)
+    disk.write_text(path, (runs.files() / "inventories" / "example" / FILE_NAME).read_text(encoding="utf-8"))
+    return path
+
+
 def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Fleet:
     """Reads an inventory, by Ansible: its variables may be templates.
 
@@ -124,19 +140,19 @@ def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Flee
     if not values:
         raise _empty(inventory, events)
     known = _known()
-    for name, found in values.items():
-        if wrong := sorted(set(found[_OURS]) - known):
+    for name, own in values.items():
+        if wrong := sorted(set(own[_OURS]) - known):
             meant = nearest(wrong[0], known)
             remedy = f"did you mean {meant}?" if meant else "see the table of variables in docs/design/fleet.md"
             raise UsageError(f"{wrong[0]}, set for {name}, is not known", where=str(inventory), remedy=remedy)
     hosts = {
         name: Host(
             name=name,
-            address=LOCAL if found["connection"] == LOCAL else str(found["address"]),
-            trusted_clock=found["clock"] == "trusted",
-            variables={key: found[key] for key in SHARED},
+            address=LOCAL if own["connection"] == LOCAL else str(own["address"]),
+            trusted_clock=own["clock"] == "trusted",
+            variables={key: own[key] for key in SHARED},
         )
-        for name, found in sorted(values.items())
+        for name, own in sorted(values.items())
     }
     _check_addresses(inventory, hosts)
     chosen = next(iter(values.values()))[_SELECTED] if limit else list(hosts)
@@ -165,14 +181,13 @@ def _known() -> set[str]:
 
 def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:
     """Why no host of the inventory could be read."""
-    if fault := yaml_faults.first(inventory):
-        where = f"{fault.path}, line {fault.line}"
-        return UsageError(fault.what, where=where, remedy="correct it there, or above it")
+    if error := typing_error(inventory):
+        where = f"{error.path}, line {error.line}"
+        return UsageError(error.what, where=where, remedy="correct it there, or above it")
     for event in events:
         for line in str(event.get("stdout") or "").splitlines():
             if line.startswith(("[ERROR]", "ERROR")):
-                said = runs.plain_error(line)
-                return UsageError(said, where=str(inventory), remedy="correct the inventory")
+                return UsageError(runs.plain_error(line), where=str(inventory), remedy="correct the inventory")
     return UsageError(
         "the inventory has no hosts in the group vantage",
         where=str(inventory),
@@ -191,3 +206,51 @@ def _check_addresses(inventory: Path, hosts: Mapping[str, Host]) -> None:
                 where=str(inventory),
                 remedy="a vantage point needs a host of its own",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class TypingError:
+    """The first one of an inventory in YAML: Ansible does not tell its line."""
+
+    path: Path
+    line: int
+    """From 1."""
+    what: str
+
+
+def typing_error(inventory: Path) -> TypingError | None:
+    """The first fault of a file, or of a folder's files; None: none in its YAML, or it has none."""
+    paths = sorted(inventory.iterdir()) if inventory.is_dir() else [inventory]
+    errors = (_error_in(path) for path in paths if path.suffix in (".yml", ".yaml") and path.is_file())
+    return next((error for error in errors if error), None)
+
+
+def _error_in(path: Path) -> TypingError | None:
+    import yaml
+
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        root = yaml.compose(text)
+    except yaml.MarkedYAMLError as error:
+        mark, began = error.problem_mark or error.context_mark, error.context_mark
+        what = f"this is not valid YAML: {error.problem}"
+        return TypingError(path, mark.line + 1, what + (f", in what began in line {began.line + 1}" if began else ""))
+    except yaml.reader.ReaderError as error:
+        return TypingError(path, text.count("\n", 0, error.position) + 1, f"this is not valid YAML: {error.reason}")
+    stray = _stray(root, "groups")
+    return TypingError(path, *stray) if stray else None
+
+
+def _stray(node: Any, kind: str) -> tuple[int, str] | None:
+    """Line of the first text or list where names with values belong, and a clause about it."""
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode):
+        empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
+        text = repr(node.value.split("\n")[0]) if isinstance(node, yaml.ScalarNode) else "a list"
+        return None if empty else (node.start_mark.line + 1, f"{text} is here, where NAME: VALUE belongs")
+    for key, value in node.value if kind != "vars" else ():
+        inside = {"groups": "group", "hosts": "vars"}.get(kind) or _INSIDE.get(str(key.value))
+        if inside and (stray := _stray(value, inside)):
+            return stray
+    return None

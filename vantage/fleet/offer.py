@@ -96,10 +96,10 @@ def allowed_bytes(path: str, host: str, needs: Needs) -> int | None:
         return needs.journal_bytes
     if path == f"snapshot/{home}{STATUS}" or path in SHARED:
         return SMALL_BYTES
-    found = _CAPTURE.fullmatch(path.removeprefix(f"{home}{CAPTURES}/"))
-    if found is None or not path.startswith(home):
+    name = _CAPTURE.fullmatch(path.removeprefix(f"{home}{CAPTURES}/"))
+    if name is None or not path.startswith(home):
         return None
-    planned = int(found[1]) <= needs.iterations and int(found[2]) < needs.runs
+    planned = int(name[1]) <= needs.iterations and int(name[2]) < needs.runs
     return needs.capture_bytes if planned else None
 
 
@@ -118,18 +118,18 @@ def judged(document: Mapping[str, Any], host: str, needs: Needs) -> Offer:
             "its results are of another plan than the campaign and the targets of this machine",
             "name in the inventory those that it was started with",
         )
-    found: dict[str, File] = {}
+    files: dict[str, File] = {}
     for entry in listed:
         path, file = _judged(entry, host, needs)
-        if path in found:
+        if path in files:
             raise refused(host, f"it lists {scrub(path)} twice")
-        found[path] = file
-    small = [found.get(f"snapshot/vantage/{host}/{name}") for name in (JOURNAL, STATUS)]
+        files[path] = file
+    small = [files.get(f"snapshot/vantage/{host}/{name}") for name in (JOURNAL, STATUS)]
     if small[0] is None:
         raise refused(host, "its snapshot has no journal")
     offer = Offer(
         small=tuple(file for file in small if file is not None),
-        captures=tuple(file for path, file in found.items() if not path.startswith("snapshot/")),
+        captures=tuple(file for path, file in files.items() if not path.startswith("snapshot/")),
     )
     if len(offer.captures) > needs.captures:
         raise refused(host, f"it lists {len(offer.captures)} captures, and the plan has {needs.captures}")

@@ -124,19 +124,19 @@ def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Pro
         UsageError: Ansible is not installed.
         KeyboardInterrupt: the user stopped it.
     """
-    found: dict[str, Verdict] = {}
+    through: dict[str, Verdict] = {}
     left = list(hosts)
     shown = _Shown(task, hosts, progress)
     while left:
         events = _events(task, inventory, left, shown)
         these = verdicts(left, events)
-        found |= these
+        through |= these
         untouched = [host for host, verdict in these.items() if verdict.untouched]
         if len(untouched) == len(left):
             _complain(events, task)
             break
         left = untouched
-    return found
+    return through
 
 
 def look(task: Task, inventory: Path) -> list[dict[str, Any]]:
@@ -146,8 +146,8 @@ def look(task: Task, inventory: Path) -> list[dict[str, Any]]:
 
 def _complain(events: Sequence[Mapping[str, Any]], task: Task) -> None:
     """Raises PlaceError with what Ansible said itself, if it did not even start."""
-    said = [line for event in events for line in str(event.get("stdout") or "").splitlines()]
-    wrong = [line for line in said if line.startswith(("ERROR", "[ERROR]"))]
+    lines = [line for event in events for line in str(event.get("stdout") or "").splitlines()]
+    wrong = [line for line in lines if line.startswith(("ERROR", "[ERROR]"))]
     if wrong:
         raise PlaceError(plain_error(wrong[0]), where=f"ansible, {task.name}")
 
@@ -162,7 +162,7 @@ def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) ->
     runner = _runner()
     events: list[dict[str, Any]] = []
     news: deque[Mapping[str, Any]] = deque()
-    asked: list[int] = []
+    interrupts: list[int] = []
 
     def handle(event: dict[str, Any]) -> bool:
         events.append(event)
@@ -170,11 +170,11 @@ def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) ->
         return True
 
     def stop(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+        interrupts.append(number)
 
     def cancelled() -> bool:
         shown.take(news)
-        return bool(asked)
+        return bool(interrupts)
 
     folder, artefacts = files(), _artefacts()
     how = {"playbook": str(folder / "playbooks" / f"{task.playbook}.yml")} if task.playbook else _module(task)
@@ -198,7 +198,7 @@ def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) ->
         run.run()
     shown.take(news, last=True)
     _tidy(artefacts / "artifacts", time.time())
-    if asked:
+    if interrupts:
         raise KeyboardInterrupt
     return events
 
@@ -253,9 +253,13 @@ def _tidy(folder: Path, now: float) -> None:
 
     ansible-runner's own rotation would take the files of a long run away while shorter ones start and end beside it.
     """
-    runs = sorted(folder.iterdir(), key=lambda run: run.stat().st_mtime, reverse=True)
+    age_s: dict[Path, float] = {}
+    for run in folder.iterdir():
+        with suppress(FileNotFoundError):  # another command has just removed it
+            age_s[run] = now - run.stat().st_mtime
+    runs = sorted(age_s, key=age_s.__getitem__)
     ended = [run for run in runs if (run / "rc").exists()]
-    killed = [run for run in runs if run not in ended and now - run.stat().st_mtime > _FORGOTTEN_S]
+    killed = [run for run in runs if run not in ended and age_s[run] > _FORGOTTEN_S]
     for run in [*ended[KEPT:], *killed]:
         shutil.rmtree(run, ignore_errors=True)
 
@@ -325,11 +329,11 @@ def templated(expressions: Mapping[str, str]) -> Task:
 
 def values_of(events: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Host -> values, from the events of `templated`."""
-    found: dict[str, Mapping[str, Any]] = {}
+    values: dict[str, Mapping[str, Any]] = {}
     for event in events:
         data = event.get("event_data") or {}
         if event.get("event") == "runner_on_ok":
-            said = (data.get("res") or {}).get("msg")
-            if isinstance(said, Mapping):
-                found[str(data["host"])] = said
-    return found
+            message = (data.get("res") or {}).get("msg")
+            if isinstance(message, Mapping):
+                values[str(data["host"])] = message
+    return values

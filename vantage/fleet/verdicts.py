@@ -1,19 +1,59 @@
-"""What became of each host in a run of Ansible, from its events. Pure."""
+"""What became of each host in a run of Ansible, from its events, and how far its clock is from ours. Pure.
+
+A host answers with its own time. It did so between two moments of the control machine's clock, so its offset lies in an
+interval, and nothing is said against a host unless all of that is too much (`examined`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from core.errors import UsageError
+from core.files.config import build
 from core.untrusted import scrub
-from vantage.fleet import clocks
-from vantage.fleet.clocks import Interval
 
 MOST_CHARACTERS = 600
 """Of a host's fault, which is its own words or those of a program there."""
 
 UNTOUCHED = "it was not reached: Ansible ended before its turn"
+
+Interval = tuple[float, float]
+"""Least and largest offset of a host's clock from the control machine's [s]; positive: it is ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A host's answer about its clock (`core.system.this_host.clock_account`)."""
+
+    began: float
+    now: float
+    synchronised: bool
+    max_error_s: float | None
+
+
+def account_of(answer: Mapping[str, Any] | None) -> Account | None:
+    """What a host's answer says of its clock; None if it says nothing, or nothing that can be read."""
+    try:
+        return build((answer or {}).get("clock"), Account, where="clock")
+    except UsageError:
+        return None
+
+
+def offset(account: Account, start: str, end: str) -> Interval:
+    """The offset of a host's clock.
+
+    Args:
+        start, end: of the command that told its time, by the control machine's clock (ISO 8601, UTC).
+    """
+    return account.now - _unix(end), account.began - _unix(start)
+
+
+def _unix(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +84,7 @@ class _Seen:
     unreachable: bool = False
     result: Mapping[str, Any] | None = None
     note: str = ""
-    asked: tuple[str, str] = ("", "")
+    command: tuple[str, str] = ("", "")
     """When the last command was started and had ended, by the control machine's clock."""
     offset: Interval | None = None
     loop: list[str] = field(default_factory=list)
@@ -64,7 +104,7 @@ def verdicts(hosts: Iterable[str], events: Iterable[Mapping[str, Any]]) -> dict[
             stats = data
         elif (host := data.get("host")) in seen:
             _note(seen[host], str(event.get("event")), data)
-    return {host: _verdict(host, found, stats) for host, found in seen.items()}
+    return {host: _verdict(host, notes, stats) for host, notes in seen.items()}
 
 
 def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
@@ -78,13 +118,13 @@ def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
     elif event == "runner_on_ok":
         facts = answer.get("ansible_facts") or {}
         if answer.get("cmd") is not None:
-            seen.asked = str(data.get("start") or ""), str(data.get("end") or "")
-        if isinstance(facts, Mapping) and isinstance(found := facts.get("fleet_result"), Mapping):
-            seen.result = found
+            seen.command = str(data.get("start") or ""), str(data.get("end") or "")
         if isinstance(facts, Mapping):
+            if isinstance(result := facts.get("fleet_result"), Mapping):
+                seen.result = result
             seen.note = str(facts.get("fleet_note") or seen.note).strip()
-        if all(seen.asked) and (account := clocks.account_of(seen.result)) is not None:
-            seen.offset = clocks.offset(account, *seen.asked)
+        if all(seen.command) and (account := account_of(seen.result)) is not None:
+            seen.offset = offset(account, *seen.command)
     if event in ("runner_on_failed", "runner_on_ok"):
         seen.loop.clear()
 
@@ -107,10 +147,10 @@ def sentence(answer: Mapping[str, Any]) -> str:
     """Why a task failed: our commands' own sentence where there is one, else the module's message, on one line."""
     message = str(answer.get("msg") or "")
     for stream in ("stderr", "module_stderr"):
-        said = [line.strip() for line in str(answer.get(stream) or "").splitlines() if line.strip()]
-        said = [line for line in said if not line.startswith("upshift: to resume:")]
-        if said and (answer.get("cmd") is not None or stream == "module_stderr"):
-            message = said[-1].removeprefix("upshift: ")
+        lines = [line.strip() for line in str(answer.get(stream) or "").splitlines()]
+        lines = [line for line in lines if line and not line.startswith("upshift: to resume:")]
+        if lines and (answer.get("cmd") is not None or stream == "module_stderr"):
+            message = lines[-1].removeprefix("upshift: ")
             break
     if "issing sudo password" in message:
         message = "sudo asks for a password there: give -K (--ask-become-pass)"

@@ -12,20 +12,33 @@ switches LRO off (net/core/dev.c, dev_disable_lro); it is switched on again at t
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import random
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from core.domain import Disturbance, VoidReason
 from core.errors import PlaceError
 from core.reach import IPNetwork
 from core.system import process
-from core.system.place import Prober
+from core.system.place import Prober, Suitability
 from core.system.process import PARENT_DEATH, Completed
-from vantage.host import rules
-from vantage.host.network import Link, Uplink, can_forward_ipv6, choose_link, forward_blockers, read_json, used_prefixes
+from vantage.host.network import (
+    INTERFACE_PREFIX,
+    Link,
+    Uplink,
+    can_forward_ipv6,
+    choose_link,
+    forward_blockers,
+    host_table,
+    inner_table,
+    read_json,
+    used_prefixes,
+)
 from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog, module_environment
 from vantage.linux import sysctls
@@ -53,7 +66,7 @@ class CampaignNamespace:
         self.ipv6 = ipv6
         self.notes: list[str] = []
         self.refused: dict[str, str] = {}
-        self._outer = f"ups{undo_log.ident}"
+        self._outer = f"{INTERFACE_PREFIX}{undo_log.ident}"
         self._descriptor = -1
         link = choose_link(used_prefixes(), ipv6=ipv6, rng=random.SystemRandom())
         try:
@@ -98,9 +111,7 @@ class CampaignNamespace:
         self._undo_log.add(steps)
 
         # The table first: the host must never forward for others.
-        text = rules.host_table(
-            table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags), allowed=allowed
-        )
+        text = host_table(table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags), allowed=allowed)
         self._undo_log.run(("nft", "-f", "-"), stdin=text).check(
             doing="setting up address translation (see upshift doctor)"
         )
@@ -137,7 +148,7 @@ class CampaignNamespace:
 
     def _set_up_inside(self, link: Link, allowed: Sequence[IPNetwork], nameservers: Sequence[str]) -> None:
         """The namespace's own side: rules before the interface is up, so that no packet leaves unchecked."""
-        text = rules.inner_table(allowed, nameservers)
+        text = inner_table(allowed, nameservers)
         self.run(("nft", "-f", "-"), stdin=text).check(doing="setting up the namespace's firewall")
         # TCP metrics must not carry over between downloads, even where flushing them is refused (user namespace).
         wanted = {**sysctls.inherited(), "net/ipv4/tcp_no_metrics_save": "1"}
@@ -148,7 +159,7 @@ class CampaignNamespace:
             wanted["net/ipv6/conf/all/disable_ipv6"] = "1"
         request = json.dumps({"sysctls": wanted, "interface": INTERFACE})
         done = process.run(
-            (*self.prefix, *PARENT_DEATH, sys.executable, "-m", "vantage.host.inside"),
+            (*self.prefix, *PARENT_DEATH, sys.executable, "-m", "vantage.host.namespace"),
             stdin=request,
             env={**module_environment(), **self._undo_log.environment},
         ).check(doing="setting up the namespace")
@@ -200,3 +211,97 @@ def forwarding_flags(interface: str, *, ipv6: bool) -> tuple[str, ...]:
 def wants_ipv6(uplink: Uplink) -> bool:
     """Whether the namespace gets IPv6: the uplink has it, and forwarding it needs no host-wide change."""
     return uplink.ipv6 and can_forward_ipv6() and Path("/proc/net/if_inet6").exists()
+
+
+SETTLE_S = 2.0
+"""Longest wait for the end of connections. Nearly every close is over after two round trips; a server that never
+answers our FIN would keep the socket for a minute (tcp(7), tcp_fin_timeout)."""
+
+_POLL_S = 0.02
+_OPEN_STATES = ("established", "syn-sent", "fin-wait-1", "fin-wait-2", "close-wait", "last-ack", "closing")
+
+
+class HostWatch:
+    """Waits until no TCP connection to the server is open, and counts packets that this host dropped.
+
+    Args:
+        run: runs a program in the place.
+        server_ip: the server of this measurement run.
+        inner: the campaign's own interface, whose drop counter counts only our packets; None for the host's
+            uplink, which also drops unrelated packets.
+    """
+
+    def __init__(self, run: Callable[..., Completed], server_ip: str, *, inner: str | None) -> None:
+        self._run = run
+        self._server = ipaddress.ip_address(server_ip)
+        self._inner = inner
+        self._dropped = self._read_dropped()
+
+    def settle(self) -> None:
+        """Returns when every TCP connection to the server is closed (TIME-WAIT counts as closed), or after 2 s.
+
+        This polls the kernel (ss(8), sock_diag(7)) instead of sleeping for a fixed time. QUIC sockets are closed
+        with their client, and a last datagram from the server may still arrive.
+        """
+        states = [word for state in _OPEN_STATES for word in ("state", state)]
+        address = f"[{self._server}]" if self._server.version == 6 else str(self._server)
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            done = self._run(("ss", "-H", "-t", "-n", *states, "dst", address))
+            if done.returncode != 0 or not done.stdout.strip():
+                return
+            time.sleep(_POLL_S)
+
+    def finish(self) -> Suitability:
+        """Disturbed where this host itself lost packets on their way into the namespace.
+
+        The kernel drops them when the queue between interface and protocol is full (net.core.netdev_max_backlog) and
+        counts them for the interface (net/core/dev.c, enqueue_to_backlog): a busy host, not a lossy path.
+        """
+        dropped = self._read_dropped() - self._dropped
+        disturbed = None
+        if dropped > 0:
+            detail = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
+            disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
+        return Suitability(disturbed=disturbed, lateness_p99_ms=None, flows={})
+
+    def _read_dropped(self) -> int:
+        if self._inner is None:
+            return 0
+        done = self._run(("ip", "-json", "-s", "link", "show", "dev", self._inner))
+        try:
+            return int(json.loads(done.stdout)[0]["stats64"]["rx"]["dropped"])
+        except (ValueError, LookupError):
+            return 0
+
+
+def set_up(wanted: dict[str, str], interface: str) -> dict[str, str]:
+    """Applies the settings that differ; returns those that could not be applied, with the reason."""
+    refused: dict[str, str] = {}
+    for name, value in wanted.items():
+        present = sysctls.read(name)
+        if present is None or present == value:
+            continue  # not per namespace, or already set
+        try:
+            sysctls.write(name, value)
+        except (PlaceError, OSError) as error:
+            refused[name] = str(error)
+    for name in set_features(interface, wire_features(features(interface))):
+        refused[f"{interface} {name}"] = "the driver does not switch it off"
+    return refused
+
+
+def main() -> int:
+    """Sets the namespace up from within, once: `python -m vantage.host.namespace`.
+
+    Reads one JSON document on standard input, `{"sysctls": {name: value}, "interface": name}`: applies those settings
+    and turns off the interface's offloads, so that captures show the packets on the wire. Prints
+    `{"refused": {name: reason}}`.
+    """
+    request = json.load(sys.stdin)
+    print(json.dumps({"refused": set_up(request["sysctls"], request["interface"])}))  # noqa: T201 - its answer
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

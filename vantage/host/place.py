@@ -23,20 +23,20 @@ from core.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address,
 from core.system import process
 from core.system.place import Prober, Watch
 from core.system.process import PARENT_DEATH, Child, Completed
-from vantage.host import raw_ports, rules
-from vantage.host.namespace import INTERFACE, CampaignNamespace, wants_ipv6
+from vantage.host import raw_ports
+from vantage.host.namespace import INTERFACE, CampaignNamespace, HostWatch, wants_ipv6
 from vantage.host.network import (
     RESOLV_CONF,
     default_interface,
     find_uplink,
     host_nameservers,
+    intersection,
     parse_resolv_conf,
     read_json,
     text_of,
 )
 from vantage.host.undo import UndoStep, plain_route
 from vantage.host.undo_log import UndoLog
-from vantage.host.watch import HostWatch
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
 from vantage.linux import namespace as linux
@@ -275,7 +275,7 @@ class HostPlace:
 def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
     """The prefixes that both the campaign and the environment allow. Raises ReachError if there are none."""
     limits = environment_prefixes()
-    prefixes = rules.intersection(wanted, ANYWHERE if limits is None else limits)
+    prefixes = intersection(wanted, ANYWHERE if limits is None else limits)
     if prefixes:
         return prefixes
     if not wanted:

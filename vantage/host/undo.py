@@ -6,14 +6,14 @@ A plan is a file, so that it outlives the place's owner and its guardian:
     STATE/host/IDENT.json    what one place has changed and how to undo it, written before each change
 
 A plan is undone by its owner or its guardian. Undoing a step twice, or before it was done, is safe. `recover` undoes
-the plans that have neither an owner nor a guardian any more; after a restart of the host (another boot_id) nothing is
-left to undo, and the file is removed.
+the plans that have neither an owner nor a guardian any more; after a restart of the host nothing is left to undo, and
+the file is removed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,6 +26,9 @@ from core.system.process import run, start_time_ticks
 from vantage.linux import sysctls
 from vantage.linux.namespace import parse_route
 from vantage.linux.offloads import set_features
+
+RUN = Path("/run")
+"""Empty after each boot (Filesystem Hierarchy Standard 3.0, section 3.15)."""
 
 Process = tuple[int, int]
 """Number and start time in clock ticks (`core.system.process.start_time_ticks`)."""
@@ -81,6 +84,15 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
+def _is_of_this_boot(state: Path, plan: UndoPlan) -> bool:
+    """Whether the host has not been restarted since.
+
+    What lies below /run, where campaigns of a fleet keep theirs, is always of this boot. The kernel's name for it would
+    not do there: in a container a unit with a /proc of its own sees another one than root, whose doctor reads the plan.
+    """
+    return state.resolve().is_relative_to(RUN) or plan.boot == boot_id()
+
+
 def own_namespace() -> str:
     return str(Path("/proc/self/ns/net").readlink())
 
@@ -130,12 +142,17 @@ def locked(state: Path) -> Iterator[None]:
         yield
 
 
-def shared_steps(others: Iterable[UndoPlan]) -> dict[tuple[str, str], UndoStep]:
-    """Steps that living places of this network namespace share: (kind, name) -> step, with the original value."""
+def shared_steps(state: Path, *, without: str) -> dict[tuple[str, str], UndoStep]:
+    """Steps that living places of this network namespace share: (kind, name) -> step, with the original value.
+
+    Args:
+        without: ident of the place that asks.
+    """
     return {
         (step.kind, step.name): step
-        for plan in others
-        if plan.guarded and plan.boot == boot_id() and plan.namespace == own_namespace()
+        for plan in plans(state)
+        if plan.ident != without and plan.guarded
+        if _is_of_this_boot(state, plan) and plan.namespace == own_namespace()
         for step in plan.steps
         if step.shared
     }
@@ -169,7 +186,7 @@ def undo(state: Path, plan: UndoPlan) -> tuple[str, ...]:
 
     Where something could not be, the file stays, with those steps and the reasons.
     """
-    needed = shared_steps(other for other in plans(state) if other.ident != plan.ident)
+    needed = shared_steps(state, without=plan.ident)
     left: list[UndoStep] = []
     faults: list[str] = []
     for step in plan.steps:
@@ -202,7 +219,7 @@ def recover(state: Path) -> list[str]:
     with locked(state):
         remove_partial_files(state)
         for plan in leftovers(state):
-            if plan.boot != boot_id():
+            if not _is_of_this_boot(state, plan):
                 plan_path(state, plan.ident).unlink(missing_ok=True)
                 messages.append(f"{plan.place}: the host was restarted since, so there was nothing to undo")
             elif plan.namespace != own_namespace():

@@ -99,7 +99,7 @@ class UndoLog:
         """
         self.check_guarded()
         with undo.locked(self._state):
-            theirs = undo.shared_steps(plan for plan in undo.plans(self._state) if plan.ident != self.ident)
+            theirs = undo.shared_steps(self._state, without=self.ident)
             steps = []
             for flag in flags:
                 before = theirs.get(("sysctl", flag))

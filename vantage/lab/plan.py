@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.files.config import build
 from core.files.disk import write_json
 from vantage.lab.addresses import Addresses
 from vantage.server_kind import ProgramPlan
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class LabPlan:
     ipv6: bool
     sha256: Mapping[str, str]
     """`SERVER/path` -> hash of the file."""
+    fifo_priority: int | None = None
+    """Real-time priority of the servers; None: none."""
 
 
 def write_plan(plan: LabPlan, path: Path) -> None:
@@ -55,38 +58,7 @@ def write_plan(plan: LabPlan, path: Path) -> None:
 
 def read_plan(path: Path) -> LabPlan:
     """Reads `plan.json`."""
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return LabPlan(
-        name=document["name"],
-        topology_sha256=document["topology_sha256"],
-        nodes=tuple(
-            NodePlan(
-                name=node["name"],
-                sysctls=node["sysctls"],
-                ip_batch=tuple(node["ip_batch"]),
-                ip6_batch=tuple(node["ip6_batch"]),
-            )
-            for node in document["nodes"]
-        ),
-        emulator=tuple(document["emulator"]),
-        programs=tuple(_program(program) for program in document["programs"]),
-        versions={name: tuple(argv) for name, argv in document["versions"].items()},
-        resolv_conf=Path(document["resolv_conf"]),
-        addresses={name: Addresses(**own) for name, own in document["addresses"].items()},
-        ipv6=document["ipv6"],
-        sha256=document["sha256"],
-    )
-
-
-def _program(entry: Mapping[str, Any]) -> ProgramPlan:
-    return ProgramPlan(
-        name=entry["name"],
-        node=entry["node"],
-        argv=tuple(entry["argv"]),
-        tcp=tuple((address, port) for address, port in entry["tcp"]),
-        udp=tuple(entry["udp"]),
-        env=entry["env"],
-    )
+    return build(json.loads(path.read_text(encoding="utf-8")), LabPlan, where=str(path))
 
 
 def _plain(value: Any) -> Any:

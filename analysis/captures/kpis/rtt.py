@@ -46,11 +46,11 @@ def rtt_min(connection: Connection) -> float | None:
     window can fill the queue before the first ACK, and then it stays filled: on a path of 3 ms, 32 packets at 30 Mbit/s
     give 11 ms. QUIC: the handshake's.
     """
-    found = [_handshake_rtt(connection)]
+    rtts_ms = [_handshake_rtt(connection)]
     if connection.protocol != "quic":
         client = connection.client
-        found.append(milliseconds(client.rtt_ts_min_ns if client.rtt_ts_count > 0 else client.rtt_ack_min_ns))
-    return min((value for value in found if value is not None), default=None)
+        rtts_ms.append(milliseconds(client.rtt_ts_min_ns if client.rtt_ts_count > 0 else client.rtt_ack_min_ns))
+    return min((value for value in rtts_ms if value is not None), default=None)
 
 
 @kpi(unit="ms", source=_TIMESTAMPS)

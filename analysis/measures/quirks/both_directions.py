@@ -1,7 +1,7 @@
 """Both directions counted for QUIC, but only the server's bytes for TCP."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
 from core.domain import Transport
 
 
@@ -18,6 +18,6 @@ BOTH_DIRECTIONS = Quirk(
     help="QUIC's throughput counts the bytes of client and server, TCP's only those of the server.",
     source="pcap_analysis/lib/quic_kpis.py: QUICRESULT.flowrate; tcp_flow_info.py: TCPFlowCharacteristics.flowrate",
     affects=Affects.THROUGHPUT,
-    step=Step.RATES,
+    step=QuirkStep.RATES,
     change=each(_change),
 )

@@ -5,7 +5,7 @@ three counts.
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -21,6 +21,6 @@ DOUBLE_RETRANSMISSIONS = Quirk(
     help="Fast and spurious retransmissions are counted twice.",
     source="pcap_analysis/lib/tcp_kpis.py: TCPRetransmissionStats.total_retransmissions",
     affects=Affects.COUNTS,
-    step=Step.COUNTS,
+    step=QuirkStep.COUNTS,
     change=each(_change),
 )

@@ -3,7 +3,7 @@
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each
 from core.domain import Failure, Outcome
 
 
@@ -19,6 +19,6 @@ DROPPED_TIMEOUTS = Quirk(
     help="Downloads that hit their time budget are left out, as if they had failed.",
     source="pcap_analysis/lib/quic_kpis.py: check_aioquic_success, check_quiche_success",
     affects=Affects.PAIRS,
-    step=Step.CHOICE,
+    step=QuirkStep.CHOICE,
     change=each(_change),
 )

@@ -7,7 +7,7 @@ measurement run is its own domain.
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each
 
 
 def _change(record: Record) -> Record:
@@ -21,6 +21,6 @@ EQUAL_WEIGHT = Quirk(
     help="Every pair of downloads counts as independent, also those of one domain.",
     source="Table 2 of the paper: shares of all downloads, without intervals",
     affects=Affects.INTERVALS,
-    step=Step.WEIGHT,
+    step=QuirkStep.WEIGHT,
     change=each(_change),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step
+from analysis.measures.quirk import Affects, Quirk, QuirkStep
 from core.domain import Outcome
 
 _ORDER = (Outcome.OK, Outcome.CENSORED, Outcome.FAILED)
@@ -34,6 +34,6 @@ FIRST_ITERATION = Quirk(
     help="Table 1 counts domains of the first iteration with a successful download, not downloads.",
     source="Table 1 of the paper",
     affects=Affects.TABLE1,
-    step=Step.CHOICE,
+    step=QuirkStep.CHOICE,
     change=_change,
 )

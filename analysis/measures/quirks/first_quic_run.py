@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step
+from analysis.measures.quirk import Affects, Quirk, QuirkStep
 from core.domain import Transport
 
 
@@ -35,6 +35,6 @@ FIRST_QUIC_RUN = Quirk(
     help="Of a domain's QUIC runs only the first is read; the TCP downloads of all iterations are paired with it.",
     source="pcap_analysis/lib/quic_kpis.py: QUICRESULTs (paths[0])",
     affects=Affects.PAIRS,
-    step=Step.CHOICE,
+    step=QuirkStep.CHOICE,
     change=_change,
 )

@@ -1,7 +1,7 @@
 """Retransmission rates as shares of packets, where the paper speaks of shares of data."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -16,6 +16,6 @@ PACKET_RATES = Quirk(
     help="The retransmission rate is a share of the server's packets, ACKs and handshake included, not of its data.",
     source="pcap_analysis/lib/lib.py: get_packet_loss",
     affects=Affects.COUNTS,
-    step=Step.RATES,
+    step=QuirkStep.RATES,
     change=each(_change),
 )

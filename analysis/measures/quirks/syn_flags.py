@@ -5,7 +5,7 @@ There the flags request ECN and echo nothing: an ECN-setup SYN has both, an ECN-
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -21,6 +21,6 @@ SYN_FLAGS = Quirk(
     help="The SYNs that negotiate ECN are among the counts of ECE and CWR.",
     source="pcap_analysis/lib/tcp_options.py: get_ecn_stats",
     affects=Affects.COUNTS,
-    step=Step.COUNTS,
+    step=QuirkStep.COUNTS,
     change=each(_change),
 )

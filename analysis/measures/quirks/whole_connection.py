@@ -1,7 +1,7 @@
 """Throughput until the last packet of the connection, whichever side sent it."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -16,6 +16,6 @@ WHOLE_CONNECTION = Quirk(
     help="Throughput is over the time from the first to the last packet, closing the connection included.",
     source="pcap_analysis/lib/tcp_flow_info.py: FlowDuration; quic_kpis.py: QUICFlowDuration",
     affects=Affects.THROUGHPUT,
-    step=Step.PACKETS,
+    step=QuirkStep.PACKETS,
     change=each(_change),
 )

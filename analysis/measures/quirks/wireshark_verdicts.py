@@ -4,7 +4,7 @@ At the receiver, a retransmission that arrives within a round trip of later data
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, Step, each, with_kpis
+from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
 
 VERDICTS = ("ws_retransmissions", "ws_fast_retransmissions", "ws_spurious_retransmissions")
 """KPIs of which each segment is in at most one."""
@@ -22,6 +22,6 @@ WIRESHARK_VERDICTS = Quirk(
     help="A segment is a retransmission if Wireshark says so; what it calls out of order is not counted.",
     source="pcap_analysis/lib/lib.py: get_retransmission_count_from_df, get_packet_loss",
     affects=Affects.COUNTS,
-    step=Step.PACKETS,
+    step=QuirkStep.PACKETS,
     change=each(_change),
 )

@@ -1,5 +1,5 @@
 //! The record of a connection: what Python gets. **A new field is one entry here**, with its meaning, its type and its
-//! value; `python -m analysis.captures.record_fields` then writes Python's classes.
+//! value; `scripts/docs` then writes Python's classes.
 
 mod connection;
 mod fields;

@@ -1,0 +1,157 @@
+"""What may be wrong: downloads that ended badly or are left out, and expected against measured times of a lab. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.measures import tables, truth
+from analysis.measures.dataset import Dataset, Record
+from analysis.measures.folders import Design
+from analysis.measures.rows import SpeedupRow
+from analysis.measures.selection import Selection
+from core.domain import Download, Outcome, Transport
+
+_MAX_LISTED = 500
+"""Most rows of the lists of failed, censored, mismatched and void downloads."""
+
+
+def cause_table(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], list[tuple[str, list[int]]]]:
+    """Configurations with downloads that are not ok, and their number for each cause."""
+    names = [row.configuration for row in states if row.causes]
+    total: dict[str, int] = {}
+    for row in states:
+        for cause, count in row.causes.items():
+            total[cause] = total.get(cause, 0) + count
+    by_name = {row.configuration: row.causes for row in states}
+    ordered = sorted(total, key=lambda cause: (-total[cause], cause))
+    return names, [(cause, [by_name[name].get(cause, 0) for name in names]) for cause in ordered]
+
+
+def lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]]:
+    """(title, explanation, rows, number of rows left out) of the downloads that need an explanation."""
+
+    def pick(records: Sequence[Record]) -> list[tuple[str, ...]]:
+        return [
+            (*_place(d), f"{d.failure or ''} {d.failure_detail or ''}".strip()) for d in (r.download for r in records)
+        ]
+
+    of = {o: [r for r in dataset.records if r.download.outcome == o] for o in (Outcome.FAILED, Outcome.CENSORED)}
+    mismatches: list[tuple[str, ...]] = [
+        (*_place(d), d.void_detail or ": ".join(filter(None, (d.treatment_reason, d.treatment_detail))))
+        for d in (record.download for record in dataset.records)
+        if d.void_reason is not None or d.treatment_ok is False
+    ]
+    disturbed: list[tuple[str, ...]] = [
+        (*_place(d), d.host_disturbance_detail or d.host_disturbance)
+        for d in (record.download for record in dataset.records)
+        if d.host_disturbance is not None
+    ]
+    elsewhere: list[tuple[str, ...]] = [
+        (*_place(d), d.identity_detail)
+        for d in (record.download for record in dataset.records)
+        if d.identity_detail is not None
+    ]
+    voids: list[tuple[str, ...]] = [
+        (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
+    ]
+    all_lists: list[tuple[str, str, list[tuple[str, ...]]]] = [
+        ("Failed", "They have a cause and are left out of speed-ups.", pick(of[Outcome.FAILED])),
+        (
+            "Censored",
+            "They hit a budget: only a lower bound of their time is known, and used as one.",
+            pick(of[Outcome.CENSORED]),
+        ),
+        (
+            "Treatment not accepted",
+            "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
+            mismatches,
+        ),
+        ("Disturbed by the host", "The client waited for a processor: left out of speed-ups.", disturbed),
+        (
+            "Different object or server",
+            "Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
+            elsewhere,
+        ),
+        ("Void", "Their measurement run was disturbed or interrupted, and repeated completely.", voids),
+    ]
+    return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in all_lists]
+
+
+def _place(d: Download) -> tuple[str, str, str, str]:
+    return d.vantage, str(d.iteration), d.domain, d.configuration
+
+
+def excluded_cells(rows: Sequence[SpeedupRow]) -> list[list[str]]:
+    """Heading and rows: for each comparison the measurement runs without a pair, by reason; empty if there are none."""
+    reasons = sorted({reason for row in rows for reason in row.excluded})
+    cells = [["comparison", "pairs", "runs without a pair", "why"]]
+    for row in rows:
+        why = ", ".join(f"{reason} {row.excluded[reason]}" for reason in reasons if reason in row.excluded)
+        cells.append([row.comparison.name, str(row.n), str(sum(row.excluded.values())), why])
+    return cells if reasons else []
+
+
+def expected(dataset: Dataset, selection: Selection) -> list[truth.TruthRow]:
+    """Expected against measured times of all lab paths."""
+    rows: list[truth.TruthRow] = []
+    for index, folder in enumerate(dataset.folders):
+        if folder.lab:
+            downloads = [
+                record.download
+                for record in dataset.records
+                if record.folder == index and not (selection.unlimited_only and record.near_ceiling)
+            ]
+            rows += truth.compare(
+                folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=selection.unproven
+            )
+    return rows
+
+
+def expected_matrix(rows: Sequence[truth.TruthRow], design: Design) -> dict[str, Any] | None:
+    """Paths down, configurations across; the warm-up is left out, as it only fills caches."""
+    if not rows:
+        return None
+    names = sorted({row.configuration for row in rows if not row.warmup}, key=design.rank)
+    paths: dict[int, dict[str, truth.TruthRow]] = {}
+    for row in rows:
+        # By identity: two campaigns may have the same path, each with its own measurements.
+        paths.setdefault(id(row.path), {})[row.configuration] = row
+    lines: list[dict[str, Any]] = []
+    for cells in paths.values():
+        tcp = [cells[name] for name in names if name in cells and cells[name].transport == Transport.TCP]
+        notes = dict.fromkeys(row.note for row in tcp if row.note)
+        some = next(iter(cells.values()))
+        delivery = next((row.delivery_ratio for row in tcp if row.delivery_ratio is not None), None)
+        size = next((row.size_bytes for row in cells.values() if row.size_bytes), None)
+        lines.append(
+            {
+                "path": some.path,
+                "size": size,
+                "cells": [cells.get(name) for name in names],
+                "delivery": delivery,
+                "notes": "; ".join(notes),
+            }
+        )
+    return {
+        "names": names,
+        "lines": lines,
+        "quic": "; ".join(sorted({row.path.quic_note for row in rows if row.path.quic})),
+        "delivery_range": truth.DELIVERY_RANGE,
+    }
+
+
+def conservation(downloads: Sequence[Download]) -> str | None:
+    """Whether every packet that entered the emulator left it or was dropped as programmed."""
+    counted = [
+        (d.lab_sent, d.lab_received, d.lab_dropped)
+        for d in downloads
+        if d.lab_sent is not None and d.lab_received is not None and d.lab_dropped is not None
+    ]
+    if not counted:
+        return None
+    whole = sum(sent == received + dropped for sent, received, dropped in counted)
+    return (
+        f"The emulator accounts for every packet (sent = received + programmed drops) of {whole} of {len(counted)} "
+        "downloads."
+    )
