@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import costs, dataset, dose, quirk, tables
+from analysis.measures import costs, dataset, dose, pair_table, quirk, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
 from analysis.measures.folders import output_folder, writing
@@ -26,7 +26,7 @@ from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
 from core import terminal
 from core.domain import Role
-from core.files import disk
+from core.files import disk, store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,30 +99,41 @@ class Tables:
         header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
         return render.csv_text(header, render.table2_records(self.table2, by=self.by.value if self.by else None))
 
-    def markdown(self, name: str) -> str:
-        """One table as Markdown, shares in per cent."""
+    def parts(self, name: str) -> list[tuple[str, render.Cells]]:
+        """Heading (empty if there is one part) and cells of each part of a table, shares in per cent."""
         if name == "table1":
-            return render.markdown(render.table1_wide(self.table1))
+            return [("", render.table1_wide(self.table1))]
         if name == "configurations":
-            return render.markdown(render.configuration_cells(self.configurations))
+            return [("", render.configuration_cells(self.configurations))]
         if name == "limiters":
-            return render.markdown(render.limiter_cells(self.limiters))
+            return [("", render.limiter_cells(self.limiters))]
         if name == "dose":
-            return render.markdown(render.dose_cells(self.dose))
-        if name == "splits":
-            return "\n".join(
-                render.markdown(cells) for _, rows in self.groups() if (cells := render.by_limiter_cells(rows))
-            )
+            return [("", render.dose_cells(self.dose))]
         if name == "congestion":
-            return render.markdown(published.congestion_cells(self.congestion))
-        parts = [
-            (f"**{self.by.value}: {render.escape_markdown(group)}**\n\n" if self.by else "")
-            + render.markdown(render.table2_cells(rows))
-            + "\n"
-            + render.markdown(render.evidence_cells(rows))
-            for group, rows in self.groups()
-        ]
-        return "\n".join(parts)
+            return [("", published.congestion_cells(self.congestion))]
+        by_group = []
+        for group, rows in self.groups():
+            heading = f"{self.by.value}: {group}" if self.by else ""
+            if name == "splits":
+                cells = render.by_limiter_cells(rows)
+                by_group += [(heading, cells)] if cells else []
+            else:
+                by_group += [(heading, render.table2_cells(rows)), ("", render.evidence_cells(rows))]
+        return by_group
+
+    def markdown(self, name: str) -> str:
+        """One table as Markdown."""
+        return "\n".join(
+            (f"**{render.escape_markdown(heading)}**\n\n" if heading else "") + render.markdown(cells)
+            for heading, cells in self.parts(name)
+        )
+
+    def latex(self, name: str) -> str:
+        """One table as LaTeX, for the packages booktabs and fontspec (or inputenc)."""
+        return "\n".join(
+            (f"% {render.escape_latex(heading)}\n" if heading else "") + render.latex(cells)
+            for heading, cells in self.parts(name)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,8 +141,9 @@ class Tables:
         return (*TABLES, "congestion") if self.quirks else TABLES
 
     def files(self, suffix: str, names: Sequence[str] = TABLES) -> str:
-        """Tables as `csv` or `md`, separated by empty lines."""
-        return "\n".join(self.csv(name) if suffix == "csv" else self.markdown(name) for name in names)
+        """Tables as `csv`, `md` or `tex`, separated by empty lines."""
+        make = {"csv": self.csv, "md": self.markdown, "tex": self.latex}[suffix]
+        return "\n".join(make(name) for name in names)
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data for JSON (schema 1); a bound at infinity is null."""
@@ -165,8 +177,12 @@ class Tables:
             document["congestion"] = [dataclasses.asdict(row) for row in self.congestion]
         return {str(key): value for key, value in render.finite(document).items()}
 
-    def write(self, folder: Path) -> list[Path]:
-        """Writes each table as .csv and .md, atomically."""
+    def write(self, folder: Path, *, pairs: bool = False) -> list[Path]:
+        """Writes each table as .csv and .md, atomically, and `pairs.parquet`.
+
+        Args:
+            pairs: also of more than `dataset.MOST_RECORDS` downloads, which takes longer than all tables.
+        """
         written = []
         with writing(folder):
             for name in self.names:
@@ -174,6 +190,10 @@ class Tables:
                     path = folder / f"{name}.{suffix}"
                     disk.write_text(path, self.files(suffix, [name]))
                     written.append(path)
+            if not self.quirks and (pairs or len(self.data.downloads) <= dataset.MOST_RECORDS):
+                written.append(folder / "pairs.parquet")
+                table = pair_table.all_pairs(self.data, metric=self.metric, selection=self.selection)
+                store.write_table(written[-1], "pairs", table)
         return written
 
     def show(self, stream: TextIO, names: Sequence[str] = TABLES) -> None:

@@ -371,6 +371,25 @@ def markdown(cells: Cells) -> str:
     return line(cells[0]) + f"| {rule} |\n" + "".join(line(row) for row in cells[1:])
 
 
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    character: f"\\{character}" for character in "&%$#_{}"
+}
+_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "∞": r"$\infty$", "…": r"\ldots{}", "–": "--"}
+
+
+def escape_latex(text: str) -> str:
+    """Escapes text that would start a command or a comment, or end a cell."""
+    return "".join(_LATEX.get(character, character) for character in plain(text))
+
+
+def latex(cells: Cells) -> str:
+    """A LaTeX table (booktabs); the first row is the heading."""
+    lines = [" & ".join(escape_latex(cell) for cell in line) + r" \\" for line in cells]
+    columns = "l" + "r" * (len(cells[0]) - 1)
+    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:]]
+    return "\n".join([*body, r"\bottomrule", r"\end{tabular}", ""])
+
+
 def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """CSV (RFC 4180, but lines end with a line feed); unknown values are empty."""
     out = io.StringIO()

@@ -20,6 +20,7 @@ from analysis.captures.limiter import Limiter
 from analysis.evidence.rows import downloads_schema
 from analysis.measures import tables
 from analysis.measures.limiters import LimiterRow
+from analysis.measures.pair_table import COLUMNS as PAIR_COLUMNS
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, render
 from analysis.report.published import CongestionRow
@@ -165,6 +166,8 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
     yield "tables/splits.csv", SPLITS_HEAD, [Column(name, "", "", SPLITS_MEANINGS[name]) for name in render.SPLITS_CSV]
+    pairs = [Column(name, "", "s" if name.endswith("_s") else "", meaning) for name, meaning in PAIR_COLUMNS.items()]
+    yield "tables/pairs.parquet", PAIRS_HEAD, pairs
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
     effects = [Column(name, "", "", EFFECTS_MEANINGS[name]) for name in published.EFFECTS_CSV]
     yield "tables/published/quirk_effects.csv", EFFECTS_HEAD, effects
@@ -308,6 +311,11 @@ TABLE2_HEAD = (
     "column of the group first."
 )
 
+PAIRS_HEAD = (
+    "A row for each comparison and measurement run of which a download was planned: `upshift tables` writes it for up "
+    "to 500,000 downloads, and with --pairs for any number. `docs/use/cookbook.md` begins with it."
+)
+
 SPLITS_HEAD = (
     "A line for each part of each row of Table 2: its runs by what limited the reference, by dose, by provider and by "
     "vantage point. `upshift tables --by` puts the column of the group first."
@@ -324,7 +332,7 @@ SPLITS_MEANINGS = {
     "median": "Median speed-up of the domains in it; empty if only bounds are known.",
     "median_least": "Lower bound of it.",
     "median_most": "Upper bound.",
-    "sure_low": "Lower end of the 99 % interval of the typical speed-up in it; empty unless the p of some split is small.",
+    "sure_low": "Lower end of the 99 % interval of the typical speed-up in it; empty unless some p is small.",
     "sure_high": "Upper end.",
 }
 
@@ -379,10 +387,10 @@ TABLE2_MEANINGS = {
     "verdict": "mixed, equivalent, faster, slower or undecided, the first that holds; empty for other roles.",
     "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, else "
     "`perhaps_less`.",
-    "mixed_by": "What explains a mixed row best: `limiter` (what limited the reference), `dose`, `provider`, `vantage`.",
+    "mixed_by": "What explains a mixed row best: `limiter` (of the reference), `dose`, `provider`, `vantage`.",
     "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
-    "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of theirs "
-    "(log scale). Empty if only bounds are known.",
+    "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "
+    "theirs (log scale). Empty if only bounds are known.",
     "typical_low": "Lower end of its 95 % interval.",
     "typical_high": "Upper end.",
     "typical_least": "Lower bound of it.",
