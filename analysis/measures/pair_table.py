@@ -66,7 +66,8 @@ def all_pairs(
     import pyarrow as pa
 
     known = costs.samples(data, metric=metric, selection=selection) if samples is None else samples
-    return pa.concat_tables(_considered(data, known, comparison) for comparison in data.design.comparisons)
+    tables = [_considered(data, known, comparison) for comparison in data.design.comparisons]
+    return pa.concat_tables(tables) if tables else _considered(data, known, Comparison.of("", "")).slice(0, 0)
 
 
 def pair_table(

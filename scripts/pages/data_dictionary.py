@@ -400,6 +400,8 @@ TABLE2_MEANINGS = {
     "p_providers": "Kruskal and Wallis's test: do the effects of providers differ?",
     "gain": "Share of domains whose median speed-up is at least 1.02.",
     "lose": "Share of domains whose median speed-up is at most 1 / 1.02.",
+    **{f"{name}_low": "Lower end of its 95 % interval." for name in ("gain", "lose")},
+    **{f"{name}_high": "Upper end." for name in ("gain", "lose")},
     "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared.",
     "transfer": "Median speed-up from the first body byte to the last, where TCP and QUIC are compared.",
     "margin": "Least speed-up that is called faster, or its inverse slower: 1.02, or the noise floor's median.",

@@ -479,9 +479,11 @@ def test_csv_has_the_promised_columns(tmp_path: Path) -> None:
         bins = sum(float(row[name]) for name in (*BIN_NAMES, "bin_undecided"))
         assert sides == bins == pytest.approx(1)
     assert (folder / "tables" / "table2.csv").read_text() == out
-    assert sorted(p.name for p in (folder / "tables").iterdir()) == sorted(
-        f"{name}.{suffix}" for name in api.TABLES for suffix in ("csv", "md")
-    )
+    files = [f"{name}.{suffix}" for name in api.TABLES for suffix in ("csv", "md")]
+    assert sorted(p.name for p in (folder / "tables").iterdir()) == sorted([*files, "pairs.parquet"])
+    code, out = command("tables", folder, "--latex", "--table", "2")
+    assert code == 0 and out.startswith("\\begin{tabular}{lr") and out.count("\\end{tabular}") == 2
+    assert "WS vs BL & faster, at least 5 \\% & 2.00 [2.00--2.00] &" in out and "\\textless{}=0.7" in out
 
 
 def test_groups_stand_before_the_other_columns(tmp_path: Path) -> None:
@@ -522,7 +524,7 @@ def test_every_table_fits_the_terminal(tmp_path: Path, width: int) -> None:
     assert [line for line in lines if line.startswith("MUC") and " TCP " in line]
     text = "\n".join(lines)
     assert len(re.findall(r" (?:<0\.001|0\.\d\d\d?|1\.00)(?= )", row)) == (width > 80) + (width > 200), "q, and p"
-    assert bool(re.search(r"\] +(?:\d\.\d\d)? +\d+ ", row)) == (width > 80), "shares of domains"
+    assert bool(re.search(r"\] +(?:\d\.\d\d +)?\d+ .* 12 +36", row)) == (width > 80), "shares of domains"
     assert ("handshake" in text) == (width >= 120) and ("1.0-" in text) == (width >= 200), "bins where there is room"
     assert ("in a wider terminal" in " ".join(text.split())) == (width < 240)
     assert re.search(r"ECN.* connect_timeout 1|ECN: connect_timeout 1", text)
