@@ -82,22 +82,15 @@ class Tables:
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
-        if name == "table1":
-            return render.csv_text(render.TABLE1_CSV, render.table1_rows(self.table1))
-        if name == "configurations":
-            return render.csv_text(render.CONFIGURATIONS_CSV, render.configuration_rows(self.configurations))
-        if name == "limiters":
-            return render.csv_text(render.LIMITERS_CSV, render.limiter_rows(self.limiters))
-        if name == "dose":
-            return render.csv_text(render.DOSE_CSV, render.dose_rows(self.dose))
-        if name == "splits":
-            group = [self.by.value] if self.by else []
-            rows = render.split_rows(self.table2, by=self.by.value if self.by else None)
-            return render.csv_text((*group, *render.SPLITS_CSV), rows)
         if name == "congestion":
             return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
-        header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
-        return render.csv_text(header, render.table2_records(self.table2, by=self.by.value if self.by else None))
+        if name == "table2" and self.by:
+            header = (self.by.value, *render.TABLE2_CSV)
+            return render.csv_text(header, render.table2_records(self.table2, by=self.by.value))
+        if name == "splits" and self.by:
+            rows = render.split_rows(self.table2, by=self.by.value)
+            return render.csv_text((self.by.value, *render.SPLITS_CSV), rows)
+        return render.csv_table(name, self.table2 if name == "splits" else getattr(self, name))
 
     def parts(self, name: str) -> list[tuple[str, render.Cells]]:
         """Heading (empty if there is one part) and cells of each part of a table, shares in per cent."""

@@ -86,8 +86,6 @@ class Forest:
     """Position [%] and label."""
     one: float
     """Position of a speed-up of 1 [%]."""
-    ends: tuple[float, float]
-    """Natural logarithms of the speed-ups at both ends of the plot."""
 
 
 def forest(rows: Sequence[SpeedupRow], findings: Sequence[ReportFinding]) -> Forest:
@@ -103,7 +101,6 @@ def forest(rows: Sequence[SpeedupRow], findings: Sequence[ReportFinding]) -> For
         rows=tuple(_row(index, row, axis, by_name.get(row.comparison.name)) for index, row in shown),
         ticks=axis.ticks(),
         one=axis.place(1.0),
-        ends=(axis.low, axis.high),
     )
 
 

@@ -499,6 +499,22 @@ def split_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dic
     ]
 
 
+_CSV: Mapping[str, tuple[Sequence[str], Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]]] = {
+    "table1": (TABLE1_CSV, table1_rows),
+    "configurations": (CONFIGURATIONS_CSV, configuration_rows),
+    "table2": (TABLE2_CSV, table2_records),
+    "splits": (SPLITS_CSV, split_rows),
+    "dose": (DOSE_CSV, dose_rows),
+    "limiters": (LIMITERS_CSV, limiter_rows),
+}
+
+
+def csv_table(name: str, rows: Sequence[Any]) -> str:
+    """A table of `tables/`, by its stem, as CSV."""
+    header, flat = _CSV[name]
+    return csv_text(header, flat(rows))
+
+
 def finite(value: Any) -> Any:
     """The same data with infinities as None, as JSON does not have them."""
     if isinstance(value, Mapping):

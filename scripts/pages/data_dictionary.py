@@ -59,7 +59,7 @@ class Attribute:
 
 def attributes(cls: type) -> dict[str, Attribute]:
     """Name -> attribute, in order; those of base classes first."""
-    found: dict[str, Attribute] = {}
+    by_name: dict[str, Attribute] = {}
     for base in reversed(cls.__mro__[:-1]):
         if base.__module__ in ("enum", "builtins", "typing"):
             continue
@@ -72,8 +72,8 @@ def attributes(cls: type) -> dict[str, Attribute]:
                 name, annotation = statement.targets[0].id, ""
             else:
                 continue
-            found[name] = Attribute(annotation, text_of(following))
-    return found
+            by_name[name] = Attribute(annotation, text_of(following))
+    return by_name
 
 
 def text_of(statement: ast.stmt | None) -> str:
@@ -147,13 +147,13 @@ KINDS = {"int64": "integer", "double": "number", "string": "text", "bool": "true
 
 
 def text(_: Path) -> str:
-    found = HEAD + "".join(f"| `{name}` | {said} |\n" for name, said in FILES.items())
-    for title, said, columns in sections():
-        found += f"\n## {title}\n\n{said}\n\n"
-        found += table(
+    page = HEAD + "".join(f"| `{name}` | {introduction} |\n" for name, introduction in FILES.items())
+    for title, introduction, columns in sections():
+        page += f"\n## {title}\n\n{introduction}\n\n"
+        page += table(
             ("column", "type", "unit", "meaning"), [(f"`{c.name}`", c.kind, c.unit, c.meaning) for c in columns]
         )
-    return found + words()
+    return page + words()
 
 
 def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
@@ -215,7 +215,7 @@ def of_csv(names: Sequence[str], row_type: type) -> list[Column]:
 
 def words() -> str:
     """The closed vocabularies."""
-    found = ""
+    page = ""
     vocabularies: list[tuple[str, type[StrEnum]]] = [
         ("outcome", Outcome),
         ("failure", Failure),
@@ -227,10 +227,10 @@ def words() -> str:
         ("identity_flags", IdentityFlag),
     ]
     for title, enum in vocabularies:
-        said = attributes(enum)
-        rows = [(f"`{member.value}`", said[member.name].text) for member in enum]
-        found += f"\n## Values of `{title}`\n\n{summary(enum)}\n\n" + table(("value", "meaning"), rows)
-    return found
+        meanings = attributes(enum)
+        rows = [(f"`{member.value}`", meanings[member.name].text) for member in enum]
+        page += f"\n## Values of `{title}`\n\n{summary(enum)}\n\n" + table(("value", "meaning"), rows)
+    return page
 
 
 DOWNLOADS_HEAD = (

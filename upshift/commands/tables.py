@@ -175,11 +175,11 @@ def tables(
     from analysis.report.beside import Paper
     from analysis.report.beside import beside as lay_beside
 
-    asked = Metric(metric.value) if metric else None
+    chosen = Metric(metric.value) if metric else None
     special = quirk_effects or beside is not None
     _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
-    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=asked)
-    if special and asked is None:
+    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=chosen)
+    if special and chosen is None:
         chosen_metric = Metric.THROUGHPUT
     data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
