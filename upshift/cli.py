@@ -172,6 +172,7 @@ _RESUMED = (
     ("survey", "quic"),
     ("survey", "iw"),
     ("map", "fetch"),
+    ("study", "run"),
     ("fleet", "provision"),
     ("fleet", "run"),
     ("fleet", "optout"),
