@@ -237,15 +237,17 @@ def plan_hash(
 ) -> str:
     """SHA-256 over everything that affects what is downloaded, how, and in which order; the same at all hosts.
 
+    The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
+
     Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
-    That no default has changed since is checked by what the journals have (`downloader.execution.run`).
+    That no default has changed since is checked by what the journals have (`downloader.execution.resume`).
 
     Args:
         vantage_points: all, wherever they run.
         classes: with slots, the class of each target: addresses and the list of public suffixes affect it.
     """
     plan: dict[str, Any] = {
-        "campaign": campaign.differences(),
+        "campaign": {name: value for name, value in campaign.differences().items() if name != "iterations"},
         "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
         "vantage_points": sorted(vantage_points),
     }
