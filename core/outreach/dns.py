@@ -94,8 +94,10 @@ def system_nameserver() -> str:
 
 
 def check_route(nameserver: str) -> None:
-    """Raises PlaceError if this host has no route to its name server. No packet is sent: connect(2) on a datagram socket
-    only looks the route up."""
+    """Raises PlaceError if this host has no route to its name server.
+
+    No packet is sent: connect(2) on a datagram socket only looks the route up.
+    """
     family = socket.AF_INET6 if ":" in nameserver else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
