@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,6 +55,10 @@ class RunSummary(Counts):
     """Vantage points that met the rule."""
     wide: Mapping[str, Sequence[str]]
     """Vantage point -> comparisons with an interval that is wider than the rule says, of the others."""
+    void: Mapping[str, int]
+    """Void reason -> measurement runs that are recorded with it, most frequent first."""
+    runs: int
+    """Recorded measurement runs, void ones included."""
     complete: bool
     """Whether every planned download is recorded, save those of the vantage points in `enough`."""
     ended_by: str | None = None
@@ -66,6 +71,14 @@ class RunSummary(Counts):
         return (
             f"{out}: {self.recorded} of {self.planned} downloads recorded: {self.ok} ok, {self.failed} failed, "
             f"{self.censored} censored{f' ({causes})' if causes else ''}{void}{self._stopping()}"
+        )
+
+    @property
+    def not_usable(self) -> str:
+        """How many measurement runs cannot be used, and why; empty if all can."""
+        causes = ", ".join(reason.replace("_", " ") for reason in self.void)
+        return (
+            f"{sum(self.void.values())} of {self.runs} measurement runs are not usable: {causes}" if self.void else ""
         )
 
     def _stopping(self) -> str:
@@ -321,6 +334,8 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | 
         stopped=stopped,
         rule=next(iter(states.values())).get("rule", {}),
         enough=enough,
+        void=dict(sum((Counter(journal.void_reasons()) for journal in journals.values()), Counter()).most_common()),
+        runs=sum(journal.recorded_runs() for journal in journals.values()),
         wide={
             name: [one["name"] for one in state.get("comparisons", ()) if not one["reached"]]
             for name, state in states.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from core import terminal
 from core.files.disk import size_text
 
 
@@ -56,7 +58,15 @@ def account(
                 one.url,
             )
         )
-    if attempts:
+    if attempts and sys.stdout.isatty():  # in a pipe one line each, whatever its length
+        forms: list[terminal.Cells] = [
+            lines,
+            [(row[0], *row[2:4], *row[6:]) for row in lines],
+            [(row[0], *row[6:]) for row in lines],
+        ]
+        words = {*lines[0]} - {"requests", "bytes"}
+        terminal.print_table(terminal.console(sys.stdout), forms, title=f"Attempts for {who}", words=words)
+    elif attempts:
         for line in _aligned(lines):
             typer.echo(line)
         for agent in dict.fromkeys(one.user_agent for one in attempts):
