@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -127,10 +126,3 @@ def limiter_of(record: Record) -> Limiter | None:
     """What limited a download; None without a capture, or for a value of a newer version."""
     value = record.kpis.get("limiter")
     return Limiter(value) if value in set(Limiter) else None
-
-
-def shares_of(record: Record) -> Mapping[Limiter, float]:
-    """Limiter -> share of the time of its answer; empty where that is unknown."""
-    text = record.kpis.get("limiter_shares")
-    shares = json.loads(text) if isinstance(text, str) else {}
-    return {name: float(shares[name]) for name in Limiter if name in shares}

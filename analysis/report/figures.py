@@ -5,7 +5,6 @@ Drawn by matplotlib without a display. Reproducible: no date, a fixed salt for i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from analysis.measures.dataset import Dataset, Record
 from analysis.measures.folders import writing
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.tables import provider_rank
+from core import pictures
 from core.domain import Outcome
 from core.files import disk
 from core.pictures import COLOURS, GRID, INK, canvas
@@ -136,14 +136,8 @@ def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = Fa
 
 
 def inline_svg(figure: Figure) -> str:
-    """The figure as an `<svg>` element for an HTML page: no prolog, no external references, the page's colour."""
-    text = draw(figure, "svg", width_in=9.6, inline=True).decode()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
-    # Ids must be unique in the page, which has several figures.
-    text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{figure.name}-", text)
-    return text.replace(INK, "currentColor")
+    """The figure as an `<svg>` element for an HTML page."""
+    return pictures.inline_svg(draw(figure, "svg", width_in=9.6, inline=True), figure.name)
 
 
 def _values(panel: Panel, records: Sequence[Record]) -> list[float]:

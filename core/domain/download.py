@@ -61,7 +61,7 @@ class Download:
     http_status: int | None
     """Status of the final response."""
     http_version: str | None
-    """HTTP version of the response: 1.1 or 3."""
+    """HTTP version of the response: 1.1, 2 or 3."""
     content_length: int | None
     """Content-Length of the response."""
     content_type: str | None
@@ -174,6 +174,8 @@ class Download:
     kpi_engine: str | None = None
     """Versions of the programs that made the KPIs; None: no connection is known to belong to the download, and its KPIs
     are empty."""
+    client_http: str | None = None
+    """The HTTP version that the client is for; None: any, as client and server agree."""
     run: int | None = None
     """Number of the measurement run within its file, in the order of the rows; None: in no file yet."""
 

@@ -252,6 +252,8 @@ def test_two_places_share_what_the_host_needs(world: World) -> None:
     world.host("""
         flag = Path("/proc/sys/net/ipv4/conf/eth0/forwarding")
         first, second = place(), place()
+        for here in (first, second):  # while both are there
+            assert python(here, GET, "http://198.18.1.1:8080/").stdout.strip() == "3000000"
         first.close()
         assert flag.read_text().strip() == "1"
         assert python(second, GET, "http://198.18.1.1:8080/").stdout.strip() == "3000000"

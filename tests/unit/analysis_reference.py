@@ -13,7 +13,7 @@ from analysis.captures.limiter import Limiter
 from analysis.measures.ceilings import CEILING_SHARE, CPU_LIMIT, RUN_DELAY_LEAST_S, RUN_DELAY_LIMIT, Ceiling, ceiling
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
-from analysis.measures.limiters import LimiterRow, limiter_of, shares_of
+from analysis.measures.limiters import LimiterRow, limiter_of
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import SpeedupRow, SpeedupSummary
 from analysis.measures.selection import ClientLimits, Identity, Selection
@@ -383,3 +383,10 @@ def steps(data: Dataset, comparison: Comparison, vantage: str, *, folder: int, u
         assert bounds[0] and bounds[1]
         found.add(run[comparison.config][1].domain, bounds[0], bounds[1])
     return found
+
+
+def shares_of(record: Record) -> Mapping[Limiter, float]:
+    """Limiter -> share of the time of its answer; empty where that is unknown."""
+    text = record.kpis.get("limiter_shares")
+    shares = json.loads(text) if isinstance(text, str) else {}
+    return {name: float(shares[name]) for name in Limiter if name in shares}

@@ -253,9 +253,13 @@ def _tidy(folder: Path, now: float) -> None:
 
     ansible-runner's own rotation would take the files of a long run away while shorter ones start and end beside it.
     """
-    runs = sorted(folder.iterdir(), key=lambda run: run.stat().st_mtime, reverse=True)
+    age_s: dict[Path, float] = {}
+    for run in folder.iterdir():
+        with suppress(FileNotFoundError):  # another command has just removed it
+            age_s[run] = now - run.stat().st_mtime
+    runs = sorted(age_s, key=age_s.__getitem__)
     ended = [run for run in runs if (run / "rc").exists()]
-    killed = [run for run in runs if run not in ended and now - run.stat().st_mtime > _FORGOTTEN_S]
+    killed = [run for run in runs if run not in ended and age_s[run] > _FORGOTTEN_S]
     for run in [*ended[KEPT:], *killed]:
         shutil.rmtree(run, ignore_errors=True)
 

@@ -28,6 +28,7 @@ from core.system import process
 from core.system.place import Prober, Suitability
 from core.system.process import PARENT_DEATH, Completed
 from vantage.host.network import (
+    INTERFACE_PREFIX,
     Link,
     Uplink,
     can_forward_ipv6,
@@ -65,7 +66,7 @@ class CampaignNamespace:
         self.ipv6 = ipv6
         self.notes: list[str] = []
         self.refused: dict[str, str] = {}
-        self._outer = f"ups{undo_log.ident}"
+        self._outer = f"{INTERFACE_PREFIX}{undo_log.ident}"
         self._descriptor = -1
         link = choose_link(used_prefixes(), ipv6=ipv6, rng=random.SystemRandom())
         try:

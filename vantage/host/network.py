@@ -215,6 +215,9 @@ def forward_blockers(ruleset: Any) -> list[str]:
 
 INNER_TABLE = "inet upshift"
 
+INTERFACE_PREFIX = "ups"
+"""Of the names of the host's ends of pairs."""
+
 
 def host_table(
     table: str, *, link: Link, interface: str, uplink: str, only_ours: bool, allowed: Sequence[IPNetwork]
@@ -230,14 +233,15 @@ def host_table(
         interface: the host's end of the pair.
         uplink: the host's interface to the Internet.
         allowed: what a prober in the namespace may contact.
-        only_ours: forwarding was off on the uplink before; then nothing else that arrives there is forwarded.
+        only_ours: forwarding was off on the uplink before; then nothing else that arrives there is forwarded, save to
+            another place's interface, which its own table judges: a packet has to pass all tables.
     """
     probers = [f"ip saddr {link.prober4}"] + ([f"ip6 saddr {link.prober6}"] if link.prober6 else [])
     sources = [f"ip saddr {link.inner4.ip}"] + ([f"ip6 saddr {link.inner6.ip}"] if link.inner6 else []) + probers
     translate = "\n".join(f'    {source} oifname "{uplink}" masquerade' for source in sources)
     jumps = "\n".join(f"    {source} jump prober" for source in probers)
     reach = "\n".join(f"    {_family(prefix.version)} daddr {prefix} return" for prefix in allowed)
-    rest = f'    iifname "{uplink}" drop\n' if only_ours else ""
+    rest = f'    iifname "{uplink}" oifname != "{INTERFACE_PREFIX}*" drop\n' if only_ours else ""
     return f"""table inet {table} {{
   chain postrouting {{
     type nat hook postrouting priority 100; policy accept;
