@@ -91,12 +91,12 @@ def load(name: str) -> Any:
         module = importlib.import_module(f"upshift.commands.{module_name}")
     except ModuleNotFoundError as error:
         raise missing_extra(error, name) from None
-    found = getattr(module, attribute)
-    if isinstance(found, typer.Typer):
-        command = typer.main.get_command(found)
+    target = getattr(module, attribute)
+    if isinstance(target, typer.Typer):
+        command = typer.main.get_command(target)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cls=ListingCommand)(found)
+        single.command(cls=ListingCommand)(target)
         command = typer.main.get_command(single)
     command.name = name
     return _whole_summary(command)
@@ -194,10 +194,10 @@ def resuming(program: str, arguments: Sequence[str]) -> str | None:
     if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
         return None
     if Path(program).name == "__main__.py":
-        said = [sys.executable, "-m", "upshift"]
+        program_words = [sys.executable, "-m", "upshift"]
     else:
-        said = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
-    return shlex.join([*said, *_lasting(arguments)])
+        program_words = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
+    return shlex.join([*program_words, *_lasting(arguments)])
 
 
 def _lasting(arguments: Sequence[str]) -> Iterator[str]:
@@ -233,9 +233,9 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise
-        told = _file_error(error)
-        print(f"upshift: {told.sentence()}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(told.exit_code) from None
+        fault = _file_error(error)
+        print(f"upshift: {fault.sentence()}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(fault.exit_code) from None
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in _OURS:
             raise
