@@ -180,6 +180,7 @@ _RESUMED = (
     ("survey", "quic"),
     ("survey", "iw"),
     ("map", "fetch"),
+    ("study", "run"),
     ("fleet", "provision"),
     ("fleet", "run"),
     ("fleet", "optout"),

@@ -25,6 +25,7 @@ from core.terminal import Progress
 from upshift.study.clients import EndedError
 from upshift.study.lane import CLIENT, Lane, Outcome
 from upshift.study.schedule import Agenda, Block, blocks, makespan, repetitions, spoken
+from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
 
 Say = Callable[[str], None]
@@ -142,6 +143,11 @@ class Report:
 
 def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool, lanes: int) -> None:
     """Makes what is missing, in a new lab where one breaks."""
+    folder = control.lab_of(TOPOLOGY)
+    control.wait_abandoned(folder)
+    if folder.alive():
+        what = f"a lab named {TOPOLOGY} is up, and a run builds its own"
+        raise LabError(what, remedy=f"wait for the other run, or run: upshift lab down {TOPOLOGY}")
     breakdowns = 0
     while left := {name for name, _ in repetitions(study, quick=quick)} - ledger.done():
         waiting, before = blocks(study, left, quick=quick), report.done
@@ -151,7 +157,7 @@ def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool,
                 make(lab, study, waiting, lanes=lanes, report=report)
         except LabError as error:
             breakdowns = breakdowns + 1 if report.done == before else 1
-            if breakdowns >= MOST_BREAKDOWNS or not lab.folder.is_own():
+            if breakdowns >= MOST_BREAKDOWNS:
                 raise
             report.say(f"{error.what}: the lab is built again")
 
@@ -224,7 +230,7 @@ class Worker(threading.Thread):
                     prepared, breakdowns, outcome = False, breakdowns + 1, _disturbed(str(error))
                 disturbed = outcome.ending is Ending.DISTURBED
                 final = not disturbed or bool(broken) or attempts > MOST_REPEATS or breakdowns >= MOST_BREAKDOWNS
-                self._reports.put((name, outcome, final, lane.client.fifo_priority))
+                self._reports.put((name, outcome, final, lane.fifo_priority))
 
 
 def _disturbed(reason: str) -> Outcome:
