@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import core
-from core.errors import IncompleteError, ReachError, UsageError
+from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
 from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
@@ -67,7 +67,7 @@ def checked_address(host: str, port: int) -> str:
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise UsageError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
+            raise PlaceError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     check_address(addresses[0])
     return addresses[0]

@@ -150,6 +150,8 @@ def figures(
         raise UsageError(f"{beside!r} is not known", where="--beside", remedy="write iw-in-the-wild")
     if beside is not None and figure is None:
         raise UsageError("--beside needs a figure", where="--beside", remedy=f"name one: --figure {_names(survey)}")
+    if figure == "list" and not survey.charts:
+        raise UsageError(f"survey {survey.name} has no named figures", where="--figure", remedy="leave --figure out")
     if figure == "list":
         for chart in survey.charts.values():
             typer.echo(f"{chart.name}: {chart.help}")

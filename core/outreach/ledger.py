@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from core.errors import UsageError
-from core.files.disk import take_lock
+from core.files.disk import give_to_caller, take_lock
 
 SCHEMA = 2
 
@@ -104,8 +104,9 @@ class Ledger:
         return handle
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, which belongs to the user who called sudo."""
         self._opened.close()
+        give_to_caller(self.path)
 
     def _discard(self) -> None:
         """Closes the file and removes it: it has no results yet."""
