@@ -142,7 +142,7 @@ def newest_as2org(base: str = CAIDA) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedFile:
     """A fetched file."""
 
     url: str
@@ -152,7 +152,7 @@ class Fetched:
     """Bytes that an earlier attempt received."""
 
 
-def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | None = None) -> Fetched:
+def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | None = None) -> FetchedFile:
     """Fetches a file into a folder. An interrupted fetch resumes where it stopped; the file appears only when complete.
 
     The rest of a file is requested with If-Range and the first attempt's ETag, so that two versions are never mixed.
@@ -195,7 +195,7 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
         )
     part.replace(target)
     note.unlink(missing_ok=True)
-    return Fetched(url=url, path=target, size_bytes=done, resumed_at=start)
+    return FetchedFile(url=url, path=target, size_bytes=done, resumed_at=start)
 
 
 def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:
