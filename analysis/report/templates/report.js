@@ -52,7 +52,7 @@ for (const button of document.querySelectorAll("[data-pairs]")) {
   button.addEventListener("click", () => {
     const head = ["comparison", ...KINDS, "iteration", "speedup_low", "speedup_high"];
     const parts = [...controls.part.options].slice(1).map((option) => option.textContent);
-    const rows = data.points.filter(isKept).map((row) => [
+    const rows = kept.map((row) => [
       data.comparisons[row[COMPARISON]].name,
       ...KINDS.map((kind) => data.names[kind][row[column(kind)]]),
       ...row.slice(ITERATION),
