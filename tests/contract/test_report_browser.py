@@ -138,15 +138,16 @@ def test_the_choice_is_in_the_address(browser: Browser, page: Path) -> None:
 
 def saved(visit: Visit, folder: Path, click: str) -> list[list[str]]:
     """The rows of the CSV file that a click saves."""
-    visit.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-    before = set(folder.iterdir())
+    place = folder / str(len(list(folder.iterdir())))
+    place.mkdir()
+    visit.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(place))
     visit.run(f"{click}.click()")
     for _ in range(600):
-        files = [path for path in set(folder.iterdir()) - before if path.suffix == ".csv" and path.stat().st_size]
+        files = [path for path in place.glob("*.csv") if path.stat().st_size]
         if files:
             return list(csv.reader(files[0].read_text(encoding="utf-8").splitlines()))
         visit.run("new Promise((done) => setTimeout(done, 50))")
-    raise AssertionError("nothing was saved")
+    raise AssertionError(f"nothing was saved by {click}")
 
 
 def test_data_can_be_downloaded_from_the_page(browser: Browser, page: Path, tmp_path: Path) -> None:

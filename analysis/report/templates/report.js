@@ -34,7 +34,7 @@ const save = (name, text) => {
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   link.download = `${name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "data"}.csv`;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000); // saving may begin late
 };
 const wordsOf = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" ");
 for (const place of document.querySelectorAll(".scroll")) {
