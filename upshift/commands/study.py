@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from core.errors import UsageError, use_one_of
 
@@ -37,7 +38,23 @@ def named(study: str) -> Study:
     return load(path)
 
 
-@app.command("list")
+class _WithTerms(TyperCommand):
+    """A command whose `--help` ends with the knobs and metrics of study files."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from core.files.study_terms import KNOBS, METRICS
+
+        super().format_epilog(ctx, formatter)
+        for title, terms in (("Knobs of a cell", KNOBS), ("Metrics of a repetition", METRICS)):
+            with formatter.section(title):
+                rows = [
+                    (name, f"{about.help} [{about.unit}]" if about.unit else about.help)
+                    for name, about in terms.items()
+                ]
+                formatter.write_dl(rows)
+
+
+@app.command("list", cls=_WithTerms)
 def list_studies(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Study files of your own.")] = None,
 ) -> None:
