@@ -51,6 +51,8 @@ class Point:
     comparison: Comparison
     record: Record
     """The download of `comparison.config`."""
+    limiter: str
+    """What limited the reference: what `comparison.config` could change; empty if it is unknown."""
     low: float
     """The speed-up is `low` if `low == high`, else strictly between (a censored download)."""
     high: float
@@ -75,7 +77,15 @@ def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Po
             record, reference = records[config], records[vs]
             both = zip(parts(reference.download), parts(record.download), strict=True)
             speedups = tuple(old / new if old and new else None for old, new in both)
-            point = Point(comparison=comparison, record=record, low=low, high=high, parts=speedups, path=paths[run])
+            point = Point(
+                comparison=comparison,
+                record=record,
+                limiter=limiter_of(reference) or "",
+                low=low,
+                high=high,
+                parts=speedups,
+                path=paths[run],
+            )
             of_run[run].append(point)
     return [point for members in of_run.values() for point in members]
 
@@ -132,7 +142,7 @@ def document(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> 
 _KINDS: Mapping[str, Callable[[Point], str]] = {
     "vantage": lambda point: point.record.download.vantage,
     "provider": lambda point: point.record.download.provider,
-    "limiter": lambda point: limiter_of(point.record) or "",
+    "limiter": lambda point: point.limiter,
     "domain": lambda point: point.record.download.domain,
 }
 """Names by which the page filters and colours."""

@@ -25,6 +25,7 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
     "downloads": 3,
     "superseded": 2,
+    "pairs": 1,
     "survey_options": 1,
     "survey_quic": 1,
     "connections": 1,
