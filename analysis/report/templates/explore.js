@@ -66,15 +66,16 @@ const middle = (values) => {
   return Math.exp((logs[Math.ceil(half) - 1] + logs[Math.floor(half)]) / 2);
 };
 // Each domain counts once, with the median of its pairs, as in Table 2. Pairs are [row, speed-up].
-const medianOf = (pairs) => {
+const byDomain = (pairs) => {
   const domains = new Map();
   for (const [row, value] of pairs) {
     const name = row[column("domain")];
     if (!domains.has(name)) domains.set(name, []);
     domains.get(name).push(value);
   }
-  return middle([...domains.values()].map(middle));
+  return domains;
 };
+const medianOf = (pairs) => middle([...byDomain(pairs).values()].map(middle));
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 // Pairs are [row, [lower bound, upper bound]]; both medians are the same where all speed-ups are known.
 const medians = (pairs) => [0, 1].map((end) => medianOf(pairs.map(([row, bounds]) => [row, bounds[end]])));
@@ -161,14 +162,19 @@ const binOf = ([low, high]) => {
   const last = low === high ? first : data.bins.filter((edge) => edge < high).length;
   return first === last ? first : null;
 };
+const MARGIN = 1.02; // what counts as a gain, and its inverse as a loss
 const countedAgain = (pairs) => {
   const sides = pairs.map(([, bounds]) => sideOf(bounds));
   const bins = pairs.map(([, bounds]) => binOf(bounds));
+  const ofDomains = [...byDomain(pairs).values()].map((bounds) => [0, 1].map((end) => middle(bounds.map((one) => one[end]))));
   const among = (list, wanted) => list.filter((one) => one === wanted).length;
   return (cell) => {
     const kind = cell.dataset.cell;
     if (kind === "n") return [String(pairs.length)];
     if (kind === "median") return [medianText(pairs)];
+    if (kind === "domains") return [String(ofDomains.length)];
+    if (kind === "gain") return [percent(ofDomains.filter(([low]) => low >= MARGIN).length, ofDomains.length)];
+    if (kind === "lose") return [percent(ofDomains.filter(([, high]) => high <= 1 / MARGIN).length, ofDomains.length)];
     if (kind === "bin" || ["faster", "slower", "undecided"].includes(kind)) {
       const count = kind === "bin" ? among(bins, Number(cell.dataset.bin)) : among(sides, kind);
       return [percent(count, pairs.length), 0.6 * Math.sqrt(count / Math.max(pairs.length, 1))];
