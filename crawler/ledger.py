@@ -46,7 +46,7 @@ _OF_TARGET = (
 """The columns of a target that a result fills."""
 
 
-class Ledger(ledger.Ledger):
+class CrawlLedger(ledger.Ledger):
     """An open ledger of a crawl."""
 
     WHAT = "crawl"

@@ -20,8 +20,8 @@ from core.outreach.dns import Resolver
 from core.outreach.lists import TopList, identity
 from core.system import signals
 from core.terminal import Progress
-from crawler.ledger import Filled, Ledger
-from crawler.manners import AGENT, Throttle
+from crawler.ledger import CrawlLedger, Filled
+from crawler.policy import AGENT, Throttle
 from crawler.visit import CrawlLimits, CrawlOutcome
 
 OLDEST_SCRAPY = (2, 19)
@@ -86,7 +86,7 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
     if not options.source.is_file():
         raise not_found(options.source)
     blocks = BlockLists(options.block_lists)
-    ledger = Ledger(options.ledger, options.plan())
+    ledger = CrawlLedger(options.ledger, options.plan())
     try:
         rows = TopList(options.source)
         filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
@@ -115,19 +115,19 @@ def settings(options: CrawlOptions) -> dict[str, Any]:
         "EXTENSIONS_BASE": {},
         "SPIDER_MIDDLEWARES_BASE": {},
         "DOWNLOADER_MIDDLEWARES_BASE": {
-            "crawler.components.GateMiddleware": 100,
+            "crawler.spider.GateMiddleware": 100,
             "scrapy.downloadermiddlewares.defaultheaders.DefaultHeadersMiddleware": 400,
             "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": 500,
         },
         "USER_AGENT": options.user_agent,
         "DEFAULT_REQUEST_HEADERS": {"Accept": "*/*", "Accept-Encoding": "identity"},
-        "DNS_RESOLVER": "crawler.names.Pins",
+        "DNS_RESOLVER": "crawler.policy.Pins",
         "DOWNLOAD_HANDLERS": {
-            **dict.fromkeys(("http", "https"), "crawler.components.ShortIdleHandler"),
+            **dict.fromkeys(("http", "https"), "crawler.spider.ShortIdleHandler"),
             **dict.fromkeys(("file", "ftp", "s3", "data")),
         },
         "DOWNLOAD_VERIFY_CERTIFICATES": True,
-        "DOWNLOAD_DELAY": 0,  # `crawler.manners` limits the rate: per address, with Crawl-delay
+        "DOWNLOAD_DELAY": 0,  # `crawler.policy` limits the rate: per address, with Crawl-delay
         "CONCURRENT_REQUESTS": 0,  # the number of workers is the limit
         "CONCURRENT_REQUESTS_PER_DOMAIN": max(8, options.per_address),
         "DOWNLOAD_MAXSIZE": 0,  # downloads are stopped, never cancelled: a cancelled one loses its response
@@ -135,11 +135,11 @@ def settings(options: CrawlOptions) -> dict[str, Any]:
         "DOWNLOAD_FAIL_ON_DATALOSS": False,
         "COOKIES_ENABLED": False,
         "RETRY_ENABLED": False,
-        "ROBOTSTXT_OBEY": False,  # crawler.visit and crawler.components obey it, per origin and for our agent name
+        "ROBOTSTXT_OBEY": False,  # crawler.visit and crawler.spider obey it, per origin and for our agent name
     }
 
 
-def _visit_all(options: CrawlOptions, ledger: Ledger, blocks: BlockLists, progress: Progress) -> None:
+def _visit_all(options: CrawlOptions, ledger: CrawlLedger, blocks: BlockLists, progress: Progress) -> None:
     total, before = ledger.counts()
     if sum(before.values()) >= total:
         return

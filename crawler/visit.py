@@ -21,8 +21,7 @@ from core.outreach.dns import Answer, ResolveError, Resolver
 from core.untrusted import registered_domain
 from crawler.ledger import DomainResult
 from crawler.links import extract, normal
-from crawler.manners import MAX_CRAWL_DELAY_S, RefusedError, Robots, Throttle, admit, from_reply
-from crawler.names import Pins
+from crawler.policy import MAX_CRAWL_DELAY_S, Pins, RefusedError, Robots, Throttle, admit, from_reply
 
 MAX_REDIRECTS = 5
 MAX_DETAIL = 200
@@ -58,7 +57,7 @@ NO_HTTP = (CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TL
 """Outcomes after which no page of the host can be fetched."""
 
 
-class Want(StrEnum):
+class Purpose(StrEnum):
     """Purpose of a request; determines when its download is stopped."""
 
     ROBOTS = "robots"
@@ -69,11 +68,11 @@ class Want(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Ask:
+class CrawlRequest:
     """A request, and the part of its response received so far."""
 
     url: str
-    want: Want
+    want: Purpose
     address: str
     robots: Robots | None
     """None for robots.txt itself."""
@@ -88,13 +87,13 @@ class Ask:
     @property
     def enough(self) -> bool:
         """Whether the rest of the body is not needed."""
-        if self.want is Want.ROBOTS or (self.want is Want.PAGE and self.html):
+        if self.want is Purpose.ROBOTS or (self.want is Purpose.PAGE and self.html):
             return self.received >= self.max_page_bytes
         return self.length is not None or self.received >= self.min_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class CrawlReply:
     """The response."""
 
     status: int
@@ -105,7 +104,7 @@ class Reply:
     stopped: bool
 
 
-Fetch = Callable[[Ask], Awaitable[Reply]]
+Fetch = Callable[[CrawlRequest], Awaitable[CrawlReply]]
 """Makes one request. Raises RefusedError with a cause if there is no response."""
 
 
@@ -136,7 +135,7 @@ class LargeFile:
 
 
 @dataclass(slots=True, kw_only=True)
-class Visit:
+class DomainVisit:
     """One domain's visit; call `run` once."""
 
     domain: str
@@ -194,7 +193,7 @@ class Visit:
             url, depth = queue.popleft()
             pages += 1
             try:
-                url, ask, reply = await self._follow(url, Want.PAGE)
+                url, ask, reply = await self._follow(url, Purpose.PAGE)
             except RefusedError as error:
                 if pages == 1 or error.cause == CrawlOutcome.BLOCKED:
                     raise
@@ -299,7 +298,7 @@ class Visit:
         target = urljoin(url, "/robots.txt")
         for _ in range(MAX_REDIRECTS + 1):
             try:
-                _, reply = await self._request(target, Want.ROBOTS, None)
+                _, reply = await self._request(target, Purpose.ROBOTS, None)
             except RefusedError as error:
                 if error.cause == CrawlOutcome.BLOCKED:
                     raise
@@ -315,8 +314,8 @@ class Visit:
             target = following
         return Robots("")
 
-    async def _request(self, url: str, want: Want, robots: Robots | None) -> tuple[Ask, Reply]:
-        ask = Ask(
+    async def _request(self, url: str, want: Purpose, robots: Robots | None) -> tuple[CrawlRequest, CrawlReply]:
+        ask = CrawlRequest(
             url=url,
             want=want,
             address=self._address,
@@ -337,16 +336,16 @@ class Visit:
         return ask, reply
 
     @asynccontextmanager
-    async def _turn(self, want: Want) -> AsyncIterator[None]:
+    async def _turn(self, want: Purpose) -> AsyncIterator[None]:
         """Waits for the rate limit of the address. The wait does not count against the domain's time budget."""
         loop = asyncio.get_running_loop()
         left_s = (self._budget.when() or loop.time()) - loop.time()
         self._budget.reschedule(None)
-        async with self.pace.turn(self._address, size_get=want is Want.SIZE):
+        async with self.pace.turn(self._address, size_get=want is Purpose.SIZE):
             self._budget.reschedule(loop.time() + left_s)
             yield
 
-    async def _follow(self, url: str, want: Want) -> tuple[str, Ask, Reply]:
+    async def _follow(self, url: str, want: Purpose) -> tuple[str, CrawlRequest, CrawlReply]:
         """A request with its redirects; each hop is checked first."""
         for _ in range(MAX_REDIRECTS + 1):
             ask, reply = await self._request(url, want, await self._admit(url))
@@ -365,11 +364,11 @@ class Visit:
             return
         self._probed.add(url)
         try:
-            final, ask, reply = await self._follow(url, Want.HEAD)
+            final, ask, reply = await self._follow(url, Purpose.HEAD)
             if reply.status in (200, 204) and (ask.length or ask.encoded):
                 self._weigh(final, ask, depth)
             elif reply.status in (200, 204, 403, 405, 500, 501):  # servers that support GET only
-                final, ask, reply = await self._follow(final, Want.SIZE)
+                final, ask, reply = await self._follow(final, Purpose.SIZE)
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
         except RefusedError as error:
@@ -377,7 +376,7 @@ class Visit:
                 raise  # an opt-out during the visit takes effect at once
             self._trouble[error.cause] += 1
 
-    def _weigh(self, url: str, ask: Ask, depth: int) -> None:
+    def _weigh(self, url: str, ask: CrawlRequest, depth: int) -> None:
         """Takes a file as the result if it is the largest so far, and within bounds."""
         if ask.encoded:
             self._trouble["encoded body"] += 1

@@ -264,6 +264,8 @@ class Client:
     """What it shares program and libraries with; by default its name. Within a family only the transport differs."""
     window_bytes: int | None = None
     """The most that it lets a server send ahead on a connection; None: the kernel's, or that of an option."""
+    variant: tuple[str, ...] = ()
+    """Arguments that make its program this client, where several clients share one."""
     hides: Mapping[Failure, Failure | None] = field(default_factory=dict)
     """Cause of a failure -> the cause that its library gives for it in some cases; None: it does not notice."""
     packages: tuple[str, ...] = ()
@@ -313,9 +315,9 @@ class Client:
         if (fault := self.missing()) is not None:
             raise PlaceError(fault)
         return (
-            (sys.executable, "-P", "-m", self.program)
+            (sys.executable, "-P", "-m", self.program, *self.variant)
             if self.is_python
-            else (find_program(self.program) or self.program,)
+            else (find_program(self.program) or self.program, *self.variant)
         )
 
     def versions(self) -> dict[str, str | None]:

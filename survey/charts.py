@@ -1,21 +1,22 @@
-"""Named figures of a survey: a table, and how to draw it. What is drawn is what the table has.
+"""Pictures of a survey: its figures as one picture, and named figures, each a table and how to draw it.
 
-A survey lists its charts in `Survey.charts`; `upshift survey figures --figure NAME` prints, exports and draws one.
+A survey lists its charts in `Survey.charts`; `upshift survey figures --figure NAME` prints, exports and draws one. What
+is drawn is what the table has.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from core.pictures import canvas
+from core.pictures import COLOURS, INK, canvas
 from core.terminal import console, print_line, print_table
-from survey.shares import Share
+from survey.figures import PAPER, Breakdown, Figures, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ChartTable:
     """The data of a figure."""
 
     title: str
@@ -53,11 +54,11 @@ class Chart:
     name: str
     help: str
     """One sentence: what it shows of which files."""
-    table: Callable[[Sequence[Scan], bool], Table]
+    table: Callable[[Sequence[Scan], bool], ChartTable]
     """(scans in the order of the files, whether to set the paper's values beside) -> the data. Raises UsageError."""
-    draw: Callable[[Table, Any], None]
+    draw: Callable[[ChartTable, Any], None]
     """Draws the data on an empty matplotlib figure."""
-    size: Callable[[Table], tuple[float, float]] = lambda _: (8.0, 4.4)
+    size: Callable[[ChartTable], tuple[float, float]] = lambda _: (8.0, 4.4)
     """Width and height [inches]."""
 
 
@@ -69,7 +70,7 @@ def share_cells(share: Share) -> tuple[Any, ...]:
     return (share.count, share.n, None if math.isnan(share.share) else share.share, share.low, share.high)
 
 
-def print_chart(table: Table, stream: TextIO) -> None:
+def print_chart(table: ChartTable, stream: TextIO) -> None:
     """Prints the data as a table in the terminal's width; shares in per cent."""
     to = console(stream)
     cells = [list(table.header)]
@@ -97,9 +98,69 @@ def _text(value: Any, is_share: bool) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def draw_chart(chart: Chart, table: Table, kind: str) -> bytes:
+def draw_chart(chart: Chart, table: ChartTable, kind: str) -> bytes:
     """The picture as `svg` or `png`."""
     with canvas(kind, chart.size(table)) as (figure, out):
         chart.draw(table, figure)
         figure.suptitle(table.title, x=0.012, ha="left", fontsize=11)
     return out.getvalue()
+
+
+def draw_figures(figures: Figures, kind: str) -> bytes:
+    """The picture as `svg` or `png` (160 dpi). Reproducible: no date, a fixed salt for ids."""
+    with canvas(kind, (11, 4.4)) as (figure, out):
+        left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (3, 2)})
+        _groups(left, figures)
+        _breakdown(right, next(iter(figures.breakdowns.values()), None))
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False)
+        figure.suptitle(figures.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
+    return out.getvalue()
+
+
+def _groups(axis: Any, figures: Figures) -> None:
+    """A block of bars per share, one bar per group."""
+    names = figures.names
+    shown = {group: shares for group, shares in figures.shares.items() if next(iter(shares.values())).n}
+    width = 0.8 / max(1, len(shown))
+    for number, (group, shares) in enumerate(shown.items()):
+        at = [place - 0.4 + width * (number + 0.5) for place in range(len(names))]
+        again, colour = divmod(number, len(COLOURS))
+        style = {
+            "color": COLOURS[colour],
+            "hatch": "///" if again else "",
+            "label": f"{group} (n = {next(iter(shares.values())).n:,})",
+        }
+        _bars(axis, at, list(shares.values()), width, style)
+    for place, name in enumerate(names):
+        if name in figures.paper:
+            axis.hlines(figures.paper[name], place - 0.45, place + 0.45, colors=INK, linestyles=":", linewidth=1)
+    if figures.paper:
+        axis.plot([], [], color=INK, linestyle=":", linewidth=1, label=PAPER)
+    axis.set_xticks(range(len(names)), [figures.label(name) for name in names])
+    axis.set_ylabel("share [%]")
+    axis.set_ylim(0, 105)
+
+
+def _breakdown(axis: Any, breakdown: Breakdown | None) -> None:
+    if breakdown is None:
+        axis.set_axis_off()
+        return
+    shares = list(breakdown.shares.values())
+    _bars(axis, list(range(len(shares))), shares, 0.7, {"color": COLOURS[0]})
+    for place, share in enumerate(shares):
+        axis.text(place, share.high * 100 + 1, f"{share.count:,}", ha="center", fontsize=7)
+    names = [breakdown.labels.get(name, name) for name in breakdown.shares]
+    axis.set_xticks(range(len(shares)), names, rotation=40, ha="right")
+    axis.set_ylim(0, 112)
+    axis.set_ylabel(f"share of {breakdown.group} [%]")
+
+
+def _bars(axis: Any, at: list[float], shares: list[Share], width: float, style: Mapping[str, str]) -> None:
+    """Bars with their intervals; no bar if n is 0."""
+    shown = [(place, share) for place, share in zip(at, shares, strict=True) if share.n]
+    heights = [share.share * 100 for _, share in shown]
+    # A share of 0 or 1 is an end of its interval, up to rounding.
+    below = [max(0.0, (share.share - share.low) * 100) for _, share in shown]
+    above = [max(0.0, (share.high - share.share) * 100) for _, share in shown]
+    error = {"ecolor": INK, "capsize": 1.5, "error_kw": {"linewidth": 0.8}}
+    axis.bar([place for place, _ in shown], heights, width, yerr=(below, above), **error, **style)

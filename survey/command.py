@@ -159,9 +159,9 @@ def figures(
         _one_figure(_chart(survey, figure), scans, beside is not None, (as_json, as_csv), picture or [])
         return
     measured = survey.figures([record for scan in scans for record in scan.records])
-    from survey.picture import draw
+    from survey.charts import draw_figures
 
-    _write_pictures(picture or [], lambda kind: draw(measured, kind))
+    _write_pictures(picture or [], lambda kind: draw_figures(measured, kind))
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(measured))
     elif as_json:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.domain import Provider
-from survey.shares import RANK_BUCKETS
+from survey.figures import RANK_BUCKETS
 
 Row = Mapping[str, Any]
 """A target as a dictionary: all columns of the file, also those that `Target` does not have."""

@@ -46,7 +46,7 @@ def _result_columns(record_type: Any) -> tuple[str, ...]:
     return tuple(column.name for column in fields(record_type) if column.name not in _OF_SUBJECT)
 
 
-class Ledger(ledger.Ledger):
+class SurveyLedger(ledger.Ledger):
     """An open ledger of a survey."""
 
     WHAT = "survey"
@@ -171,7 +171,7 @@ def run(
     """
     check(survey, options, settings)
     blocks = BlockLists(block_list_paths(options.block_list, options.opt_out))
-    ledger = Ledger(ledger_beside(options.out, options.ledger), plan_of(survey, options, settings))
+    ledger = SurveyLedger(ledger_beside(options.out, options.ledger), plan_of(survey, options, settings))
     remarks: list[Remark] = []
     try:
         subjects = None
@@ -230,7 +230,7 @@ async def _visit_all(
     survey: Survey,
     options: Options,
     settings: Any,
-    ledger: Ledger,
+    ledger: SurveyLedger,
     blocks: BlockLists,
     progress: Progress,
     site: Site,

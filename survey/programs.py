@@ -1,6 +1,7 @@
 """Probers: programs that take many requests over a pipe and answer each with a record of fixed size.
 
-A survey defines the messages (`Program`); this module has processes, pipes, back-pressure and restarts after crashes.
+A survey defines the messages (`ProberProgram`); this module has processes, pipes, back-pressure, and restarts after
+crashes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MOST_CRASHES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program(Generic[Request, Reply]):
+class ProberProgram(Generic[Request, Reply]):
     """A prober and its protocol.
 
     It writes one line on standard output when it is ready, then replies; it reads requests from standard input, and
@@ -45,7 +46,7 @@ class Program(Generic[Request, Reply]):
     """Reads the first line. Raises PlaceError if the program cannot work."""
 
 
-class Programs(Generic[Request, Reply]):
+class ProberPool(Generic[Request, Reply]):
     """One or more processes of a prober. Use it as an asynchronous context manager.
 
     A process that ends early is restarted, and gets its unanswered requests again.
@@ -59,11 +60,11 @@ class Programs(Generic[Request, Reply]):
         PlaceError: on entering, if the program cannot work; later, if it crashed `MOST_CRASHES` times in a row.
     """
 
-    def __init__(self, program: Program[Request, Reply], start: Start, *, count: int = 1) -> None:
+    def __init__(self, program: ProberProgram[Request, Reply], start: Start, *, count: int = 1) -> None:
         self._processes = [_Process(program, start) for _ in range(count)]
         self._next = 0
 
-    async def __aenter__(self) -> Programs[Request, Reply]:
+    async def __aenter__(self) -> ProberPool[Request, Reply]:
         try:
             for process in self._processes:  # all start before one is waited for
                 process.start()
@@ -98,7 +99,7 @@ class Programs(Generic[Request, Reply]):
 class _Process(Generic[Request, Reply]):
     """One process and its pending requests."""
 
-    def __init__(self, program: Program[Request, Reply], start: Start) -> None:
+    def __init__(self, program: ProberProgram[Request, Reply], start: Start) -> None:
         self._program = program
         self._start = start
         self._child: Any = None

@@ -31,7 +31,7 @@ from core.errors import (
 from core.system import signals
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "The whole pipeline in the lab, then the report."),
+    "demo": ("run:demo", "The whole pipeline in the lab, then the report."),
     "doctor": ("doctor:doctor", "What this host can and cannot measure, and how to fix it."),
     "crawl": ("crawl:crawl", "Top list -> targets: one large file per domain, with its size."),
     "map": ("map:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
@@ -45,13 +45,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("status:resume", "Let a paused campaign go on."),
     "optout": ("status:optout", "Leave domains and prefixes alone, by all that runs on this host."),
     "inspect": ("inspect:inspect", "Make the tables of a folder again from journals and captures."),
-    "snapshot": ("snapshot:snapshot", "What to copy of a campaign's folder while the campaign runs."),
-    "account": ("account:account", "What was fetched from a domain, a prefix or an AS, and when."),
+    "snapshot": ("inspect:snapshot", "What to copy of a campaign's folder while the campaign runs."),
+    "account": ("inspect:account", "What was fetched from a domain, a prefix or an AS, and when."),
     "kpis": ("kpis:kpis", "Captures -> KPIs per connection or per packet."),
     "tables": ("tables:tables", "Tables 1 and 2: successful downloads, shares of speed-ups."),
     "figures": ("tables:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
     "report": ("tables:report", "Everything in one HTML file that needs no network."),
-    "compare": ("compare:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
+    "compare": ("tables:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
     "fleet": ("fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
     "lab": ("lab:app", "The emulated Internet: up, down, exec, calibrate."),
 }

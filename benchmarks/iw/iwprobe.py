@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.iw.world import FILE, Answers, Window, World
-from survey.iw.program import prober
+from survey.iw.probers import prober
 from survey.iw.votes import ProbeResult, Vote, decide
-from survey.iw.wire import Reply, Request, Scheme, Verdict
-from survey.programs import Programs
+from survey.iw.wire import ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.programs import ProberPool
 
 PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
 
@@ -20,8 +20,8 @@ def ask(
 ) -> Answers:
     """Its answers, one probe for each."""
 
-    async def work() -> list[Reply]:
-        async with Programs(prober(world.attachment), world.client.start) as probers:
+    async def work() -> list[ProbeReply]:
+        async with ProberPool(prober(world.attachment), world.client.start) as probers:
             return await _replies(probers, hosts, mss, together, scheme)
 
     began = time.monotonic()
@@ -29,7 +29,7 @@ def ask(
     windows = {
         host: Window(segments=reply.flight_segments, bytes=reply.flight_bytes)
         for host, reply in zip(hosts, replies, strict=True)
-        if reply.verdict == Verdict.LIMITED
+        if reply.verdict == ProbeVerdict.LIMITED
     }
     return Answers(windows=windows, replies=len(replies), took_s=time.monotonic() - began)
 
@@ -40,7 +40,7 @@ def vote(world: World, hosts: Sequence[str], mss: int, *, together: int = 1_000)
     async def work() -> dict[str, Vote]:
         probes: dict[str, list[ProbeResult]] = {host: [] for host in hosts}
         votes: dict[str, Vote] = {}
-        async with Programs(prober(world.attachment), world.client.start) as probers:
+        async with ProberPool(prober(world.attachment), world.client.start) as probers:
             while waiting := [host for host in hosts if host not in votes]:
                 replies = await _replies(probers, waiting, mss, together, Scheme.HTTP)
                 for host, reply in zip(waiting, replies, strict=True):
@@ -54,20 +54,20 @@ def vote(world: World, hosts: Sequence[str], mss: int, *, together: int = 1_000)
     windows = {
         host: Window(segments=found.segments or 0, bytes=found.bytes or 0)
         for host, found in votes.items()
-        if found.verdict == Verdict.LIMITED
+        if found.verdict == ProbeVerdict.LIMITED
     }
     return Answers(windows=windows, replies=len(votes), took_s=time.monotonic() - began)
 
 
 async def _replies(
-    probers: Programs[Request, Reply], hosts: Sequence[str], mss: int, together: int, scheme: Scheme
-) -> list[Reply]:
+    probers: ProberPool[ProbeRequest, ProbeReply], hosts: Sequence[str], mss: int, together: int, scheme: Scheme
+) -> list[ProbeReply]:
     places = asyncio.Semaphore(together)
 
-    async def one(host: str) -> Reply:
+    async def one(host: str) -> ProbeReply:
         async with places:
             return await probers.ask(
-                Request(
+                ProbeRequest(
                     address=host,
                     port=PORTS[scheme],
                     mss=mss,

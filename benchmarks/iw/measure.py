@@ -16,19 +16,23 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.iw.world import FILE, open_world
-from survey.iw.program import prober
-from survey.iw.wire import Reply, Request, decode, encode
-from survey.programs import Program
+from survey.iw.probers import prober
+from survey.iw.wire import ProbeReply, ProbeRequest, decode, encode
+from survey.programs import ProberProgram
 from tests.lab._iw_world import Node
 
 
 def requests(count: int, mss: int) -> Iterator[bytes]:
     for number in range(count):
         address = f"198.19.{number >> 8 & 255}.{number & 255}"
-        yield encode(number, Request(address=address, port=80, mss=mss, host=address, path=FILE, user_agent="bench"))
+        yield encode(
+            number, ProbeRequest(address=address, port=80, mss=mss, host=address, path=FILE, user_agent="bench")
+        )
 
 
-def measure(program: Program[Request, Reply], client: Node, count: int, mss: int, together: int) -> dict[str, object]:
+def measure(
+    program: ProberProgram[ProbeRequest, ProbeReply], client: Node, count: int, mss: int, together: int
+) -> dict[str, object]:
     """Asks for `count` estimates, `together` at a time."""
     command = [*client.enter, *program.argv]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import vantage.programs
 from benchmarks.iw.world import FILE, World
-from survey.iw.program import Attachment
+from survey.iw.probers import Attachment
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, Node
 
 SENDER = Path(vantage.programs.__file__).with_name("sender.py")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trustme
 
-from survey.iw.program import Attachment
+from survey.iw.probers import Attachment
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, Node
 
 FILE = "/file"

@@ -54,7 +54,7 @@ print(count)
 BGPSTREAM_TABLE = """
 import sys, pybgpstream
 from cdn_mapping import table
-from cdn_mapping.bgpstream import to_entry
+from cdn_mapping.sources import to_entry
 from cdn_mapping.votes import Ballot
 from pathlib import Path
 stream = pybgpstream.BGPStream(data_interface="singlefile")

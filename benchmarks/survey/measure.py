@@ -22,7 +22,7 @@ from pathlib import Path
 from core.system import process
 from core.system.process import PARENT_DEATH, Child
 from survey.options.visit import prober
-from survey.programs import Programs
+from survey.programs import ProberPool
 
 HERE = Path(__file__).resolve().parent
 SERVER, CLIENT = "198.18.250.2", "198.18.250.1"
@@ -142,7 +142,7 @@ def probers_alone(world: World, probers: int, results: dict[str, dict[str, float
         return process.start(argv, prefix=world.client, stdin=True, stdout=True, binary=True)
 
     async def shake() -> None:
-        async with Programs(prober(5.0), start, count=probers) as pool:
+        async with ProberPool(prober(5.0), start, count=probers) as pool:
             todo = iter(world.addresses)
 
             async def one() -> None:

@@ -18,7 +18,7 @@ import trustme
 
 from core.outreach.pace import TokenBucket
 from core.system.process import find_program
-from survey.quic.exchange import ExchangeResult, Request, exchange
+from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 
 ADDRESS, PORT = "127.0.0.1", 443
@@ -55,7 +55,9 @@ async def negotiations(count: int, rate_per_s: float | None) -> None:
 
 async def handshakes(count: int, at_once: int, ca: Path) -> None:
     places = asyncio.Semaphore(at_once)
-    request = Request(address=ADDRESS, port=PORT, server_name="quic.example", user_agent="benchmark", ca_file=ca)
+    request = ExchangeRequest(
+        address=ADDRESS, port=PORT, server_name="quic.example", user_agent="benchmark", ca_file=ca
+    )
 
     async def one() -> ExchangeResult:
         async with places:

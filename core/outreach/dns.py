@@ -187,7 +187,7 @@ class Resolver:
             name = alias
         raise ResolveError(Cause.DNS_ERROR, f"more than {LONGEST_ALIAS} aliases")
 
-    async def _ask(self, name: str, kind: wire.Type) -> tuple[bytes, wire.Reply]:
+    async def _ask(self, name: str, kind: wire.Type) -> tuple[bytes, wire.DnsReply]:
         """The reply, if it is not an error. Raises ResolveError."""
         for _ in range(self._tries):
             try:

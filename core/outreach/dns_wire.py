@@ -41,7 +41,7 @@ class WireError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DnsReply:
     """A reply of a name server."""
 
     rcode: int
@@ -63,7 +63,7 @@ def query(number: int, name: str, kind: int) -> bytes:
     return _HEADER.pack(number, 0x0100, 1, 0, 0, 1) + encoded + struct.pack(">BHH", 0, kind, _IN) + _OPT
 
 
-def parse(data: bytes) -> Reply:
+def parse(data: bytes) -> DnsReply:
     """Parses a reply to `query`. Raises WireError for anything else."""
     try:
         return _parse(data)
@@ -77,7 +77,7 @@ def answers(data: bytes, sent: bytes) -> bool:
     return data[:2] == sent[:2] and data[12:end].lower() == sent[12:end].lower()
 
 
-def _parse(data: bytes) -> Reply:
+def _parse(data: bytes) -> DnsReply:
     _, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
     if not flags & 0x8000 or questions != 1:
         raise WireError("not a reply to a single question")
@@ -103,7 +103,7 @@ def _parse(data: bytes) -> Reply:
     while name in cnames and len(chain) < LONGEST_CHAIN:
         name = cnames[name]
         chain.append(name)
-    return Reply(flags & 0xF, bool(flags & 0x0200), (question, kind), tuple(addresses.get(name, ())), tuple(chain))
+    return DnsReply(flags & 0xF, bool(flags & 0x0200), (question, kind), tuple(addresses.get(name, ())), tuple(chain))
 
 
 def _address(body: bytes, record: int) -> str:

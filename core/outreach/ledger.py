@@ -58,6 +58,7 @@ class Ledger:
 
     Class attribute of the derived class:
         WHAT: the command, named in errors: `crawl`, `survey`.
+        OPTION: the option that names the ledger.
 
     Args:
         path: the file; created if missing.
@@ -68,6 +69,7 @@ class Ledger:
     """
 
     WHAT: str
+    OPTION = "--ledger"
 
     def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
         self.path = path
@@ -86,7 +88,7 @@ class Ledger:
             raise UsageError(
                 f"not a valid ledger of a {self.WHAT} ({error})",
                 where=str(path),
-                remedy="give another file with --ledger",
+                remedy=f"give another one with {self.OPTION}",
             ) from None
 
     def _claimed(self) -> IO[bytes]:
@@ -97,7 +99,7 @@ class Ledger:
             raise UsageError(
                 f"another {self.WHAT} is using this ledger",
                 where=str(self.path),
-                remedy="wait until it ends, or give another file with --ledger",
+                remedy=f"wait until it ends, or give another one with {self.OPTION}",
             )
         return handle
 
@@ -122,7 +124,7 @@ class Ledger:
             raise UsageError(
                 f"this ledger belongs to another {self.WHAT}: {', '.join(changed)} changed",
                 where=str(self.path),
-                remedy="use the options of the first start, or another --ledger",
+                remedy=f"use the options of the first start, or another {self.OPTION}",
             )
 
     def _about(self, key: str) -> str | None:

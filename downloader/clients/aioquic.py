@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.domain import Transport
 from downloader.client import Client
-from downloader.clients._windows import WINDOWS
+from downloader.clients._options import WINDOWS
 
 AIOQUIC = Client(
     name="aioquic",

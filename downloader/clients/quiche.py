@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.domain import Transport
-from downloader.client import Client, ClientOption
-from downloader.clients._windows import WINDOWS
+from downloader.client import Client
+from downloader.clients._options import POST_QUANTUM, RECEIVE_BUFFER, WINDOWS
 
 QUICHE = Client(
     name="quiche",
@@ -13,21 +13,5 @@ QUICHE = Client(
     http="3",
     program="h3get",
     packages=("upshift-h3get",),
-    options=(
-        *WINDOWS,
-        ClientOption(
-            name="receive_buffer",
-            help="receive buffer of the socket to request [bytes]; the kernel grants at most net.core.rmem_max",
-            default=1 << 24,
-            least=1,
-            most=(1 << 31) - 1,
-        ),
-        ClientOption(
-            name="post_quantum",
-            help="1: also offer X25519MLKEM768, in a ClientHello of two datagrams",
-            default=0,
-            least=0,
-            most=1,
-        ),
-    ),
+    options=(*WINDOWS, RECEIVE_BUFFER, POST_QUANTUM),
 )

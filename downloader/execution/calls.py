@@ -191,12 +191,12 @@ class Caller:
             CutError: the measurement run must end; likewise.
         """
         began = time.time()
-        limit_s = request.budget_s + GRACE_S
+        limit_s, arguments = request.budget_s + GRACE_S, [*client.variant, *client.arguments(request)]
         try:
             if client.is_python:
-                reply = self._warm[client.program].ask(client.arguments(request), limit_s=limit_s)
+                reply = self._warm[client.program].ask(arguments, limit_s=limit_s)
             else:
-                reply = self._run([self._binaries[client.program], *client.arguments(request)], limit_s=limit_s)
+                reply = self._run([self._binaries[client.program], *arguments], limit_s=limit_s)
         except GoneError as error:
             return crashed("", why=f"{client.name}: {error}", started_at=began, request=request)
         if reply.returncode is None:

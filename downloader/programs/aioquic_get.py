@@ -11,7 +11,6 @@ import contextlib
 import select
 import socket
 import ssl
-import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -42,9 +41,10 @@ from downloader.programs.common import (
     classify_os_error,
     options_from,
 )
+from downloader.programs.kernel import socket_drops
 
 WINDOW_BYTES = 1 << 26
-"""Default of both flow-control windows; the reason is in `downloader.clients._windows`."""
+"""Default of both flow-control windows; the reason is in `downloader.clients._options`."""
 
 RECEIVE_BUFFER_BYTES = 1 << 24
 """Requested receive buffer [bytes], as by h3get; the kernel grants at most net.core.rmem_max."""
@@ -237,10 +237,6 @@ def _configuration(
     )
 
 
-_SO_MEMINFO, _DROPS = 55, 8
-"""include/uapi/asm-generic/socket.h; SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h."""
-
-
 def _facts(download: _Download) -> dict[str, Any]:
     """The connection's data, in the same form as h3get's."""
     quic = download.quic
@@ -316,9 +312,7 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
             suite = state.quic.tls.key_schedule
             values["tls_group"] = state.quic.group
             values["tls_cipher"] = f"TLS_{suite.cipher_suite.name}" if suite is not None else None
-        with contextlib.suppress(OSError, struct.error):
-            memory = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
-            values["socket_drops"] = struct.unpack_from("=9I", memory)[_DROPS]
+        values["socket_drops"] = socket_drops(sock)
         values["quic"] = _facts(state)
     trace = state.quic._quic_logger
     if trace is not None and configuration.quic_logger is not None:  # aioquic itself writes it after its closing period

@@ -198,11 +198,16 @@ class Document:
         }
         self._usage: Usage | None = None
 
-    def start(self) -> None:
-        """The clock's start. The system call that sends the first packet (connect, sendto) must come next."""
+    def start(self, *, at: float | None = None) -> None:
+        """The clock's start. The system call that sends the first packet (connect, sendto) must come next.
+
+        Args:
+            at: Unix time of the first packet, if it was sent just before.
+        """
         self._usage = Usage.now()
-        self._start = time.monotonic()
-        self.values["started_at"] = time.time()
+        now, self._start = time.time(), time.monotonic()
+        self.values["started_at"] = now if at is None else at
+        self._start -= now - self.values["started_at"]
 
     @property
     def elapsed_s(self) -> float:

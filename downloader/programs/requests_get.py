@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import ssl
-import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -43,6 +42,7 @@ from downloader.programs.common import (
     no_certificates,
     options_from,
 )
+from downloader.programs.kernel import tcp_info
 
 CHUNK = 1 << 18
 """Most bytes of one read; a TLS record gives at most 2^14 at a time."""
@@ -290,38 +290,6 @@ def _more_than_asked(sock: socket.socket) -> bool:
         return bool(sock.recv(1))
     except (ssl.SSLWantReadError, BlockingIOError):
         return False
-
-
-_TCP_INFO = struct.Struct("=8B24L4Q6L")
-"""The first 160 bytes of struct tcp_info (include/uapi/linux/tcp.h), which have been the same since Linux 4.6."""
-
-_OPTION_BITS = ((1, "timestamps"), (2, "sack"), (4, "window_scaling"), (8, "ecn"), (16, "ecn_seen"))
-"""TCPI_OPT_*: the negotiated options, by the kernel."""
-
-
-def tcp_info(sock: socket.socket) -> dict[str, Any]:
-    """The kernel's current data of the connection, from the client's side."""
-    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    facts = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))
-    options, scales, numbers, later = facts[5], facts[6], facts[8:32], facts[36:]
-    name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-    return {
-        "congestion_control": name.split(b"\0", 1)[0].decode("ascii", "replace"),
-        "options": [word for bit, word in _OPTION_BITS if options & bit],
-        "snd_wscale": scales & 15,  # a bit field: the peer's count in the low bits, as both byte orders have it here
-        "rcv_wscale": scales >> 4,
-        "snd_mss": numbers[2],
-        "rcv_mss": numbers[3],
-        "rtt_us": numbers[15],
-        "min_rtt_us": later[3],
-        "rttvar_us": numbers[16],
-        "advmss": numbers[19],
-        "pmtu": numbers[13],
-        "rcv_rtt_us": numbers[21],
-        "rcv_space": numbers[22],
-        "total_retrans": numbers[23],
-        "data_segs_in": later[4],
-    }
 
 
 def main(argv: Sequence[str]) -> int:

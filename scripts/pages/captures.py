@@ -13,7 +13,7 @@ from pathlib import Path
 import upshift_native
 
 from analysis.captures.kpis import ALL as KPIS
-from scripts.pages import markdown
+from scripts.pages import commands
 
 _KPIS = ("<!-- kpis -->\n", "<!-- /kpis -->")
 
@@ -32,7 +32,7 @@ def kpi_page(repository: Path) -> str:
     """`docs/design/kpi-engine.md` with a line per KPI: name, unit, meaning, source."""
     text = (repository / "docs/design/kpi-engine.md").read_text(encoding="utf-8")
     rows = ((f"`{kpi.name}`", kpi.unit, kpi.meaning, kpi.source) for kpi in KPIS.values())
-    return _between(text, *_KPIS, markdown.table(("KPI", "unit", "meaning", "source"), rows))
+    return _between(text, *_KPIS, commands.table(("KPI", "unit", "meaning", "source"), rows))
 
 
 def connection_module(repository: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from downloader import clients
-from scripts.pages.markdown import table
+from scripts.pages.commands import table
 
 PAGE = "docs/method/failures.md"
 BEGIN, END = "<!-- hides -->\n", "<!-- /hides -->"

@@ -1,18 +1,155 @@
-"""The figures of initial windows: shares of windows, kinds, verdicts and pacing, with 95 % intervals."""
+"""The figures of initial windows: how windows are named and grouped, shares of windows, kinds, verdicts and pacing with
+95 % intervals, and which windows do not fit into a client's receive window at its first request.
+
+Values of the IW-in-the-wild paper, and its eight clients (Table I), ship with Upshift (`survey/data`).
+"""
 
 from __future__ import annotations
 
+import csv
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
-from survey.figures import Breakdown, Figures
-from survey.iw.record import IwRecord
-from survey.iw.windows import COMMON, OTHERS, bucket, label, window
-from survey.iw.wire import Verdict
-from survey.shares import cell, shares_by_group, wilson
+from core.errors import UsageError
+from survey.charts import Scan
+from survey.figures import Breakdown, Figures, cell, shares_by_group, wilson
+from survey.iw.record import IwRecord, votes_of
+from survey.iw.votes import ETHERNET_MSS, WindowKind
+from survey.iw.wire import ProbeVerdict
 
-TOO_LITTLE = frozenset({str(Verdict.LOWER_BOUND), str(Verdict.NO_DATA)})
+IN_THE_WILD = "iw-in-the-wild"
+
+
+@cache
+def paper_rows(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of a shipped table, e.g. `cdn-initial-windows`."""
+    text = (resources.files("survey") / "data" / f"{name}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def paper_fact(what: str) -> str:
+    """The value of a row of `scan-facts`."""
+    return next(row["value"] for row in paper_rows("scan-facts") if row["what"] == what)
+
+
+COMMON = ("1", "2", "4", "10")
+"""Windows with a share of their own, in segments."""
+
+OTHERS = "others"
+
+
+def segments(record: IwRecord) -> int | None:
+    """The window in segments: of all MSS together, else that of the smallest MSS that was decided."""
+    if record.iw_segments is not None:
+        return record.iw_segments
+    limited = {mss: vote for mss, vote in votes_of(record).items() if vote.verdict == ProbeVerdict.LIMITED}
+    return limited[min(limited)].segments if limited else None
+
+
+def bucket(record: IwRecord) -> str | None:
+    """One of `COMMON`, or `OTHERS`; None without a window."""
+    if record.iw_kind is not None and record.iw_segments is None:
+        return OTHERS
+    count = segments(record)
+    if count is None:
+        return None
+    return str(count) if str(count) in COMMON else OTHERS
+
+
+def window(record: IwRecord) -> tuple[float, str] | None:
+    """The window and its unit: `segments`, or `kB` if it is counted in bytes; None if it is not known."""
+    if record.iw_kind in (WindowKind.BYTES, WindowKind.RFC3390) and record.iw_bytes is not None:
+        return record.iw_bytes / 1000, "kB"
+    count = None if record.iw_kind == WindowKind.MIXED else segments(record)
+    return None if count is None else (count, "segments")
+
+
+def label(value: float, unit: str) -> str:
+    """E.g. `10`, `64 kB`."""
+    return f"{value:g}" if unit == "segments" else f"{value:.4g} {unit}"
+
+
+def fit_scans(scans: Sequence[Scan]) -> tuple[list[Scan], list[str]]:
+    """The scans without records of unfit vantage points, and a note that says how many were left out."""
+    kept = [
+        Scan(path=scan.path, records=[record for record in scan.records if record.vantage_fit is not False])
+        for scan in scans
+    ]
+    unfit = sorted({(r.vantage or s.path.name) for s in scans for r in s.records if r.vantage_fit is False})
+    left = sum(len(scan.records) for scan in scans) - sum(len(scan.records) for scan in kept)
+    if left and not any(scan.records for scan in kept):
+        raise UsageError(
+            "all results are from unfit vantage points", where=", ".join(unfit), remedy="give other results"
+        )
+    note = f"{left:,} results of unfit vantage points are left out: {', '.join(unfit)}."
+    return [scan for scan in kept if scan.records], [note] if left else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A client's receive window at its first request."""
+
+    name: str
+    window_bytes: int
+    source: str
+    """`iw-in-the-wild` or `measured`."""
+
+    @property
+    def segments(self) -> int:
+        return self.window_bytes // ETHERNET_MSS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerWindow:
+    """An initial window that some servers have."""
+
+    label: str
+    bytes: int
+    """Size with segments of 1460 bytes."""
+    servers: int
+
+
+def clients_of_paper() -> list[Client]:
+    """The paper's systems."""
+    return [
+        Client(name=row["os"], window_bytes=int(row["window_bytes"]), source=IN_THE_WILD)
+        for row in paper_rows("client-windows")
+    ]
+
+
+def windows_of(records: Iterable[IwRecord]) -> list[ServerWindow]:
+    """The windows of a scan, the smallest first; unfit vantage points are left out."""
+    counts: Counter[tuple[int, str]] = Counter()
+    for record in records:
+        iw = window(record)
+        if record.vantage_fit is not False and iw is not None:
+            value, unit = iw
+            size = round(value * (ETHERNET_MSS if unit == "segments" else 1000))
+            counts[size, label(value, unit)] += 1
+    return [ServerWindow(label=name, bytes=size, servers=count) for (size, name), count in sorted(counts.items())]
+
+
+def windows_of_paper() -> list[ServerWindow]:
+    """The windows of the paper's CDNs."""
+    sizes = set()
+    for row in paper_rows("cdn-initial-windows"):
+        value = int(row["iw"])
+        is_bytes = row["unit"] == "bytes"
+        name = label(value / 1000, "kB") if is_bytes else label(value, "segments")
+        sizes.add((value if is_bytes else value * ETHERNET_MSS, name))
+    return [ServerWindow(label=name, bytes=size, servers=0) for size, name in sorted(sizes)]
+
+
+def too_large(client: Client, windows: Sequence[ServerWindow]) -> list[ServerWindow]:
+    """The windows that would not fit into the client's window."""
+    return [server for server in windows if server.bytes > client.window_bytes]
+
+
+TOO_LITTLE = frozenset({str(ProbeVerdict.LOWER_BOUND), str(ProbeVerdict.NO_DATA)})
 """Verdicts of servers that did not have enough data."""
 
 PAPER_TOO_LITTLE = {"http": 47.6, "https": 13.3}
@@ -68,7 +205,7 @@ def _breakdown(title: str, heading: str, counts: Counter[str]) -> Breakdown:
 
 
 def _connected(records: Sequence[IwRecord], scheme: str) -> list[IwRecord]:
-    return [r for r in records if r.scheme == scheme and (r.rtt_s is not None or r.verdict == Verdict.NO_DATA)]
+    return [r for r in records if r.scheme == scheme and (r.rtt_s is not None or r.verdict == ProbeVerdict.NO_DATA)]
 
 
 def _too_little(records: Sequence[IwRecord]) -> dict[str, float | None]:

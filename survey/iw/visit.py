@@ -1,20 +1,113 @@
-"""One server's initial window: an object, votes per MSS, what the window is counted in, pacing."""
+"""One server's initial window: what to request, votes per MSS, what the window is counted in, pacing.
+
+An object of a list is large enough to fill the window. Without one: `/`, then a redirect within the domain, then a path
+of 1,000 letters that an error page may repeat.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import urljoin, urlsplit
 
 from survey.access import Access, is_address
-from survey.iw.cdn import CdnNames
-from survey.iw.kinds import fit, is_within_rfc6928
-from survey.iw.objects import PORTS, ObjectCandidates, Wanted
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
-from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, decide
-from survey.iw.wire import Note, Reply, Request, Scheme, Verdict
+from survey.iw.sources import CdnNames
+from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, decide, fit, is_within_rfc6928
+from survey.iw.wire import COOKIE_BYTES, HOST_BYTES, PATH_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.subjects import Subject
+
+LONG_PATH = "/" + "a" * 1_000
+
+PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One object at a server."""
+
+    scheme: Scheme
+    host: str
+    port: int
+    path: str = "/"
+    cookie: str = ""
+
+    @classmethod
+    def of(cls, url: str) -> Wanted:
+        """The object of an http or https URL. Raises ValueError for another one, or one that is too long."""
+        parts = urlsplit(url)
+        scheme = Scheme[parts.scheme.upper()] if parts.scheme in ("http", "https") else None
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        host = (parts.hostname or "").rstrip(".")
+        if scheme is None or not host:
+            raise ValueError("not an http or https URL")
+        if len(path) > PATH_BYTES or len(host) > HOST_BYTES or not (path.isascii() and path.isprintable()):
+            raise ValueError("the URL is too long, or has characters that must be percent-encoded")
+        if " " in path or not host.isascii():
+            raise ValueError("the URL has characters that must be percent-encoded")
+        return cls(scheme=scheme, host=host, port=parts.port or PORTS[scheme], path=path)
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme.name.lower()}://{host}{port}{self.path}"
+
+
+class ObjectCandidates:
+    """The objects of one server, in the order in which they are tried.
+
+    Args:
+        first: the object of the list, or `/`.
+        is_listed: whether the list names this object; then no other one is tried.
+    """
+
+    def __init__(self, first: Wanted, *, is_listed: bool) -> None:
+        self.wanted = first
+        self._steps = [] if is_listed else ["redirect", "long"]
+
+    def more(self, reply: ProbeReply) -> bool:
+        """Goes on to the next object after an answer that was too short; False if there is none.
+
+        False also where the answer had more than was sent: it is long enough, and the rest was lost on its way.
+        """
+        if reply.content_length is not None and reply.content_length > reply.flight_bytes:
+            return False
+        while self._steps:
+            step = self._steps.pop(0)
+            if step == "long":
+                self.wanted = replace(self.wanted, path=LONG_PATH)
+                return True
+            if (target := redirect(self.wanted, reply)) is not None:
+                self.wanted = target
+                return True
+        return False
+
+
+def redirect(wanted: Wanted, reply: ProbeReply) -> Wanted | None:
+    """Where a redirect within the domain leads, with its cookie; None if there is none.
+
+    Another scheme or port would be another server, and is not followed.
+    """
+    if not (300 <= reply.http_status < 400 and reply.location):
+        return None
+    try:
+        target = Wanted.of(urljoin(wanted.url, reply.location))
+    except ValueError:
+        return None
+    cookie = reply.set_cookie if len(reply.set_cookie) <= COOKIE_BYTES and reply.set_cookie.isascii() else ""
+    target = replace(target, cookie=cookie if cookie.isprintable() else "")
+    if (target.scheme, target.port) != (wanted.scheme, wanted.port) or not _same_domain(wanted.host, target.host):
+        return None
+    return target if target != wanted else None
+
+
+def _same_domain(one: str, other: str) -> bool:
+    """Whether one host lies within the other."""
+    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
+
 
 PACING_MSS = 1200
 """MSS of the flights whose pacing is judged [bytes]."""
@@ -25,16 +118,16 @@ PACING_ROUNDS = 2
 
 MOST_PACING_PROBES = 12
 
-FAILURES = frozenset(Verdict) - {Verdict.LIMITED, Verdict.LATE} - BOUNDS
+FAILURES = frozenset(ProbeVerdict) - {ProbeVerdict.LIMITED, ProbeVerdict.LATE} - BOUNDS
 """Verdicts that come without any number, whatever the MSS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class IwVisitor:
     """What all visits share."""
 
     access: Access
-    ask: Callable[[Request], Awaitable[Reply]]
+    ask: Callable[[ProbeRequest], Awaitable[ProbeReply]]
     """The prober."""
     user_agent: str
     names: CdnNames
@@ -91,9 +184,9 @@ class Visitor:
 
     def _note(self, record: IwRecord, votes: dict[int, Vote]) -> None:
         record.windows = windows_text(votes)
-        limited = [vote for vote in votes.values() if vote.verdict == Verdict.LIMITED]
+        limited = [vote for vote in votes.values() if vote.verdict == ProbeVerdict.LIMITED]
         last = votes[max(votes)]
-        record.verdict = str(Verdict.LIMITED) if limited else last.verdict
+        record.verdict = str(ProbeVerdict.LIMITED) if limited else last.verdict
         if last.verdict in FAILURES and not limited:
             record.failure = last.verdict
             return
@@ -109,14 +202,14 @@ class Visitor:
 class _Session:
     """The probes of one server."""
 
-    visitor: Visitor
+    visitor: IwVisitor
     record: IwRecord
     address: str
 
-    async def probe(self, wanted: Wanted, mss: int, *, ack_delay_ms: int = 0) -> Reply:
+    async def probe(self, wanted: Wanted, mss: int, *, ack_delay_ms: int = 0) -> ProbeReply:
         """One probe; notes in the record what any probe tells."""
         visitor, record = self.visitor, self.record
-        request = Request(
+        request = ProbeRequest(
             address=self.address,
             port=wanted.port,
             mss=mss,
@@ -148,16 +241,20 @@ class _Session:
         while (vote := decide(probes, published=self.visitor.published)) is None:
             reply = await self.probe(candidates.wanted, mss)
             probe = ProbeResult.of(reply)
-            if probe.verdict in (Verdict.LOWER_BOUND, Verdict.NO_DATA, Verdict.RESET) and candidates.more(reply):
-                short += [probe] if probe.verdict == Verdict.LOWER_BOUND else []
+            if probe.verdict in (
+                ProbeVerdict.LOWER_BOUND,
+                ProbeVerdict.NO_DATA,
+                ProbeVerdict.RESET,
+            ) and candidates.more(reply):
+                short += [probe] if probe.verdict == ProbeVerdict.LOWER_BOUND else []
                 probes.clear()
                 continue
             probes.append(probe)
         best = max(short, key=lambda probe: probe.segments, default=None)
-        if best is not None and vote.verdict != Verdict.LIMITED and best.segments > (vote.segments or 0):
+        if best is not None and vote.verdict != ProbeVerdict.LIMITED and best.segments > (vote.segments or 0):
             # An earlier object was longer than the last one.
             return Vote(
-                verdict=Verdict.LOWER_BOUND,
+                verdict=ProbeVerdict.LOWER_BOUND,
                 segments=best.segments,
                 bytes=best.bytes,
                 payload_bytes=best.payload_bytes,
@@ -184,7 +281,7 @@ class _Session:
             flights.append(flight)
             if delay_ms == 0 and self.record.arrivals is None:
                 self.record.arrivals = arrivals_text(reply.arrivals)
-        pacing = judge(segments, flights) if vote.verdict == Verdict.LIMITED else judge(0, flights)
+        pacing = judge(segments, flights) if vote.verdict == ProbeVerdict.LIMITED else judge(0, flights)
         record = self.record
         record.pace = str(pacing.pace)
         record.paced = None if pacing.pace == Pace.CANNOT_TELL else pacing.pace == Pace.PACED
@@ -193,12 +290,12 @@ class _Session:
         record.first_burst, record.train, record.spread_rtt = pacing.first_burst, pacing.train, pacing.spread_rtt
 
 
-def _flight(reply: Reply, segments: int, delay_ms: int) -> Flight | None:
+def _flight(reply: ProbeReply, segments: int, delay_ms: int) -> Flight | None:
     """The arrivals of a complete flight; None if an end is missing, or packets of the handshake were lost."""
     is_whole = reply.flight_segments == segments and not reply.notes & (Note.ARRIVALS_CUT | Note.HELD_UP)
     # Over TLS the server's handshake comes a round trip earlier: only the answer is spread by pacing.
     arrivals = [arrival.at_us / 1e6 for arrival in reply.arrivals if arrival.end > reply.handshake_bytes]
-    if reply.verdict != Verdict.LIMITED or not is_whole or len(arrivals) < 2:
+    if reply.verdict != ProbeVerdict.LIMITED or not is_whole or len(arrivals) < 2:
         return None
     return Flight(delay_s=delay_ms / 1000, rtt_s=(reply.rtt_us or 0) / 1e6, arrivals_s=arrivals)
 

@@ -71,7 +71,7 @@ class Scheme(IntEnum):
     HTTPS = 1
 
 
-class Verdict(StrEnum):
+class ProbeVerdict(StrEnum):
     """How a probe ended. The vocabulary is closed; the last four are the options survey's."""
 
     LIMITED = "limited"
@@ -96,7 +96,7 @@ class Verdict(StrEnum):
     """Outside the allowed prefixes, or not of the family of the prober's address; no packet was sent."""
 
 
-VERDICTS = tuple(Verdict)
+VERDICTS = tuple(ProbeVerdict)
 """The verdicts in the order of their codes."""
 
 
@@ -121,7 +121,7 @@ class Note(IntFlag):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ProbeRequest:
     """One probe. Texts are ASCII without spaces and control characters (the user agent may have spaces).
 
     Raises ValueError for values that the prober would refuse.
@@ -188,10 +188,10 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ProbeReply:
     """How a probe ended. The flight is what the server sent from its first payload until its first retransmission."""
 
-    verdict: Verdict
+    verdict: ProbeVerdict
     notes: Note
     flight_bytes: int
     """The flight's extent: from its first byte to the highest seen."""
@@ -238,7 +238,7 @@ class Reply:
     """The flight's first segments, in the order of arrival."""
 
 
-def encode(number: int, request: Request) -> bytes:
+def encode(number: int, request: ProbeRequest) -> bytes:
     """A request with its number."""
     address = ipaddress.ip_address(request.address)
     texts = [text.encode("ascii") for text in (request.host, request.path, request.cookie, request.user_agent)]
@@ -266,14 +266,14 @@ def reply_bytes(arrivals: int) -> int:
     return REPLY.size + arrivals * ARRIVAL.size
 
 
-def decode(data: bytes, arrivals: int) -> Iterator[tuple[int, Reply]]:
+def decode(data: bytes, arrivals: int) -> Iterator[tuple[int, ProbeReply]]:
     """Complete replies: their numbers and contents."""
     size = reply_bytes(arrivals)
     for start in range(0, len(data), size):
         yield _reply(data[start : start + size])
 
 
-def _reply(data: bytes) -> tuple[int, Reply]:
+def _reply(data: bytes) -> tuple[int, ProbeReply]:
     (
         number,
         verdict,
@@ -304,7 +304,7 @@ def _reply(data: bytes) -> tuple[int, Reply]:
         location,
         cookie,
     ) = REPLY.unpack_from(data)
-    return number, Reply(
+    return number, ProbeReply(
         verdict=VERDICTS[verdict],
         notes=Note(notes),
         flight_bytes=flight_bytes,

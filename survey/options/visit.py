@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from core.errors import PlaceError
 from survey.access import Access, NotAskedError
-from survey.options.prober import REPLY, REQUEST
+from survey.options.prober import REPLY, REQUEST, TcpInfo, parse_tcp_info
 from survey.options.record import LOCAL_FAULTS, SHAKEN, OptionsRecord, failure_of
-from survey.options.tcp_info import TcpInfo, parse
-from survey.programs import Program, Programs
+from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject
 from survey.survey import Context, Visit
 
-Endpoint = tuple[str, int]
+Peer = tuple[str, int]
 """Address and TCP port."""
 
 
@@ -34,9 +33,9 @@ class HandshakeAttempt:
     """None if there was no socket."""
 
 
-def prober(timeout_s: float) -> Program[Endpoint, HandshakeAttempt]:
+def prober(timeout_s: float) -> ProberProgram[Peer, HandshakeAttempt]:
     """The program that makes the handshakes, `survey.options.prober`."""
-    return Program(
+    return ProberProgram(
         # -P: do not import modules from the working directory.
         argv=(sys.executable, "-P", "-m", "survey.options.prober", str(timeout_s)),
         encode=_request,
@@ -46,7 +45,7 @@ def prober(timeout_s: float) -> Program[Endpoint, HandshakeAttempt]:
     )
 
 
-def _request(number: int, endpoint: Endpoint) -> bytes:
+def _request(number: int, endpoint: Peer) -> bytes:
     address, port = endpoint
     family, version = (socket.AF_INET6, 6) if ":" in address else (socket.AF_INET, 4)
     return REQUEST.pack(number, version, socket.inet_pton(family, address), port)
@@ -54,7 +53,7 @@ def _request(number: int, endpoint: Endpoint) -> bytes:
 
 def _replies(data: bytes) -> Iterator[tuple[int, HandshakeAttempt]]:
     for number, code, info in REPLY.iter_unpack(data):
-        yield number, HandshakeAttempt(code, parse(info) if any(info) else None)
+        yield number, HandshakeAttempt(code, parse_tcp_info(info) if any(info) else None)
 
 
 def _greeted(line: bytes) -> None:
@@ -77,18 +76,18 @@ def _greeted(line: bytes) -> None:
 async def visits(context: Context) -> AsyncIterator[Visit]:
     """The visit, and the programs that make its handshakes."""
     settings = context.settings
-    async with Programs(prober(context.options.timeout), context.start, count=settings.probers) as probers:
-        yield Visitor(
+    async with ProberPool(prober(context.options.timeout), context.start, count=settings.probers) as probers:
+        yield OptionsVisitor(
             access=context.access, probers=probers, ports=settings.ports, again_after_s=settings.again_after
         ).visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class OptionsVisitor:
     """What all visits share."""
 
     access: Access
-    probers: Programs[Endpoint, HandshakeAttempt]
+    probers: ProberPool[Peer, HandshakeAttempt]
     ports: Sequence[int] = (443, 80)
     """Tried in this order until a handshake completes."""
     again_after_s: float = 3.0

@@ -16,7 +16,7 @@ from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 
 from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
 from core.reach import check_address
-from survey.quic import parameters, wire
+from survey.quic import wire
 from survey.quic.record import QuicCause
 
 ALPN = "h3"
@@ -28,7 +28,7 @@ _NO_COMMON_VERSION = "Could not find a common protocol version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ExchangeRequest:
     """The endpoint to contact, and how."""
 
     address: str
@@ -61,7 +61,7 @@ class ExchangeResult:
     """Time from the first packet until the handshake is complete; includes our own processing time."""
     retry: bool = False
     """The server validated our address first (RFC 9000, section 8.1.2)."""
-    parameters: parameters.Parameters | None = None
+    parameters: wire.Parameters | None = None
     http_status: int | None = None
     answer_s: float | None = None
     """Time from the request to the response's header."""
@@ -79,7 +79,7 @@ class _HeadConnection(H3Connection):
 class _Exchange(asyncio.DatagramProtocol):
     """aioquic's engine between a datagram transport and a deadline."""
 
-    def __init__(self, request: Request, quic: RememberingConnection) -> None:
+    def __init__(self, request: ExchangeRequest, quic: RememberingConnection) -> None:
         self.request, self.quic, self.finding = request, quic, ExchangeResult()
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self.loop.create_future()
@@ -264,7 +264,7 @@ def _verdict_there(code: int, frame_type: int | None, reason: str) -> tuple[Quic
     return QuicCause.TRANSPORT_ERROR, f"the server closed the connection: QUIC error {code:#x} {reason}".rstrip()
 
 
-async def exchange(request: Request) -> ExchangeResult:
+async def exchange(request: ExchangeRequest) -> ExchangeResult:
     """Handshake and HEAD with one endpoint; errors are part of the finding.
 
     Raises ReachError, before any packet is sent, if the address may not be contacted.
@@ -308,7 +308,7 @@ def _take_facts(state: _Exchange) -> None:
     quic, finding = state.quic, state.finding
     if quic.peer_parameters is not None:
         with contextlib.suppress(ValueError):
-            finding.parameters = parameters.read(quic.peer_parameters)
+            finding.parameters = wire.read_parameters(quic.peer_parameters)
     finding.retry = quic._retry_count > 0
     if finding.handshake_s is not None:
         finding.version = quic._version

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from core.outreach.dns import ResolveError
 from survey.access import Access, NotAskedError, is_address
-from survey.quic import alt_svc, candidates, parameters, wire
-from survey.quic.candidates import Endpoint, OfferSource
-from survey.quic.exchange import ExchangeResult, Request, exchange
+from survey.quic import candidates, wire
+from survey.quic.candidates import Candidate, OfferSource
+from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 from survey.quic.record import QuicCause, QuicRecord
 from survey.subjects import Subject
@@ -50,7 +50,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
     settings = context.settings
     logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic logs every error of a server there
     async with Negotiator() as negotiator:
-        yield Visitor(
+        yield QuicVisitor(
             access=context.access,
             negotiator=negotiator,
             handshakes=asyncio.Semaphore(settings.handshakes),
@@ -70,7 +70,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Visitor:
+class QuicVisitor:
     """What all visits share."""
 
     access: Access
@@ -99,9 +99,9 @@ class Visitor:
                 return replace(tried[-1], endpoints=len(tried))
         return replace(tried[0], endpoints=len(tried)) if tried else record
 
-    async def _endpoints(self, subject: Subject, record: QuicRecord) -> list[Endpoint]:
+    async def _endpoints(self, subject: Subject, record: QuicRecord) -> list[Candidate]:
         """Endpoints that offer HTTP/3. Writes the offers into the record, and the cause if there are none."""
-        by_record: list[Endpoint] = []
+        by_record: list[Candidate] = []
         try:
             services = await self.access.resolver.services(subject.domain)
             by_record = candidates.of_services(services)
@@ -109,16 +109,16 @@ class Visitor:
             record.https_record_alpn = ",".join(dict.fromkeys(p for s in services for p in s.alpn)) or None
         except ResolveError as error:
             record.cause, record.detail = QuicCause.DNS_ERROR, f"HTTPS record: {error.detail}"
-        by_header: list[Endpoint] = []
+        by_header: list[Candidate] = []
         if subject.alt_svc is not None:
-            offer = alt_svc.parse(subject.alt_svc)
+            offer = candidates.parse_alt_svc(subject.alt_svc)
             by_header = candidates.of_alt_svc(subject.domain, offer)
             record.alt_svc_h3 = bool(by_header)
             record.alt_svc_protocols = ",".join(dict.fromkeys(a.protocol for a in offer.alternatives)) or None
             record.alt_svc_broken = offer.broken
         return candidates.chosen(subject.domain, by_record, by_header, guess=self.limits.everything)
 
-    async def _try(self, subject: Subject, endpoint: Endpoint, offered: QuicRecord) -> QuicRecord:
+    async def _try(self, subject: Subject, endpoint: Candidate, offered: QuicRecord) -> QuicRecord:
         """One endpoint's record, with what was offered copied into it."""
         record = replace(offered, detail=None, host=endpoint.host, port=endpoint.port, source=endpoint.source)
         try:
@@ -138,7 +138,7 @@ class Visitor:
             record.cause, record.detail = QuicCause(error.failure), error.detail
         return record
 
-    async def _address(self, subject: Subject, endpoint: Endpoint) -> str:
+    async def _address(self, subject: Subject, endpoint: Candidate) -> str:
         """The address to contact: the crawl's if DNS still returns it, else the first one. Raises ResolveError."""
         if is_address(endpoint.host):
             return endpoint.host
@@ -171,7 +171,7 @@ class Visitor:
         return answer, small.kind is NegotiationKind.VERSIONS
 
     async def _settle(
-        self, subject: Subject, endpoint: Endpoint, address: str, answer: NegotiationAnswer, record: QuicRecord
+        self, subject: Subject, endpoint: Candidate, address: str, answer: NegotiationAnswer, record: QuicRecord
     ) -> None:
         """The result: by the negotiation if that is enough, else by a handshake."""
         offered = endpoint.source is not OfferSource.GUESS
@@ -190,7 +190,7 @@ class Visitor:
             if not versions:
                 record.cause, record.detail = QuicCause.VERSION_MISMATCH, "the server lists no version that we support"
                 return
-        request = Request(
+        request = ExchangeRequest(
             address=address,
             port=endpoint.port,
             server_name=subject.domain,
@@ -237,6 +237,6 @@ def _take_finding(record: QuicRecord, finding: ExchangeResult) -> None:
     record.server, record.alt_svc = finding.headers.get("server"), finding.headers.get("alt-svc")
     if finding.parameters is not None:
         record.transport_parameters = finding.parameters.as_json()
-        for identifier, name in parameters.NUMBERS.items():
+        for identifier, name in wire.NUMBERS.items():
             setattr(record, name, finding.parameters.number(identifier))
-        record.disable_active_migration = finding.parameters.has(parameters.DISABLE_ACTIVE_MIGRATION)
+        record.disable_active_migration = finding.parameters.has(wire.DISABLE_ACTIVE_MIGRATION)

@@ -15,7 +15,7 @@ from core.outreach.lists import parse_shard
 from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
 from survey.iw.record import IwRecord
-from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, Verdict
+from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, ProbeVerdict
 from survey.subjects import Source, read_subjects
 from survey.survey import Context, Options, Survey, Visit
 
@@ -74,8 +74,8 @@ class Settings:
 
 
 def _check(settings: Settings) -> None:
-    from survey.iw.cdn import read_names
     from survey.iw.probers import parse_controls
+    from survey.iw.sources import read_names
 
     for mss in settings.values_of_mss:
         if not SMALLEST_MSS <= mss <= LARGEST_MSS:
@@ -95,8 +95,7 @@ def _check(settings: Settings) -> None:
 
 
 def _subjects(options: Options, settings: Settings) -> Source:
-    from survey.iw.archive import Archive, is_archive
-    from survey.iw.sample import Sample, check_block_list
+    from survey.iw.sources import Archive, Sample, check_block_list, is_archive
 
     shard = parse_shard(options.shard)
     if settings.prefixes is not None:
@@ -146,7 +145,7 @@ IW = Survey(
         "paced": lambda record: record.paced,
     },
     outcome=lambda record: record.verdict or record.failure or "unknown",
-    good=lambda outcome: outcome == Verdict.LIMITED,
+    good=lambda outcome: outcome == ProbeVerdict.LIMITED,
     refused=_refused,
     defaults={"source": None, "timeout": 15.0, "rate": 100.0},
     unplanned=("packet_rate", "prefixes", "cdn_names"),

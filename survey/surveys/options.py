@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from survey.options.figures import figures
 from survey.options.prober import WANTED
-from survey.options.record import OptionsRecord
+from survey.options.record import OptionsRecord, figures
 from survey.survey import Context, Survey, Visit
 
 

@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from core.outreach import arguments
-from survey.quic.figures import figures
-from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord
+from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
 from survey.survey import Context, Survey, Visit
 
 

@@ -1,4 +1,4 @@
-"""Servers that misbehave on purpose, over TLS/TCP (HTTP/1.1) and QUIC (HTTP/3), on ports of 127.0.0.1.
+"""Servers that misbehave on purpose, over TLS/TCP (HTTP/1.1, HTTP/2) and QUIC (HTTP/3), on ports of 127.0.0.1.
 
 Started as `python _fault_server.py CERT KEY`; prints a JSON object of its ports when it listens, and ends with its
 standard input. Each port is the same for TCP and UDP. On `answers` the path says how; the other ports are faults of the
@@ -31,6 +31,10 @@ from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.packet import encode_quic_version_negotiation, pull_quic_header
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
+from h2.exceptions import ProtocolError
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
 CREDIT_S = 0.3
@@ -74,23 +78,106 @@ ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
 }
 
 
-def http1(path: str, sock: ssl.SSLSocket) -> None:
-    def head(status: str, fields: Fields) -> bytes:
-        return "\r\n".join([f"HTTP/1.1 {status} x", *(f"{k}: {v}" for k, v in fields), "", ""]).encode()
+class Http1:
+    """Answers one request over HTTP/1.1."""
 
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self.sock = sock
+
+    def path(self) -> str | None:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            more = self.sock.recv(4096)
+            if not more:
+                return None
+            data += more
+        return data.split()[1].decode()
+
+    def head(self, status: str, fields: Fields) -> None:
+        lines = [f"HTTP/1.1 {status} x", *(f"{k}: {v}" for k, v in fields), "", ""]
+        self.sock.sendall("\r\n".join(lines).encode())
+
+    def data(self, body: bytes, *, ends: bool = False) -> None:
+        self.sock.sendall(body)
+
+    def garbage(self) -> None:
+        self.sock.sendall(b"\x00\x01\x02 this is no HTTP\r\n\r\n")
+
+    def reset_stream(self) -> None:
+        reset(self.sock)
+
+
+class Http2:
+    """Answers one request over HTTP/2."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self.sock, self.stream, self.asked = sock, 0, ""
+        lax = H2Configuration(client_side=False, validate_outbound_headers=False, normalize_outbound_headers=False)
+        self.h2 = H2Connection(lax)
+        self.h2.initiate_connection()
+
+    def path(self) -> str | None:
+        while not self.asked:
+            if not self.take():
+                return None
+        return self.asked
+
+    def take(self) -> bool:
+        self.sock.sendall(self.h2.data_to_send())
+        data = self.sock.recv(65535)
+        for event in self.h2.receive_data(data) if data else ():
+            if isinstance(event, RequestReceived):
+                self.stream, self.asked = event.stream_id, dict(event.headers)[b":path"].decode()
+        return bool(data)
+
+    def head(self, status: str, fields: Fields) -> None:
+        self.h2.send_headers(self.stream, [(":status", status), *fields])
+        self.sock.sendall(self.h2.data_to_send())
+
+    def data(self, body: bytes, *, ends: bool = False) -> None:
+        while body:
+            room = min(self.h2.local_flow_control_window(self.stream), self.h2.max_outbound_frame_size)
+            if not room and not self.take():
+                return
+            self.h2.send_data(self.stream, body[:room])
+            body = body[room:]
+            self.sock.sendall(self.h2.data_to_send())
+        if ends:
+            self.h2.end_stream(self.stream)
+            self.until_it_goes()
+
+    def garbage(self) -> None:
+        # DATA before any HEADERS (RFC 9113, section 8.1: malformed).
+        self.sock.sendall(b"\x00\x00\x05\x00\x01" + self.stream.to_bytes(4) + b"hello")
+        self.until_it_goes()
+
+    def reset_stream(self) -> None:
+        self.h2.reset_stream(self.stream, 0x2)
+        self.until_it_goes()
+
+    def until_it_goes(self) -> None:
+        while self.take():
+            pass
+
+
+def over_tcp(path: str, to: Http1 | Http2) -> None:
     if path in ANSWERS:
         status, fields, body, ends = ANSWERS[path]
-        sock.sendall(head(status, fields) + body)
+        to.head(status, fields)
+        to.data(body, ends=ends)
         if not ends:
             time.sleep(HOLD_S)
         return
     match path:
         case "/interim":
-            sock.sendall(head("103", (("link", "</x>; rel=preload"),)) + head("102", ()) + head("100", ()))
-            sock.sendall(head(OK, LENGTH) + BODY)
+            to.head("103", (("link", "</x>; rel=preload"),))
+            to.head("102", ())
+            to.head("100", ())
+            to.head(OK, LENGTH)
+            to.data(BODY, ends=True)
         case "/interim-for-ever":
             while True:
-                sock.sendall(head("103", ()))
+                to.head("103", ())
                 time.sleep(0.05)
         case "/no-response":
             return
@@ -98,21 +185,26 @@ def http1(path: str, sock: ssl.SSLSocket) -> None:
             time.sleep(HOLD_S)
         case "/late":
             time.sleep(LATE_S)
-            sock.sendall(head(OK, LENGTH))
+            to.head(OK, LENGTH)
             time.sleep(HOLD_S)
         case "/trickle":
-            sock.sendall(head(OK, LENGTH))
+            to.head(OK, LENGTH)
             for byte in BODY:
-                sock.sendall(bytes([byte]))
+                to.data(bytes([byte]))
                 time.sleep(0.05)
         case "/reset" | "/reset-stream":
-            sock.sendall(head(OK, LENGTH) + BODY[:5000])
+            to.head(OK, LENGTH)
+            to.data(BODY[:5000])
             time.sleep(0.2)
-            reset(sock)
+            if path == "/reset":
+                reset(to.sock)
+            else:
+                to.reset_stream()
         case "/garbage":
-            sock.sendall(b"\x00\x01\x02 this is no HTTP\r\n\r\n")
+            to.garbage()
         case _:
-            sock.sendall(head("404", (("content-length", "0"),)))
+            to.head("404", (("content-length", "0"),))
+            to.data(b"", ends=True)
 
 
 def reset(sock: socket.socket) -> None:
@@ -125,7 +217,7 @@ def each(listener: socket.socket, serve_one: Callable[[socket.socket], None]) ->
     """A thread that serves the listener's connections, each in a thread of its own."""
 
     def one(raw: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the client may go away at any time
+        with contextlib.suppress(OSError, ProtocolError):  # the client may go away, or reset its stream, at any time
             serve_one(raw)
 
     def accept() -> None:
@@ -139,13 +231,9 @@ def each(listener: socket.socket, serve_one: Callable[[socket.socket], None]) ->
 def tls(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
     def answer(raw: socket.socket) -> None:
         with context.wrap_socket(raw, server_side=True) as sock:
-            data = b""
-            while b"\r\n\r\n" not in data:
-                more = sock.recv(4096)
-                if not more:
-                    return
-                data += more
-            http1(data.split()[1].decode(), sock)
+            to = Http2(sock) if sock.selected_alpn_protocol() == "h2" else Http1(sock)
+            if (path := to.path()) is not None:
+                over_tcp(path, to)
 
     return answer
 
@@ -208,6 +296,9 @@ class Http3(QuicConnectionProtocol):
                 self._quic.close(error_code=0x102, reason_phrase="no")
             case "/silence":
                 return
+            case "/window":  # what the client lets us send at once
+                head(OK, (("content-length", "0"), ("etag", str(self._quic._streams[stream].max_stream_data_remote))))
+                http.send_data(stream, b"", end_stream=True)
             case "/late":
                 await asyncio.sleep(LATE_S)
                 head(OK, LENGTH)
@@ -314,6 +405,7 @@ def pair() -> tuple[socket.socket, int]:
 async def main(certificate: str, key: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2", "http/1.1"])
 
     async def quic(port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] = H3_ALPN) -> None:
         configuration = QuicConfiguration(alpn_protocols=alpn, is_client=False)

@@ -47,7 +47,7 @@ class Programs:
             return with_setup(client.parse(done.stdout), called_at=called_at)
         if client.program not in self._warm:
             self._warm[client.program] = self._start(client.program)
-        answer = self._ask(self._warm[client.program], arguments)
+        answer = self._ask(self._warm[client.program], [*client.variant, *arguments])
         assert answer["returncode"] == 0, answer["stderr"]
         return with_setup(client.parse(answer["stdout"]), called_at=called_at)
 

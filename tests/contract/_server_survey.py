@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from survey.figures import Breakdown, Figures
-from survey.shares import shares_by_group, wilson
+from survey.figures import Breakdown, Figures, shares_by_group, wilson
 from survey.subjects import Subject
 from survey.survey import Context, Survey, each
 

@@ -33,9 +33,9 @@ from core.domain import Target
 from core.errors import UsageError
 from core.files import store
 from core.untrusted import registered_domain
-from crawler import manners
+from crawler import policy
 from crawler.links import extract
-from crawler.manners import Robots, Throttle, from_reply
+from crawler.policy import Robots, Throttle, from_reply
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIN = 50_000
@@ -467,7 +467,7 @@ def test_a_hosts_crawl_delay_holds_up_nobody_else_at_its_address() -> None:
 
 def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.outreach.pace, "LANES_KEPT", 10)
-    monkeypatch.setattr(manners, "MAX_CRAWL_DELAY_S", 0.01)
+    monkeypatch.setattr(policy, "MAX_CRAWL_DELAY_S", 0.01)
 
     async def visits() -> int:
         pace = Throttle(10_000.0, 1)
@@ -505,7 +505,7 @@ def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(
 def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("hangs.example\nplain.example\n")
-    facts = world.crawl(source, out, "--domain-time", "1", "--timeout", "30", "--rate", "50")
+    facts = world.crawl(source, out, "--domain-time", "5", "--timeout", "30", "--rate", "50")
     assert facts["outcomes"] == {"time_budget": 1, "found": 1}
 
 

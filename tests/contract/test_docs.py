@@ -30,7 +30,7 @@ from core.domain import (
 from core.files import schemas
 from downloader import clients, factors
 from scripts.pages import PAGES, architecture, changelog, commands, data_dictionary
-from scripts.pages.attributes import attributes
+from scripts.pages.data_dictionary import attributes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GLOSSARY = (REPOSITORY / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")

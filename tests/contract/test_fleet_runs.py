@@ -42,6 +42,14 @@ PLAYBOOK = """
 """
 
 
+CHECK = """
+- hosts: vantage
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role: {name: vantage, tasks_from: check}
+"""
+
+
 @pytest.fixture(autouse=True)
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of playbooks, and a state folder, instead of Upshift's own."""
@@ -94,6 +102,22 @@ def test_each_host_has_its_verdict_and_the_others_go_on(tmp_path: Path) -> None:
     assert shown.done == sorted(shown.done) and shown.failed == sorted(shown.failed), "it only goes forward"
     assert set(shown.done) >= {2, 3, 4} and shown.totals == {4}, "c is through while d is not"
     assert (shown.done[-1], shown.failed[-1]) == (4, 2)
+
+
+def test_a_host_with_another_processor_is_one_sentence(
+    ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the role of `upshift fleet provision` looks at it, before it changes anything."""
+    (ours / "playbooks" / "check.yml").write_text(CHECK)
+    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
+    uname = tmp_path / "bin" / "uname"
+    uname.parent.mkdir()
+    uname.write_text('#!/bin/sh\n[ "$1" = -m ] && echo aarch64 || exec /usr/bin/uname "$@"\n')
+    uname.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uname.parent}:{os.environ['PATH']}")
+    path = inventory(tmp_path, {"a": LOCAL})
+    found = runs.on_hosts(runs.Task(playbook="check"), path, ["a"], progress=None)
+    assert found["a"].fault == "a has another processor, aarch64: vantage points are x86_64"
 
 
 def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path) -> None:

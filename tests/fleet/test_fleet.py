@@ -5,6 +5,7 @@ On Debian in `make test`, on Ubuntu in `make soak`.
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.fleet.roots import SYSTEMS
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1200)]
 UNIT = f"upshift-campaign@{NAME}.service"
 BACK_S = 10.0
+MOST_EXPOSURE = 4.0
 
 RESTARTS = (
     "perl -e 'do q(/etc/needrestart/needrestart.conf); my $rules = $nrconf{override_rc};"
@@ -29,7 +31,9 @@ RESTARTS = (
 
 
 @cells("cloud", every=[DEBIANS, UBUNTUS], quick=[DEBIANS], ids=lambda hosts: "-".join(hosts.values()), indirect=True)
-def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
+def test_a_fleet_from_provisioning_to_teardown(
+    cloud: Cloud, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
     first, second = cloud.hosts.values()
     before = {name: host.fingerprint() for name, host in cloud.hosts.items()}
@@ -37,6 +41,11 @@ def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pa
     assert all(verdict["changed"] for verdict in fleet.do("provision").values())
     assert [verdict["changed"] for verdict in fleet.do("provision").values()] == [0, 0]
     for host in cloud.hosts.values():
+        table = host.sh(f"systemd-analyze security --no-pager {UNIT}")
+        with capsys.disabled():
+            print(f"\n{SYSTEMS[host.suite].name}:\n{table}")
+        [exposure] = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", table)
+        assert float(exposure) <= MOST_EXPOSURE
         assert "needrestart" not in SYSTEMS[host.suite].image or host.sh(RESTARTS) == "0"
     network = second.network()
     fleet.do("run", "--force")  # clients are not calibrated here

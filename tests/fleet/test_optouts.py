@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from core.system import process
 from tests.cells import Repeats
 from tests.fleet.cloud import Cloud
 from tests.fleet.fleet import Fleet, verdicts
+from tests.fleet.host import Host
 
 pytestmark = [
     pytest.mark.fleet,
@@ -58,15 +59,17 @@ def make(cloud: Cloud, built: Path, tmp_path: Path) -> Iterator[Callable[[str], 
 
 
 class Witness:
-    """Packets to a target's server, as they pass the host's uplink; the host cannot know."""
+    """Packets to targets' servers, as they pass the host's uplink; the host cannot know."""
 
-    def __init__(self, cloud: Cloud, target: Target, folder: Path) -> None:
-        self._file = folder / "witness.pcap"
+    def __init__(self, cloud: Cloud, targets: Sequence[Target], folder: Path) -> None:
+        self._file = folder / f"witness-{len(targets)}.pcap"
         (host,) = cloud.hosts.values()
-        argv = ["tcpdump", "-U", "-n", "-i", "tun0", "-w", str(self._file), "dst", "host", str(target.server_ip)]
-        self._tcpdump = process.start(argv, prefix=["nsenter", f"--net={host.netns}"], stderr=folder / "witness.log")
+        servers = " or ".join(f"dst host {target.server_ip}" for target in targets)
+        argv = ["tcpdump", "-U", "-n", "-i", "tun0", "-w", str(self._file), servers]
+        log = self._file.with_suffix(".log")
+        self._tcpdump = process.start(argv, prefix=["nsenter", f"--net={host.netns}"], stderr=log)
         deadline = time.monotonic() + 20
-        while "listening on" not in (folder / "witness.log").read_text():
+        while "listening on" not in log.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
@@ -115,20 +118,23 @@ def test_two_commands_at_once_lose_nothing(make: Callable[[str], Fleet], repeats
 def test_a_host_without_power_sends_nothing_after_it_is_back(make: Callable[[str], Fleet], tmp_path: Path) -> None:
     fleet = make("week")
     (host,) = fleet.hosts.values()
-    leaving = fleet.cloud.lab.targets()[0]
+    targets = fleet.cloud.lab.targets()[:3]
+    leaving = targets[0]
     fleet.do("run", "--force")
-    with contextlib.closing(Witness(fleet.cloud, leaving, tmp_path)) as witness:
+    with contextlib.closing(Witness(fleet.cloud, [leaving], tmp_path)) as witness:
         fleet.wait(lambda: len(witness.times()) > 0, seconds=300, what="no packets")
     host.cut_power()
     done = fleet.try_("optout", leaving.domain, "--json")
     assert done.returncode == 1 and not verdicts(done)["MUC"]["ok"] and "MUC" in done.stderr, done
     before = time.time()
-    with contextlib.closing(Witness(fleet.cloud, leaving, tmp_path)) as witness:
-        host.start()
-        host.wait()
-        fleet.wait(lambda: fleet.states()["MUC"] == "waiting for opt-outs", seconds=120, what="it does not wait")
+    with (
+        contextlib.closing(Witness(fleet.cloud, [leaving], tmp_path)) as witness,
+        contextlib.closing(Witness(fleet.cloud, targets, tmp_path)) as of_all,
+    ):
+        boot(fleet, host)
         named = fleet.try_("status")
         assert "MUC has not confirmed the newest opt-outs" in named.stderr and "waiting for opt-outs" in named.stdout
+        assert of_all.times() == []
         recorded = fleet.recorded()["MUC"]
         with fleet.start("status", "--watch", "--json") as watch:
             try:
@@ -140,10 +146,24 @@ def test_a_host_without_power_sends_nothing_after_it_is_back(make: Callable[[str
         assert "has not confirmed" not in fleet.try_("status").stderr
         assert witness.times() == []
     assert leaving.domain in host.sh(f"cat {LIST}").split()
+
+    # Without a control machine: the host has the list from elsewhere, here its own.
+    host.cut_power()
+    boot(fleet, host)
+    recorded = fleet.recorded()["MUC"]
+    host.sh(f"/opt/upshift/current/bin/upshift optout - < {LIST}")
+    fleet.wait(lambda: fleet.recorded()["MUC"] >= recorded + 3, seconds=120, what="it does not go on")
     fleet.try_("stop")
     fleet.do("collect")
     later = {(d.domain, d.failure) for d in fleet.downloads("MUC") if d.started_at > before}
     assert (leaving.domain, "opted_out") in later and {domain for domain, cause in later if cause is None}
+
+
+def boot(fleet: Fleet, host: Host) -> None:
+    """Switches it on; its campaign waits then."""
+    host.start()
+    host.wait()
+    fleet.wait(lambda: fleet.states()[host.name] == "waiting for opt-outs", seconds=120, what="it does not wait")
 
 
 def test_two_campaigns_on_one_host_are_known_and_obey(make: Callable[[str], Fleet], tmp_path: Path) -> None:
@@ -163,7 +183,7 @@ def test_two_campaigns_on_one_host_are_known_and_obey(make: Callable[[str], Flee
     )
     assert by_hand.returncode == 75 and "the campaign week runs on this host" in by_hand.stderr, by_hand
 
-    with contextlib.closing(Witness(week.cloud, leaving, tmp_path)) as witness:
+    with contextlib.closing(Witness(week.cloud, [leaving], tmp_path)) as witness:
         week.wait(lambda: len(witness.times()) > 0, seconds=300, what="no packets")
         week.do("optout", leaving.domain)
         opted_at = time.time()

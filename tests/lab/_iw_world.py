@@ -13,9 +13,9 @@ import trustme
 
 from core.system import process
 from core.system.process import PARENT_DEATH, Child
-from survey.iw.program import Attachment, prober
-from survey.iw.wire import Reply, Request
-from survey.programs import Programs
+from survey.iw.probers import Attachment, prober
+from survey.iw.wire import ProbeReply, ProbeRequest
+from survey.programs import ProberPool
 
 PROBER_ADDRESSES = ("198.18.77.250", "fd00:198:18:77::fa")
 """The prober's own, which its namespace's kernel does not have."""
@@ -169,11 +169,11 @@ class IwWorld:
         raise AssertionError("caddy does not listen")
 
 
-def asked(world: IwWorld, requests: Sequence[Request], *, arrivals: int = 0) -> list[Reply]:
+def asked(world: IwWorld, requests: Sequence[ProbeRequest], *, arrivals: int = 0) -> list[ProbeReply]:
     """The prober's replies to requests, side by side."""
 
-    async def work() -> list[Reply]:
-        async with Programs(prober(world.attachment, arrivals=arrivals), world.client.start) as probers:
+    async def work() -> list[ProbeReply]:
+        async with ProberPool(prober(world.attachment, arrivals=arrivals), world.client.start) as probers:
             return list(await asyncio.gather(*map(probers.ask, requests)))
 
     return asyncio.run(work())

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.errors import PlaceError
-from survey.iw.program import Attachment, prober
-from survey.iw.wire import Mode, Note, Reply, Request, Scheme, Verdict
-from survey.programs import Programs
+from survey.iw.probers import Attachment, prober
+from survey.iw.wire import Mode, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.programs import ProberPool
 from tests.lab._iw_world import IwWorld, asked, server_address, server_address6
 
 WINDOWS = (1, 4, 10, 32, 100)
@@ -30,14 +30,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IwWorld]:
     world.close()
 
 
-def request(window: int, mss: int, *, scheme: Scheme = Scheme.HTTP, path: str = "/big", **changed: object) -> Request:
+def request(
+    window: int, mss: int, *, scheme: Scheme = Scheme.HTTP, path: str = "/big", **changed: object
+) -> ProbeRequest:
     fields: dict[str, object] = {"address": server_address(window), **changed}
-    return Request(  # type: ignore[arg-type]
+    return ProbeRequest(  # type: ignore[arg-type]
         port=PORTS[scheme], mss=mss, host="iw.test", scheme=scheme, path=path, user_agent="upshift-tests", **fields
     )
 
 
-def one(world: IwWorld, request: Request, *, arrivals: int = 0) -> Reply:
+def one(world: IwWorld, request: ProbeRequest, *, arrivals: int = 0) -> ProbeReply:
     return asked(world, [request], arrivals=arrivals)[0]
 
 
@@ -47,11 +49,11 @@ def test_every_window_is_exact_at_every_mss(world: IwWorld, scheme: Scheme) -> N
     replies = asked(world, [request(window, mss, scheme=scheme) for window, mss in cells])
     late = 0
     for (window, mss), reply in zip(cells, replies, strict=True):
-        if reply.verdict == Verdict.LATE:  # the server's own handshake filled the window to its end
+        if reply.verdict == ProbeVerdict.LATE:  # the server's own handshake filled the window to its end
             late += 1
             assert reply.tls_version == 13 and reply.flight_bytes == reply.handshake_bytes, (window, mss, reply)
             continue
-        assert (reply.verdict, reply.flight_segments) == (Verdict.LIMITED, window), (window, mss, reply)
+        assert (reply.verdict, reply.flight_segments) == (ProbeVerdict.LIMITED, window), (window, mss, reply)
         assert reply.holes == 0 and reply.notes == 0 and reply.syns == reply.requests == 1
         assert reply.largest_bytes == mss or window == 1
         # 200 ms and the round trip (net/ipv4/tcp_timer.c); the host may be busy.
@@ -63,17 +65,17 @@ def test_the_same_over_ipv6(world: IwWorld) -> None:
     cells = [(window, mss) for window in WINDOWS for mss in SIZES]
     replies = asked(world, [request(window, mss, address=server_address6(window)) for window, mss in cells])
     for (window, mss), reply in zip(cells, replies, strict=True):
-        assert (reply.verdict, reply.flight_segments) == (Verdict.LIMITED, window), (window, mss, reply)
+        assert (reply.verdict, reply.flight_segments) == (ProbeVerdict.LIMITED, window), (window, mss, reply)
 
 
 def test_too_little_data_and_where_it_leads(world: IwWorld) -> None:
     requests = [request(10, 536, scheme=scheme, path=path) for scheme in Scheme for path in ("/small", "/away")]
     small, away, small_tls, away_tls = asked(world, requests)
     for reply in (small, small_tls):
-        assert (reply.verdict, reply.http_status, reply.content_length) == (Verdict.LOWER_BOUND, 200, 100)
+        assert (reply.verdict, reply.http_status, reply.content_length) == (ProbeVerdict.LOWER_BOUND, 200, 100)
     for reply in (away, away_tls):
         assert (reply.verdict, reply.http_status, reply.location) == (
-            Verdict.LOWER_BOUND,
+            ProbeVerdict.LOWER_BOUND,
             302,
             "http://iw.test/here",
         )
@@ -83,7 +85,7 @@ def test_too_little_data_and_where_it_leads(world: IwWorld) -> None:
 def test_one_request_four_times_has_more_data(world: IwWorld) -> None:
     single = one(world, request(32, 128, path="/small"))
     fourfold = one(world, request(32, 128, path="/small", pipeline=4))
-    assert {single.verdict, fourfold.verdict} == {Verdict.LOWER_BOUND}
+    assert {single.verdict, fourfold.verdict} == {ProbeVerdict.LOWER_BOUND}
     assert fourfold.flight_bytes == 4 * single.flight_bytes and fourfold.requests == 1
 
 
@@ -94,7 +96,7 @@ def test_a_download_with_an_ack_every_k_segments(world: IwWorld, scheme: Scheme)
         [request(10, 1200, scheme=scheme, mode=Mode.FETCH, ack_every=every, most_bytes=2_000_000) for every in (2, 10)],
     )
     for reply, every in ((few, 2), (many, 10)):
-        assert (reply.verdict, reply.http_status, reply.content_length) == (Verdict.COMPLETE, 200, 1_000_000)
+        assert (reply.verdict, reply.http_status, reply.content_length) == (ProbeVerdict.COMPLETE, 200, 1_000_000)
         assert reply.flight_bytes > 1_000_000 and reply.holes == 0
         segments = reply.flight_segments
         assert segments / every <= reply.packets_out <= segments / every + segments / 20 + 10, reply
@@ -109,14 +111,14 @@ def test_a_second_request_after_an_idle_time(world: IwWorld, scheme: Scheme) -> 
     )
     for reply in (at_once, later):
         assert reply.http_status == 200
-    assert (later.verdict, later.notes & Note.TLS_FAILED) == (Verdict.LIMITED, 0)
+    assert (later.verdict, later.notes & Note.TLS_FAILED) == (ProbeVerdict.LIMITED, 0)
     assert later.flight_segments == 10 < at_once.flight_segments
 
 
 def test_a_delayed_ack_makes_the_server_believe_in_a_longer_round_trip(world: IwWorld) -> None:
     plain, delayed = asked(world, [request(10, 1200, ack_delay_ms=delay) for delay in (0, 100)], arrivals=12)
     for reply in (plain, delayed):
-        assert (reply.verdict, reply.flight_segments, len(reply.arrivals)) == (Verdict.LIMITED, 10, 10)
+        assert (reply.verdict, reply.flight_segments, len(reply.arrivals)) == (ProbeVerdict.LIMITED, 10, 10)
         assert [arrival.at_us for arrival in reply.arrivals] == sorted(arrival.at_us for arrival in reply.arrivals)
         assert (reply.arrivals[0].at_us, reply.arrivals[-1].end) == (0, reply.flight_bytes)
         assert reply.span_us == reply.arrivals[-1].at_us
@@ -128,20 +130,20 @@ def test_who_does_not_answer_and_who_may_not_be_asked(world: IwWorld) -> None:
     requests = [
         request(10, 64, address="198.18.77.9", limit_ms=500),
         request(10, 64, address="198.20.0.1"),
-        Request(address=server_address(10), port=81, mss=64, host="iw.test", user_agent=""),
+        ProbeRequest(address=server_address(10), port=81, mss=64, host="iw.test", user_agent=""),
         request(10, 64, scheme=Scheme.HTTP, path="/x" * 900),  # does not fit one segment of 1460 bytes
     ]
     silent, outside, closed, long = asked(world, requests)
-    assert (silent.verdict, silent.rtt_us, silent.packets_in) == (Verdict.CONNECT_TIMEOUT, None, 0)
-    assert (outside.verdict, outside.packets_out) == (Verdict.ADDRESS_REFUSED, 0)
-    assert closed.verdict == Verdict.CONNECTION_REFUSED
+    assert (silent.verdict, silent.rtt_us, silent.packets_in) == (ProbeVerdict.CONNECT_TIMEOUT, None, 0)
+    assert (outside.verdict, outside.packets_out) == (ProbeVerdict.ADDRESS_REFUSED, 0)
+    assert closed.verdict == ProbeVerdict.CONNECTION_REFUSED
     assert long.packets_out == 1 + 1 + 2 + 1 + 1, "SYN, ACK, a request of two segments, ACK, RST"
 
 
 def test_no_more_packets_than_the_rate_and_no_reset_by_the_kernel(world: IwWorld) -> None:
-    async def work() -> tuple[list[Reply], float]:
+    async def work() -> tuple[list[ProbeReply], float]:
         program = prober(world.attachment, packet_rate=100)
-        async with Programs(program, world.client.start) as probers:
+        async with ProberPool(program, world.client.start) as probers:
             loop = asyncio.get_running_loop()
             began = loop.time()
             replies = await asyncio.gather(*(probers.ask(request(4, 536)) for _ in range(60)))
@@ -149,7 +151,7 @@ def test_no_more_packets_than_the_rate_and_no_reset_by_the_kernel(world: IwWorld
 
     resets = _resets(world)
     replies, took = asyncio.run(work())
-    assert {reply.verdict for reply in replies} == {Verdict.LIMITED}
+    assert {reply.verdict for reply in replies} == {ProbeVerdict.LIMITED}
     packets = sum(reply.packets_out for reply in replies)
     assert packets == 60 * 5
     assert packets / took <= 101
@@ -169,7 +171,7 @@ def test_a_host_that_cannot_is_told_so(world: IwWorld) -> None:
     ):
 
         async def start(attachment: Attachment = attachment) -> None:
-            async with Programs(prober(attachment), world.client.start):
+            async with ProberPool(prober(attachment), world.client.start):
                 pass
 
         with pytest.raises(PlaceError, match=said):

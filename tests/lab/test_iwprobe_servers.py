@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from survey.iw.votes import ProbeResult
-from survey.iw.wire import Note, Reply, Request, Scheme, Verdict
+from survey.iw.wire import Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from tests.lab import _iw_rogues as rogues
 from tests.lab import _iw_servers as servers
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, IwWorld, asked, server_address
@@ -47,9 +47,9 @@ def running(world: IwWorld, script: Path, *arguments: str) -> Iterator[None]:
             program.kill()
 
 
-def request(port: int, *, window: int = 10, mss: int = 536, limit_ms: int = 15_000, path: str = "/") -> Request:
+def request(port: int, *, window: int = 10, mss: int = 536, limit_ms: int = 15_000, path: str = "/") -> ProbeRequest:
     scheme = Scheme.HTTPS if port in (servers.THINKS, servers.TLS_1_2, servers.NAGLE, servers.NOT_TLS) else Scheme.HTTP
-    return Request(
+    return ProbeRequest(
         address=server_address(window),
         port=port,
         mss=mss,
@@ -64,14 +64,14 @@ def request(port: int, *, window: int = 10, mss: int = 536, limit_ms: int = 15_0
 def test_manners(world: IwWorld) -> None:
     ports = (servers.RESETS, servers.SILENT, servers.CLOSES, servers.BYTE_BY_BYTE, servers.THINKS, servers.NOT_TLS)
     replies = asked(world, [request(port, limit_ms=3_000) for port in ports])
-    seen: dict[int, Reply] = dict(zip(ports, replies, strict=True))
+    seen: dict[int, ProbeReply] = dict(zip(ports, replies, strict=True))
     assert [reply.verdict for reply in replies] == [
-        Verdict.RESET,
-        Verdict.NO_DATA,
-        Verdict.NO_DATA,
-        Verdict.LOWER_BOUND,
-        Verdict.LATE,
-        Verdict.LIMITED,
+        ProbeVerdict.RESET,
+        ProbeVerdict.NO_DATA,
+        ProbeVerdict.NO_DATA,
+        ProbeVerdict.LOWER_BOUND,
+        ProbeVerdict.LATE,
+        ProbeVerdict.LIMITED,
     ], seen
     assert seen[servers.SILENT].total_us >= 3_000_000 and seen[servers.SILENT].requests == 1, "it was acknowledged"
     assert seen[servers.NOT_TLS].notes & Note.TLS_FAILED and seen[servers.NOT_TLS].flight_segments == 10
@@ -79,15 +79,19 @@ def test_manners(world: IwWorld) -> None:
 
 def test_tls_1_2_takes_one_round_more(world: IwWorld) -> None:
     reply, held_back = asked(world, [request(port, mss=1200) for port in (servers.TLS_1_2, servers.NAGLE)])
-    assert (held_back.verdict, held_back.tls_version) == (Verdict.LATE, 12)
-    assert (reply.verdict, reply.flight_segments, reply.tls_version) == (Verdict.LIMITED, 10, 12)
+    assert (held_back.verdict, held_back.tls_version) == (ProbeVerdict.LATE, 12)
+    assert (reply.verdict, reply.flight_segments, reply.tls_version) == (ProbeVerdict.LIMITED, 10, 12)
     assert 0 < reply.handshake_bytes < reply.flight_bytes
 
 
 def test_a_window_less_one_byte_a_window_and_one_byte_more(world: IwWorld) -> None:
     sizes = (5_359, 5_360, 5_361)
     replies = asked(world, [request(servers.SIZED, path=f"/{size}") for size in sizes])
-    assert [reply.verdict for reply in replies] == [Verdict.LOWER_BOUND, Verdict.LOWER_BOUND, Verdict.LIMITED]
+    assert [reply.verdict for reply in replies] == [
+        ProbeVerdict.LOWER_BOUND,
+        ProbeVerdict.LOWER_BOUND,
+        ProbeVerdict.LIMITED,
+    ]
     assert [reply.flight_segments for reply in replies] == [10, 10, 10]
 
 
@@ -97,24 +101,24 @@ def test_a_server_without_window_scaling(world: IwWorld) -> None:
         bound, limited = asked(world, [request(servers.NOT_TLS, window=100, mss=mss) for mss in (1200, 536)])
     finally:
         world.server.run("sysctl", "-qw", "net.ipv4.tcp_window_scaling=1")
-    assert (bound.verdict, bound.server_scale) == (Verdict.WINDOW_BOUND, None)
+    assert (bound.verdict, bound.server_scale) == (ProbeVerdict.WINDOW_BOUND, None)
     assert 65_535 - 1200 < bound.flight_bytes <= 65_535
-    assert (limited.verdict, limited.flight_segments) == (Verdict.LIMITED, 100)
+    assert (limited.verdict, limited.flight_segments) == (ProbeVerdict.LIMITED, 100)
 
 
 def test_servers_that_break_the_rules(world: IwWorld) -> None:
     """Each ends in time, with a cause; what is not of the flight changes nothing of it."""
-    expected: dict[rogues.Manner, tuple[Verdict, int]] = {
-        rogues.garbage_after_the_flight: (Verdict.LOWER_BOUND, 10),
-        rogues.garbage_before_the_next_segment: (Verdict.LIMITED, 10),
-        rogues.never_stops: (Verdict.LOWER_BOUND, 10),
-        rogues.never_answers_but_acknowledges: (Verdict.NO_DATA, 0),
-        rogues.outside_the_window: (Verdict.NO_DATA, 0),
-        rogues.partly_outside_the_window: (Verdict.LIMITED, 10),
-        rogues.no_window: (Verdict.WINDOW_BOUND, 978),
-        rogues.resets_elsewhere: (Verdict.LIMITED, 10),
-        rogues.deaf: (Verdict.NO_DATA, 0),
-        rogues.ignores_the_mss: (Verdict.LIMITED, 10),
+    expected: dict[rogues.Manner, tuple[ProbeVerdict, int]] = {
+        rogues.garbage_after_the_flight: (ProbeVerdict.LOWER_BOUND, 10),
+        rogues.garbage_before_the_next_segment: (ProbeVerdict.LIMITED, 10),
+        rogues.never_stops: (ProbeVerdict.LOWER_BOUND, 10),
+        rogues.never_answers_but_acknowledges: (ProbeVerdict.NO_DATA, 0),
+        rogues.outside_the_window: (ProbeVerdict.NO_DATA, 0),
+        rogues.partly_outside_the_window: (ProbeVerdict.LIMITED, 10),
+        rogues.no_window: (ProbeVerdict.WINDOW_BOUND, 978),
+        rogues.resets_elsewhere: (ProbeVerdict.LIMITED, 10),
+        rogues.deaf: (ProbeVerdict.NO_DATA, 0),
+        rogues.ignores_the_mss: (ProbeVerdict.LIMITED, 10),
     }
     assert set(expected) == set(rogues.MANNERS)
     limit_ms = 6_000
@@ -130,9 +134,9 @@ def test_servers_that_break_the_rules(world: IwWorld) -> None:
     assert seen[rogues.ignores_the_mss].flight_bytes == 10_000
 
 
-def rogue_request(manner: rogues.Manner, limit_ms: int) -> Request:
+def rogue_request(manner: rogues.Manner, limit_ms: int) -> ProbeRequest:
     address = rogues.address_of(manner)
-    return Request(address=address, port=80, mss=rogues.MSS, host="iw.test", user_agent="", limit_ms=limit_ms)
+    return ProbeRequest(address=address, port=80, mss=rogues.MSS, host="iw.test", user_agent="", limit_ms=limit_ms)
 
 
 def test_lost_syn_acks_make_the_first_window_one_and_such_a_probe_does_not_vote(world: IwWorld) -> None:
@@ -154,9 +158,9 @@ def test_lost_syn_acks_make_the_first_window_one_and_such_a_probe_does_not_vote(
         server.run("nft", "delete table netdev lost")
         server.run("ip", "link", "delete", "nowhere")
     assert [(reply.verdict, reply.flight_segments) for reply in replies] == [
-        (Verdict.LIMITED, 10),
-        (Verdict.LIMITED, 10),
-        (Verdict.LIMITED, 1),
+        (ProbeVerdict.LIMITED, 10),
+        (ProbeVerdict.LIMITED, 10),
+        (ProbeVerdict.LIMITED, 1),
     ], replies
     assert [ProbeResult.of(reply).is_vote for reply in replies] == [True, True, False]
     late = replies[2]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from core.files import store
-from survey.iw import paper
+from survey.iw import figures
+from survey.iw.figures import window
 from survey.iw.record import IwRecord
-from survey.iw.windows import window
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab
@@ -23,7 +23,7 @@ UPSHIFT = (sys.executable, "-P", "-m", "upshift")
 TAILORED = {"MUC": 64.0, "NRT": 83.0, "MCT": 58.0}
 """Highwinds' window at each vantage point [kB]."""
 
-PACED = {row["cdn"] for row in paper.rows("cdn-initial-windows") if row["pacing"] == "paced"}
+PACED = {row["cdn"] for row in figures.paper_rows("cdn-initial-windows") if row["pacing"] == "paced"}
 
 TWO = ("--mss", "64", "--mss", "1200")
 """Two MSS are enough for a kind, and quicker."""
@@ -51,7 +51,7 @@ def survey(lab: Lab, vantage: str, folder: Path, *more: str) -> tuple[Path, list
 def planted(highwinds_kb: float) -> set[tuple[str, float, str]]:
     """(CDN, window, unit) of each row of the table; Highwinds' window as tailored."""
     found = set()
-    for row in paper.rows("cdn-initial-windows"):
+    for row in figures.paper_rows("cdn-initial-windows"):
         value, unit = float(row["iw"]), row["unit"]
         value, unit = (value / 1000, "kB") if unit == "bytes" else (value, unit)
         found.add((row["cdn"], highwinds_kb if row["cdn"] == "Highwinds" else value, unit))
@@ -93,7 +93,7 @@ def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab
 @pytest.mark.soak
 def test_pacing_of_every_row(lab: Lab, tmp_path: Path) -> None:
     _, found = survey(lab, "MCT", tmp_path, "--pacing")
-    expected = {(row["cdn"], row["iw"]): row for row in paper.rows("cdn-initial-windows")}
+    expected = {(row["cdn"], row["iw"]): row for row in figures.paper_rows("cdn-initial-windows")}
     for record in found:
         value, unit = window(record) or (0, "")
         key = (record.cdn or "", "64000" if record.cdn == "Highwinds" else f"{value * (1000 if unit == 'kB' else 1):g}")

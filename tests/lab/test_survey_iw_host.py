@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from survey.iw.program import find_iwprobe
+from survey.iw.probers import find_iwprobe
 from survey.iw.record import votes_of
 from tests.cells import Repeats, cells
 from tests.lab._host_world import World, open_world

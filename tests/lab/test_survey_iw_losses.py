@@ -14,10 +14,10 @@ import pytest
 
 from core.system.place import Place
 from core.system.process import Child
-from survey.iw.program import Attachment, prober
+from survey.iw.probers import Attachment, prober
 from survey.iw.votes import MOST_PROBES, ProbeResult, Vote, decide
-from survey.iw.wire import Reply, Request, Verdict
-from survey.programs import Programs
+from survey.iw.wire import ProbeReply, ProbeRequest, ProbeVerdict
+from survey.programs import ProberPool
 from tests.cells import cells
 from tests.lab._iw_world import DEVICE, IwWorld, server_address
 from tests.topologies import server, topology
@@ -71,12 +71,12 @@ def lab(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
         yield found
 
 
-def request(lab: Lab, window: int, mss: int) -> Request:
+def request(lab: Lab, window: int, mss: int) -> ProbeRequest:
     address = lab.plan.addresses[f"iw{window}"].ipv4
-    return Request(address=address, port=80, mss=mss, host=f"www.iw{window}.example", path="/a.bin", user_agent="")
+    return ProbeRequest(address=address, port=80, mss=mss, host=f"www.iw{window}.example", path="/a.bin", user_agent="")
 
 
-def asked(place: Place, requests: Sequence[Request]) -> list[Reply]:
+def asked(place: Place, requests: Sequence[ProbeRequest]) -> list[ProbeReply]:
     """The replies of a prober in a place, to requests side by side."""
     own = place.prober()
     addresses = [address for address in (own.ipv4, own.ipv6) if address is not None]
@@ -85,8 +85,8 @@ def asked(place: Place, requests: Sequence[Request]) -> list[Reply]:
     def start(argv: Sequence[str]) -> Child:
         return place.start(argv, stdin=True, stdout=True, binary=True)
 
-    async def work() -> list[Reply]:
-        async with Programs(prober(attachment), start) as probers:
+    async def work() -> list[ProbeReply]:
+        async with ProberPool(prober(attachment), start) as probers:
             return list(await asyncio.gather(*map(probers.ask, requests)))
 
     return asyncio.run(work())
@@ -101,7 +101,7 @@ def test_drops_placed_by_the_emulator(lab: Lab, window: int) -> None:
             seen = (reply.verdict, reply.flight_segments, reply.holes)
             is_last = drop == "last"
             missing = 0 if is_last else len(set(lost(drop, window)) - {0})
-            assert seen[:2] == (Verdict.LIMITED, window - is_last), (drop, mss, reply)
+            assert seen[:2] == (ProbeVerdict.LIMITED, window - is_last), (drop, mss, reply)
             # The first one fills its hole when it comes again.
             assert reply.holes in (missing, missing + (0 in lost(drop, window))), (drop, mss, reply)
 
@@ -152,12 +152,14 @@ async def decisions(world: IwWorld, windows: Sequence[int]) -> list[tuple[int, i
     together = asyncio.Semaphore(60)
 
     async def vote(window: int, mss: int) -> tuple[int, int, Vote]:
-        asking = Request(address=server_address(window), port=80, mss=mss, host="iw.test", path="/big", user_agent="")
+        asking = ProbeRequest(
+            address=server_address(window), port=80, mss=mss, host="iw.test", path="/big", user_agent=""
+        )
         probes: list[ProbeResult] = []
         async with together:
             while (found := decide(probes)) is None:
                 probes.append(ProbeResult.of(await probers.ask(asking)))
         return window, mss, found
 
-    async with Programs(prober(world.attachment), world.client.start) as probers:
+    async with ProberPool(prober(world.attachment), world.client.start) as probers:
         return list(await asyncio.gather(*(vote(window, SIZES[n // 7 % 4]) for n, window in enumerate(windows))))

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from core.files import store
+from survey.figures import wilson
+from survey.iw.figures import COMMON, OTHERS, bucket
 from survey.iw.record import IwRecord
-from survey.iw.sample import Sample
-from survey.iw.windows import COMMON, OTHERS, bucket
-from survey.shares import wilson
+from survey.iw.sources import Sample
 from tests.cells import cells
 from tests.lab._iw_survey import (
     CONTACT,

@@ -13,7 +13,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.web.client import HTTPConnectionPool
 
-from crawler import components
+from crawler import spider
 
 
 class Connection:
@@ -30,19 +30,19 @@ class Connection:
 
 
 def test_hosts_without_connections_are_forgotten_and_others_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(components, "HOSTS_REMEMBERED", 10)
+    monkeypatch.setattr(spider, "HOSTS_REMEMBERED", 10)
     clock = Clock()
     pool: Any = HTTPConnectionPool(clock)
-    pool.cachedConnectionTimeout = components.IDLE_S
+    pool.cachedConnectionTimeout = spider.IDLE_S
     for n in range(20):
         pool._putConnection(("http", f"{n}.example", 80), Connection())
-    clock.advance(components.IDLE_S + 1)
+    clock.advance(spider.IDLE_S + 1)
     kept = Connection()
     pool._putConnection(("http", "kept.example", 80), kept)
     assert len(pool._connections) == 21, "Twisted forgets hosts by itself now: forget_idle_hosts can go"
-    components.forget_idle_hosts(pool)
+    spider.forget_idle_hosts(pool)
     assert pool._connections == {("http", "kept.example", 80): [kept]}
-    clock.advance(components.IDLE_S + 1)
+    clock.advance(spider.IDLE_S + 1)
     assert kept.closed
 
 
@@ -52,7 +52,7 @@ def test_a_server_cannot_send_much_more_than_is_read() -> None:
     client = socket.create_connection(listening.getsockname())
     server, _ = listening.accept()
     with listening, client, server:
-        factory: Any = components.with_small_window(Factory)()
+        factory: Any = spider.with_small_window(Factory)()
         factory.protocol = Protocol
         factory.buildProtocol(None).makeConnection(SimpleNamespace(socket=client))
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)

@@ -13,18 +13,18 @@ import pytest
 
 from core.errors import UsageError
 from core.outreach.lists import TopList, in_shard
-from crawler.ledger import DomainResult, Ledger
+from crawler.ledger import CrawlLedger, DomainResult
 from tests.cells import Repeats
 
 
-def fill(ledger: Ledger, path: Path, **options: object) -> object:
+def fill(ledger: CrawlLedger, path: Path, **options: object) -> object:
     return ledger.fill(TopList(path), **options)  # type: ignore[arg-type]
 
 
 def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_path: Path) -> None:
     source = tmp_path / "list"
     source.write_text("".join(f"{n},d{n % 2500}.example\n" for n in range(1, 3001)))
-    ledger = Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
+    ledger = CrawlLedger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     assert not ledger.filled
     filled = ledger.fill(TopList(source))
     assert (filled.added, filled.duplicates) == (2500, 500)
@@ -35,9 +35,9 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
     ledger.finish(DomainResult(domain="d1.example", outcome="found", url="https://d1.example/f", size_bytes=5, depth=1))
     ledger.finish(DomainResult(domain="d2.example", outcome="dns_error"))
     with pytest.raises(UsageError, match="another crawl is using this ledger"):
-        Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
+        CrawlLedger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     ledger.close()
-    again = Ledger(tmp_path / "deep" / "l.sqlite", {"a": 1})
+    again = CrawlLedger(tmp_path / "deep" / "l.sqlite", {"a": 1})
     assert again.filled
     assert next(again.take()) == ("d3.example", 3)
     assert again.counts() == (2500, {"found": 1, "dns_error": 1})
@@ -48,13 +48,13 @@ def test_the_ledger_gives_each_domain_once_and_finished_ones_never_again(tmp_pat
 
 def test_a_ledger_of_another_plan_or_no_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
-    Ledger(path, {"min_size": 1}).close()
+    CrawlLedger(path, {"min_size": 1}).close()
     with pytest.raises(UsageError, match="another crawl: min_size changed; use the options of the first start"):
-        Ledger(path, {"min_size": 2})
+        CrawlLedger(path, {"min_size": 2})
     path.write_bytes(b"hello, this is no database at all" * 40)
     for no_ledger in (path, tmp_path):
         with pytest.raises(UsageError, match="not a valid ledger of a crawl"):
-            Ledger(no_ledger, {})
+            CrawlLedger(no_ledger, {})
 
 
 def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
     assert all(900 < len(shard) < 1100 for shard in shards)
     source = tmp_path / "list"
     source.write_text("\n".join(domains))
-    ledger = Ledger(tmp_path / "l.sqlite", {})
+    ledger = CrawlLedger(tmp_path / "l.sqlite", {})
     filled = ledger.fill(TopList(source), shard=(2, 3), limit=100)
     assert (filled.added, [d for d, _ in ledger.take()]) == (100, shards[1][:100])
     ledger.close()
@@ -73,8 +73,8 @@ def test_shards_are_disjoint_complete_and_even(tmp_path: Path) -> None:
 WORKER = """
 import sys, time
 from pathlib import Path
-from crawler.ledger import Ledger, DomainResult
-ledger = Ledger(Path(sys.argv[1]), {})
+from crawler.ledger import CrawlLedger, DomainResult
+ledger = CrawlLedger(Path(sys.argv[1]), {})
 for domain, _ in ledger.take():
     print(domain, flush=True)
     time.sleep(0.001)
@@ -88,7 +88,7 @@ def test_killed_again_and_again_no_finished_domain_is_given_again(tmp_path: Path
     kills = repeats(quick=3, soak=50)
     count = 150 * kills
     source.write_text("\n".join(f"d{n}.example" for n in range(count)))
-    first = Ledger(path, {})
+    first = CrawlLedger(path, {})
     first.fill(TopList(source))
     first.close()
     generator = random.Random(1)
@@ -111,7 +111,7 @@ def test_killed_again_and_again_no_finished_domain_is_given_again(tmp_path: Path
         lines += rest.split()
         assert not done & set(lines), "a finished domain was given again"
         given_out += lines
-        check = Ledger(path, {})
+        check = CrawlLedger(path, {})
         done = {target.domain for target in check.targets()}
         check.close()
     assert len(done) == count

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import survey
-from survey.iw import cdn
+from survey.iw import sources
 from vantage.lab import truth
 from vantage.lab.addresses import address_plan
 from vantage.lab.topology_file import load_topology
@@ -47,7 +47,7 @@ def test_every_row_of_the_table_is_a_server() -> None:
 
 
 def test_the_names_are_those_of_the_cdns() -> None:
-    names = cdn.our_names()
+    names = sources.our_names()
     for server in load_topology("cdn-iw").server:
         assert names.of(server.domains[0], server.cnames) == CDN_OF[server.name]
 

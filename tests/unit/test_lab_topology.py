@@ -169,7 +169,7 @@ def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str)
 
 
 def test_unknown_names_list_what_is_shipped() -> None:
-    with pytest.raises(UsageError, match=r"unknown topology 'nope'; use one of: anrw, cdn-iw, small; or the path"):
+    with pytest.raises(UsageError, match=r"unknown topology 'nope'; use one of: anrw, cdn-iw, small, studies; or"):
         find_topology("nope")
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdn_mapping import bgpstream, sources
+from cdn_mapping import sources
 from cdn_mapping.rib import read_entries
 from core.errors import UsageError
 from tests.cells import examples
@@ -25,7 +25,7 @@ MISSING = "pybgpstream is not installed (docs/design/cdn-mapping.md)"
 def test_without_pybgpstream_the_backend_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pybgpstream", None)  # as import finds it where it is not installed
     with pytest.raises(UsageError, match=r"pybgpstream cannot be imported .*leave the option out"):
-        bgpstream.read_file(tmp_path / "rib")
+        sources.read_file(tmp_path / "rib")
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def test_every_entry_equals_pybgpstreams(pybgpstream: ModuleType, shared_data: P
     ours = list(read_entries(path))
     if any(entry.path_id is not None for entry in ours):
         with pytest.raises(UsageError, match=r"ADD-PATH \(.* is the first\), .* leave out --backend bgpstream"):
-            bgpstream.read_file(path)
+            sources.read_file(path)
         return
-    stream = bgpstream.read_file(path)
+    stream = sources.read_file(path)
     assert list(stream) == ours
     assert stream.entries == len(ours) > 0
     assert stream.truncated is ("firstMB" in name)
@@ -62,7 +62,7 @@ def test_pybgpstream_reads_what_we_read(tmp_path_factory: pytest.TempPathFactory
     pytest.importorskip("pybgpstream", reason=MISSING)
     path = tmp_path_factory.mktemp("rib") / "rib"
     path.write_bytes(peer_table() + b"".join(rib_v2(routes) for routes in found))
-    assert list(bgpstream.read_file(path)) == list(read_entries(path))
+    assert list(sources.read_file(path)) == list(read_entries(path))
 
 
 BAD_ATTRIBUTE = record(13, 2, bytes(4) + nlri("10.0.0.0/8") + b"\x00\x01" + bytes(6) + b"\x00\x05\x40\x02\x09\x02\x01")
@@ -84,12 +84,12 @@ def test_what_pybgpstream_keeps_quiet_about(
     path = tmp_path / "rib"
     path.write_bytes(peer_table() + rib_v2([SOME[1]]) + data)
     if said is None:
-        stream = bgpstream.read_file(path)
+        stream = sources.read_file(path)
         assert len(list(stream)) == 1
         assert stream.truncated
         return
     with pytest.raises(UsageError, match=said) as caught:
-        list(bgpstream.read_file(path))
+        list(sources.read_file(path))
     assert str(path) in caught.value.sentence()
 
 
@@ -97,11 +97,11 @@ def test_pybgpstream_and_files_that_are_cut_or_missing(
     pybgpstream: ModuleType, tmp_path: Path, shared_data: Path
 ) -> None:
     with pytest.raises(UsageError, match="file not found"):
-        bgpstream.read_file(tmp_path / "none")
+        sources.read_file(tmp_path / "none")
     small = tmp_path / "small.gz"
     small.write_bytes(gzip.compress(peer_table() + rib_v2([SOME[1]]))[:-4])
     with pytest.raises(UsageError, match="BGPStream gave 0 of 1 routes; leave out --backend bgpstream"):
-        list(bgpstream.read_file(small))
+        list(sources.read_file(small))
     large = tmp_path / "large.gz"
     large.write_bytes((shared_data / "bgp" / "bview.20020722.2337.gz").read_bytes()[:300_000])
     (warning,) = sources.warnings(sources.build_table([large], Reports(), backend="bgpstream"))
@@ -119,4 +119,4 @@ def test_a_stream_that_nothing_is_known_of(pybgpstream: ModuleType, tmp_path: Pa
         stream = pybgpstream.BGPStream(data_interface="singlefile")
         stream.set_data_interface_option("singlefile", "rib-file", str(path))
         with pytest.raises(UsageError, match=said):
-            list(bgpstream.StreamReader(stream, where="rrc00", remedy="x"))
+            list(sources.StreamReader(stream, where="rrc00", remedy="x"))

@@ -19,7 +19,7 @@ import dns.rrset
 import pytest
 from typer.testing import CliRunner
 
-from cdn_mapping import fetch, sources, table, target_mapping
+from cdn_mapping import fetch, mapping, sources, table
 from cdn_mapping.rib import Entry
 from cdn_mapping.votes import Ballot
 from core.domain import Target
@@ -252,9 +252,7 @@ def test_cname_chains_from_a_real_name_server(tmp_path: Path, inputs: list[str])
     }
     domains = [*chains, "silent.example", "bad..name", "a.example"]
     with NameServer(chains) as server:
-        found = target_mapping.look_up(
-            domains, nameserver="127.0.0.1", port=server.port, timeout_s=0.2, rate_per_s=1000
-        )
+        found = mapping.look_up(domains, nameserver="127.0.0.1", port=server.port, timeout_s=0.2, rate_per_s=1000)
     assert found.of_domain["a.example"] == ("a.example.edgekey.net", "e1.a.akamaiedge.net")
     assert found.of_domain["b.example"] == ()
     assert len(found.of_domain["loop.example"]) == dns_wire.LONGEST_CHAIN
@@ -272,7 +270,7 @@ def test_cname_chains_from_a_real_name_server(tmp_path: Path, inputs: list[str])
 
 def test_a_name_server_outside_is_refused() -> None:
     with pytest.raises(ReachError, match=r"192.0.2.1 is outside"):
-        target_mapping.look_up(["a.example"], nameserver="192.0.2.1")
+        mapping.look_up(["a.example"], nameserver="192.0.2.1")
 
 
 RIB = bytes(range(256)) * 400

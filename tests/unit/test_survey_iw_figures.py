@@ -12,13 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from core.files import store
-from survey.iw import paper
 from survey.iw.charts import ALL
-from survey.iw.figures import figures
+from survey.iw.figures import IN_THE_WILD, bucket, figures, label, segments, window
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.votes import Vote
-from survey.iw.windows import bucket, label, segments, window
-from survey.iw.wire import Arrival, Verdict
+from survey.iw.wire import Arrival, ProbeVerdict
 from upshift.commands.survey import app
 
 DAY = 86_400.0
@@ -29,8 +27,13 @@ def record(number: int, count: int | None, **values: Any) -> IwRecord:
     """A server with a window of `count` segments; None: too little data."""
     known: dict[str, Any] = {"domain": f"d{number}.example", "scheme": "http", "surveyed_at": T0, "rtt_s": 0.1}
     if count is None:
-        return IwRecord(**{**known, "verdict": str(Verdict.LOWER_BOUND), **values})
-    known |= {"verdict": str(Verdict.LIMITED), "iw_kind": "segments", "iw_segments": count, "iw_bytes": count * 1460}
+        return IwRecord(**{**known, "verdict": str(ProbeVerdict.LOWER_BOUND), **values})
+    known |= {
+        "verdict": str(ProbeVerdict.LIMITED),
+        "iw_kind": "segments",
+        "iw_segments": count,
+        "iw_bytes": count * 1460,
+    }
     return IwRecord(**{**known, **values})
 
 
@@ -59,7 +62,10 @@ def test_windows_have_names() -> None:
     assert (bucket(in_bytes(1, 64_000)), bucket(record(1, None))) == ("others", None)
     assert (window(in_bytes(1, 64_000)), label(64.0, "kB")) == ((64.0, "kB"), "64 kB")
     assert (window(record(1, 10)), label(10, "segments")) == ((10, "segments"), "10")
-    votes = {64: Vote(verdict=Verdict.LIMITED, segments=10, bytes=640), 1200: Vote(verdict=Verdict.LOWER_BOUND)}
+    votes = {
+        64: Vote(verdict=ProbeVerdict.LIMITED, segments=10, bytes=640),
+        1200: Vote(verdict=ProbeVerdict.LOWER_BOUND),
+    }
     one = record(1, None, windows=windows_text(votes))
     assert (segments(one), bucket(one)) == (10, "10")
 
@@ -85,13 +91,13 @@ def test_over_time_shows_the_crossing(tmp_path: Path) -> None:
         scan = [record(n, 10 if n < http else 4, surveyed_at=at) for n in range(100)]
         scan += [record(1000 + n, 10 if n < tls else 4, surveyed_at=at, scheme="https") for n in range(100)]
         files.append(written(tmp_path / f"{number}.parquet", scan))
-    found = rows(*reversed(files), "--figure", "over-time", "--beside", paper.NAME)
+    found = rows(*reversed(files), "--figure", "over-time", "--beside", IN_THE_WILD)
     measured = [row for row in found if row["source"] == "measured"]
     tens = [(row["date"], row["share"]) for row in measured if row["window"] == "10" and row["scheme"] == "http"]
     assert [share for _, share in tens] == [0.54, 0.6, 0.67]
     assert [day for day, _ in tens] == sorted({day for day, _ in tens})
     assert all(row["low"] < row["share"] < row["high"] for row in measured if 0 < row["share"] < 1)
-    assert [row["share"] for row in found if row["source"] == paper.NAME] == [0.54, 0.67]
+    assert [row["share"] for row in found if row["source"] == IN_THE_WILD] == [0.54, 0.67]
 
 
 def test_shards_of_one_day_are_one_scan(tmp_path: Path) -> None:
@@ -114,7 +120,7 @@ def test_a_full_scan_beside_its_samples(tmp_path: Path) -> None:
 def test_windows_per_cdn(tmp_path: Path) -> None:
     scan = [record(n, 16, cdn="Akamai", pace="burst") for n in range(3)] + [record(9, 32, cdn="Akamai")]
     scan += [in_bytes(10, 105_000, cdn="Cachefly", pace="paced"), record(11, 10)]
-    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "cdns", "--beside", paper.NAME)
+    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "cdns", "--beside", IN_THE_WILD)
     measured = {
         (r["cdn"], r["window"], r["unit"]): (r["pacing"], r["share"]) for r in found if r["source"] == "measured"
     }
@@ -123,17 +129,17 @@ def test_windows_per_cdn(tmp_path: Path) -> None:
         ("Akamai", 32, "segments"): (None, 0.25),
         ("Cachefly", 105, "kB"): ("paced", 1.0),
     }
-    published = [(row["cdn"], row["window"], row["unit"]) for row in found if row["source"] == paper.NAME]
+    published = [(row["cdn"], row["window"], row["unit"]) for row in found if row["source"] == IN_THE_WILD]
     assert len(published) == 12 and ("Highwinds", 64, "kB") in published
 
 
 def test_windows_per_mime_type(tmp_path: Path) -> None:
     scan = [record(n, 32 if n < 4 else 16, mime_type="image/png") for n in range(10)]
     scan += [record(20, 32, mime_type="text/html")]
-    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "mime-types", "--beside", paper.NAME)
+    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "mime-types", "--beside", IN_THE_WILD)
     measured = [(r["mime_type"], r["window"], r["share"]) for r in found if r["source"] == "measured"]
     assert measured == [("image/png", "16", 0.6), ("image/png", "32", 0.4)]
-    assert {r["mime_type"]: r["share"] for r in found if r["source"] == paper.NAME}["image/png"] == 0.4
+    assert {r["mime_type"]: r["share"] for r in found if r["source"] == IN_THE_WILD}["image/png"] == 0.4
 
 
 def test_a_type_with_several_names_is_one(tmp_path: Path) -> None:
@@ -163,7 +169,7 @@ def test_vantage_points(tmp_path: Path) -> None:
     assert (azure["asn"], azure["network"], azure["country"], azure["link"]) == ("64500", "Net", "Land", "consumer")
     assert any("5 results of unfit vantage points are left out: bad" in note for note in document["notes"])
     published = [
-        r for r in rows(*files, "--figure", "vantage-points", "--beside", paper.NAME) if r["source"] == paper.NAME
+        r for r in rows(*files, "--figure", "vantage-points", "--beside", IN_THE_WILD) if r["source"] == IN_THE_WILD
     ]
     assert len({row["vantage"] for row in published}) == 14
 
@@ -179,7 +185,7 @@ def test_every_figure_can_be_drawn_twice_the_same(tmp_path: Path) -> None:
     file = written(tmp_path / "s.parquet", scan)
     assert set(ALL) == {"over-time", "samples", "cdns", "mime-types", "arrivals", "vantage-points"}
     for name in ALL:
-        beside = () if name == "arrivals" else ("--beside", paper.NAME)
+        beside = () if name == "arrivals" else ("--beside", IN_THE_WILD)
         pictures = [tmp_path / f"{name}.{end}" for end in ("1.svg", "2.svg", "png")]
         printed = run(file, file, "--figure", name, *beside, *(f"--picture={path}" for path in pictures))
         assert ALL[name].table.__module__.startswith("survey.iw.charts") and printed

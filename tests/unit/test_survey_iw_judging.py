@@ -8,23 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from survey.iw.kinds import WindowKind, fit, is_within_rfc6928
 from survey.iw.pacing import Flight, Pace, judge, slope
-from survey.iw.votes import MOST_PROBES, UNDECIDED, ProbeResult, Vote, decide
-from survey.iw.wire import Verdict
+from survey.iw.votes import MOST_PROBES, UNDECIDED, ProbeResult, Vote, WindowKind, decide, fit, is_within_rfc6928
+from survey.iw.wire import ProbeVerdict
 
 MSS = (64, 128, 536, 1200)
 
 
 def limited(segments: int, mss: int = 536, handshake_s: float = 0.01) -> ProbeResult:
     return ProbeResult(
-        verdict=Verdict.LIMITED, segments=segments, bytes=segments * mss, payload_bytes=mss, handshake_s=handshake_s
+        verdict=ProbeVerdict.LIMITED,
+        segments=segments,
+        bytes=segments * mss,
+        payload_bytes=mss,
+        handshake_s=handshake_s,
     )
 
 
 def vote(segments: int, mss: int, *, size: int | None = None, payload: int | None = None) -> Vote:
     return Vote(
-        verdict=Verdict.LIMITED,
+        verdict=ProbeVerdict.LIMITED,
         segments=segments,
         bytes=segments * mss if size is None else size,
         payload_bytes=payload or mss,
@@ -40,7 +43,7 @@ def test_two_that_agree_decide_and_a_lost_last_segment_asks_for_a_third() -> Non
     assert decide([limited(10)]) is None
     found = decide([limited(10), limited(10)])
     assert found is not None
-    assert (found.verdict, found.segments, found.bytes, found.probes) == (Verdict.LIMITED, 10, 5360, 2)
+    assert (found.verdict, found.segments, found.bytes, found.probes) == (ProbeVerdict.LIMITED, 10, 5360, 2)
     assert decide([limited(9), limited(10)]) is None
     found = decide([limited(9), limited(10), limited(10)])
     assert found is not None and (found.segments, found.agreeing, found.probes) == (10, 2, 3)
@@ -55,7 +58,7 @@ def test_ten_probes_that_disagree_are_a_result() -> None:
     found = decide(half)
     assert found is not None and found.verdict == UNDECIDED  # not more than half
     found = decide([limited(9)] * 4 + [limited(10)] * 6, published=True)
-    assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
+    assert found is not None and (found.verdict, found.segments) == (ProbeVerdict.LIMITED, 10)
 
 
 def test_published_votes_always_need_ten() -> None:
@@ -71,26 +74,26 @@ def test_probes_that_do_not_vote() -> None:
     assert found is not None and found.segments == 10
     found = decide([slow] * MOST_PROBES)
     assert found is not None and (found.verdict, found.segments) == (UNDECIDED, None)
-    nothing = ProbeResult(verdict=Verdict.NO_DATA)
+    nothing = ProbeResult(verdict=ProbeVerdict.NO_DATA)
     assert decide([nothing]) is None
     found = decide([nothing, nothing])
-    assert found is not None and (found.verdict, found.segments) == (Verdict.NO_DATA, None)
-    late = ProbeResult(verdict=Verdict.LATE)
+    assert found is not None and (found.verdict, found.segments) == (ProbeVerdict.NO_DATA, None)
+    late = ProbeResult(verdict=ProbeVerdict.LATE)
     assert decide([late] * 4) is None
     found = decide([late] * 5)
-    assert found is not None and (found.verdict, found.segments) == (Verdict.LATE, None)
+    assert found is not None and (found.verdict, found.segments) == (ProbeVerdict.LATE, None)
     found = decide([late, limited(10), nothing, limited(10)])
-    assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
+    assert found is not None and (found.verdict, found.segments) == (ProbeVerdict.LIMITED, 10)
 
 
 def test_bounds() -> None:
-    bound = ProbeResult(verdict=Verdict.LOWER_BOUND, segments=7, bytes=3700, payload_bytes=536)
+    bound = ProbeResult(verdict=ProbeVerdict.LOWER_BOUND, segments=7, bytes=3700, payload_bytes=536)
     found = decide([bound, bound])
-    assert found is not None and (found.verdict, found.segments, found.bytes) == (Verdict.LOWER_BOUND, 7, 3700)
+    assert found is not None and (found.verdict, found.segments, found.bytes) == (ProbeVerdict.LOWER_BOUND, 7, 3700)
     # A bound above every measured value contradicts them.
     assert decide([limited(5), limited(5), bound]) is None
     found = decide([bound, limited(10), limited(10)])
-    assert found is not None and (found.verdict, found.segments) == (Verdict.LIMITED, 10)
+    assert found is not None and (found.verdict, found.segments) == (ProbeVerdict.LIMITED, 10)
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=10), st.booleans())
@@ -99,7 +102,7 @@ def test_a_decision_is_always_the_largest_value_with_a_majority(values: list[int
     if found is None:
         assert len(values) < MOST_PROBES
         return
-    if found.verdict == Verdict.LIMITED:
+    if found.verdict == ProbeVerdict.LIMITED:
         assert found.segments == max(values)
         assert values.count(max(values)) * 2 > len(values)
         assert values.count(max(values)) >= 2
@@ -148,7 +151,7 @@ def test_floors_and_mixtures() -> None:
 def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
     undecided = Vote(verdict=UNDECIDED)
     assert fit({64: vote(10, 64), 128: undecided}) is None
-    bound = Vote(verdict=Verdict.LOWER_BOUND, segments=8, bytes=9_600, payload_bytes=1200)
+    bound = Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=8, bytes=9_600, payload_bytes=1200)
     found = fit({64: vote(10, 64), 128: vote(10, 128), 536: vote(10, 536), 1200: bound})
     assert found is not None and (found.kind, found.segments) == (WindowKind.SEGMENTS, 10)
 
@@ -157,8 +160,8 @@ def test_within_rfc6928() -> None:
     assert is_within_rfc6928({mss: vote(10, mss) for mss in MSS}) is True
     assert is_within_rfc6928({mss: vote(11, mss) for mss in MSS}) is False
     assert is_within_rfc6928(in_bytes(14_600)) is False  # at MSS 64 it is 229 segments
-    assert is_within_rfc6928({64: Vote(verdict=Verdict.LOWER_BOUND, segments=11, bytes=704)}) is False
-    assert is_within_rfc6928({64: Vote(verdict=Verdict.LOWER_BOUND, segments=9, bytes=576)}) is None
+    assert is_within_rfc6928({64: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=11, bytes=704)}) is False
+    assert is_within_rfc6928({64: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=9, bytes=576)}) is None
     assert is_within_rfc6928({}) is None
 
 

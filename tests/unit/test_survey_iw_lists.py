@@ -13,11 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import UsageError
-from survey.engine import Ledger
-from survey.iw.archive import Archive, is_archive
-from survey.iw.cdn import our_names, parse, read_names
-from survey.iw.sample import MOST_WITHOUT_BLOCK_LIST, Permutation, Sample, check_block_list, read_prefixes
-from survey.shares import wilson
+from survey.engine import SurveyLedger
+from survey.figures import wilson
+from survey.iw.sources import (
+    MOST_WITHOUT_BLOCK_LIST,
+    Archive,
+    Permutation,
+    Sample,
+    check_block_list,
+    is_archive,
+    our_names,
+    parse_names,
+    read_names,
+    read_prefixes,
+)
 from survey.subjects import Subject
 
 
@@ -130,7 +139,7 @@ def test_the_ledger_keeps_a_domain_once_per_type(tmp_path: Path) -> None:
         Subject(domain="a.example", url="https://a.example/3.js", mime_type="text/javascript"),
         Subject(domain="b.example"),
     ]
-    ledger = Ledger(tmp_path / "l.sqlite", {})
+    ledger = SurveyLedger(tmp_path / "l.sqlite", {})
     assert ledger.fill(subjects) == 3
     assert list(ledger.take()) == subjects
     ledger.record([(subject.key, "ok", {}) for subject in subjects])
@@ -172,9 +181,9 @@ def test_names_of_cdns(tmp_path: Path) -> None:
     read = read_names(path)
     assert (len(read), read.of("a.footprint.net"), read.of("x.old.example")) == (2, "Level 3", None)
     with pytest.raises(UsageError, match="line 2: 'lonely' is not a suffix and a name"):
-        parse("example.net,Example\nlonely\n", where="f")
+        parse_names("example.net,Example\nlonely\n", where="f")
     with pytest.raises(UsageError, match="no names of CDNs"):
-        parse("\n", where="f")
+        parse_names("\n", where="f")
 
 
 def test_our_list_names_the_cdns_whose_windows_are_shipped() -> None:

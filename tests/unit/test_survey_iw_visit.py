@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from core.errors import UsageError
-from survey.iw.objects import LONG_PATH, ObjectCandidates, Wanted, redirect
 from survey.iw.probers import fault, parse_controls
 from survey.iw.record import IwRecord
-from survey.iw.wire import Note, Reply, Scheme, Verdict
+from survey.iw.visit import LONG_PATH, ObjectCandidates, Wanted, redirect
+from survey.iw.wire import Note, ProbeReply, ProbeVerdict, Scheme
 from upshift.commands.survey import app
 
 
-def reply(**values: Any) -> Reply:
+def reply(**values: Any) -> ProbeReply:
     known: dict[str, Any] = dict.fromkeys(
         (
             *("flight_bytes", "flight_segments", "largest_bytes", "holes", "http_status", "span_us", "total_us"),
@@ -27,7 +27,7 @@ def reply(**values: Any) -> Reply:
     known |= dict.fromkeys(("rtt_us", "handshake_us", "retransmission_us", "content_length"))
     known |= dict.fromkeys(("server_mss", "server_scale"))
     texts = {"location": "", "set_cookie": ""}
-    return Reply(**{"verdict": Verdict.LOWER_BOUND, "notes": Note(0), **known, **texts, **values})
+    return ProbeReply(**{"verdict": ProbeVerdict.LOWER_BOUND, "notes": Note(0), **known, **texts, **values})
 
 
 ROOT = Wanted(scheme=Scheme.HTTP, host="example.org", port=80)

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from core.errors import PlaceError
 from survey.iw import wire
-from survey.iw.program import Attachment, prober
+from survey.iw.probers import Attachment, prober
 
-BASE = wire.Request(address="198.18.0.1", port=80, mss=64, host="a.test", user_agent="upshift/1 (+me@example.net)")
+BASE = wire.ProbeRequest(address="198.18.0.1", port=80, mss=64, host="a.test", user_agent="upshift/1 (+me@example.net)")
 WORDS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=200)
 U32 = st.integers(0, wire.LARGEST_NUMBER)
 U16 = st.integers(0, 0xFFFF)
 KNOWN = st.one_of(st.none(), st.integers(0, wire.LARGEST_NUMBER - 1))
 
 REQUESTS = st.builds(
-    wire.Request,
+    wire.ProbeRequest,
     address=st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str),
     port=st.integers(1, 65_535),
     mss=st.integers(wire.SMALLEST_MSS, wire.LARGEST_MSS),
@@ -43,8 +43,8 @@ REQUESTS = st.builds(
 )
 
 REPLIES = st.builds(
-    wire.Reply,
-    verdict=st.sampled_from(wire.Verdict),
+    wire.ProbeReply,
+    verdict=st.sampled_from(wire.ProbeVerdict),
     notes=st.integers(0, 127).map(wire.Note),
     **dict.fromkeys(
         (
@@ -73,7 +73,7 @@ REPLIES = st.builds(
 
 
 @given(U32, REQUESTS)
-def test_a_request_says_how_long_it_is(number: int, request: wire.Request) -> None:
+def test_a_request_says_how_long_it_is(number: int, request: wire.ProbeRequest) -> None:
     data = wire.encode(number, request)
     fields = wire.REQUEST.unpack_from(data)
     lengths = fields[-4:]
@@ -92,13 +92,13 @@ def test_a_request_says_how_long_it_is(number: int, request: wire.Request) -> No
     assert data[wire.REQUEST.size :].decode() == request.host + request.path + request.cookie + request.user_agent
 
 
-def _laid_out(number: int, reply: wire.Reply, room: int) -> bytes:
+def _laid_out(number: int, reply: wire.ProbeReply, room: int) -> bytes:
     """A reply, written down field by field from docs/design/iw.md."""
 
     def known(value: int | None) -> int:
         return wire.UNKNOWN if value is None else value
 
-    data = struct.pack("<IBBH", number, list(wire.Verdict).index(reply.verdict), reply.tls_version, reply.notes)
+    data = struct.pack("<IBBH", number, list(wire.ProbeVerdict).index(reply.verdict), reply.tls_version, reply.notes)
     data += struct.pack("<HHH", reply.largest_bytes, reply.holes, reply.http_status)
     data += struct.pack("<III", reply.flight_bytes, reply.flight_segments, known(reply.content_length))
     scale = 255 if reply.server_scale is None else reply.server_scale
@@ -113,7 +113,7 @@ def _laid_out(number: int, reply: wire.Reply, room: int) -> bytes:
 
 
 @given(st.lists(st.tuples(U32, REPLIES), max_size=3))
-def test_replies_are_read_as_they_are_laid_out(replies: list[tuple[int, wire.Reply]]) -> None:
+def test_replies_are_read_as_they_are_laid_out(replies: list[tuple[int, wire.ProbeReply]]) -> None:
     data = b"".join(_laid_out(number, reply, 12) for number, reply in replies)
     assert len(data) == len(replies) * wire.reply_bytes(12)
     assert list(wire.decode(data, 12)) == replies

@@ -20,14 +20,13 @@ from typer.testing import CliRunner
 from core.domain import Target
 from core.errors import UsageError
 from core.files import schemas, store
-from survey import shares
+from survey import figures
+from survey.charts import draw_figures
 from survey.engine import fill_targets, known
 from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
-from survey.options import figures as counted
-from survey.options.prober import REPLY, REQUEST
+from survey.options import record as counted
+from survey.options.prober import REPLY, REQUEST, TCP_INFO_BYTES, parse_tcp_info
 from survey.options.record import LOCAL_FAULTS, SHAKEN, HandshakeFailure, OptionsRecord, failure_of
-from survey.options.tcp_info import SIZE, parse
-from survey.picture import draw
 from survey.surveys.options import OPTIONS
 from tests.terminals import on_terminal
 from upshift import cli
@@ -40,7 +39,7 @@ NUMBERS = st.integers(0, 2**32 - 1)
 def test_tcp_info_is_read_by_offset(head: list[int], numbers: list[int], later: bytes) -> None:
     """Offsets of linux/include/uapi/linux/tcp.h: options 5, scales 6, snd_mss 16, rtt 68, total_retrans 100."""
     data = bytes(head) + struct.pack("=24I", *numbers)
-    found = parse(data + later)
+    found = parse_tcp_info(data + later)
     assert (found.timestamps, found.sack, found.window_scaling, found.ecn) == tuple(
         bool(data[5] & bit) for bit in (1, 2, 4, 8)
     )
@@ -52,15 +51,15 @@ def test_tcp_info_is_read_by_offset(head: list[int], numbers: list[int], later: 
     assert found.rtt_s == (rtt / 1e6 if rtt else None)
 
 
-@given(st.integers(0, SIZE - 1))
+@given(st.integers(0, TCP_INFO_BYTES - 1))
 def test_tcp_info_that_is_too_short_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match="104 needed"):
-        parse(bytes(length))
+        parse_tcp_info(bytes(length))
 
 
 def test_tcp_info_of_this_kernel() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        found = parse(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE))
+        found = parse_tcp_info(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES))
         assert found.state == 1
         assert found.retransmissions == 0
         assert found.rtt_s is not None
@@ -90,7 +89,7 @@ def test_records_of_the_prober_have_fixed_sizes() -> None:
     ],
 )
 def test_wilson_intervals_against_published_ones(count: int, n: int, low: float, high: float) -> None:
-    found = shares.wilson(count, n)
+    found = figures.wilson(count, n)
     assert (round(found.low, 4), round(found.high, 4)) == (low, high)
     assert found.share == count / n
 
@@ -98,7 +97,7 @@ def test_wilson_intervals_against_published_ones(count: int, n: int, low: float,
 @given(st.integers(0, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_intervals_hold_their_share_and_mirror(pair: tuple[int, int]) -> None:
     count, n = pair
-    found, other = shares.wilson(count, n), shares.wilson(n - count, n)
+    found, other = figures.wilson(count, n), figures.wilson(n - count, n)
     assert 0 <= found.low <= found.high <= 1
     assert found.low == pytest.approx(1 - other.high)
     if n == 0:
@@ -110,7 +109,7 @@ def test_wilson_intervals_hold_their_share_and_mirror(pair: tuple[int, int]) -> 
         for end in (found.low, found.high):
             if 0 < end < 1:
                 error = math.sqrt(end * (1 - end) / n)
-                assert abs(found.share - end) == pytest.approx(shares.Z95 * error, rel=1e-6)
+                assert abs(found.share - end) == pytest.approx(figures.Z95 * error, rel=1e-6)
 
 
 RECORDS = st.builds(
@@ -206,7 +205,7 @@ def test_figures_are_printed_and_drawn(tmp_path: Path) -> None:
     assert b"<svg" in pictures[0].read_bytes()[:400]
     assert pictures[1].read_bytes().startswith(b"\x89PNG")
     found = counted.figures(store.read_rows(path, OPTIONS.kind, OptionsRecord))
-    assert draw(found, "svg") == pictures[0].read_bytes()
+    assert draw_figures(found, "svg") == pictures[0].read_bytes()
 
 
 def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:

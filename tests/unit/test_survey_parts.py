@@ -21,7 +21,7 @@ from core.errors import UsageError
 from core.files import store, targets
 from core.outreach.ledger import Entry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
-from survey.engine import Ledger
+from survey.engine import SurveyLedger
 from survey.subjects import Subject, read_subjects
 from tests.cells import Repeats
 
@@ -169,7 +169,7 @@ def test_an_address_keeps_its_rate_however_long_its_turns_wait_for_the_total_rat
 
 def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "l.sqlite"
-    ledger = Ledger(path, {"a": 1})
+    ledger = SurveyLedger(path, {"a": 1})
     assert not ledger.filled
     subjects = [Subject(domain=f"d{n}.example", rank=n, provider="x", server_ip="i", alt_svc="h3") for n in range(2500)]
     assert ledger.fill([*subjects, subjects[0]]) == 2500
@@ -177,11 +177,11 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     ledger.record([("d0.example", "ok", {"ecn": True}), ("d1.example", "failed", {})])
     ledger.record([("d0.example", "failed", {}), *()])
     with pytest.raises(UsageError, match="another survey is using this ledger"):
-        Ledger(path, {"a": 1})
+        SurveyLedger(path, {"a": 1})
     ledger.close()
     with pytest.raises(UsageError, match="belongs to another survey: a changed; use the options of the first start"):
-        Ledger(path, {"a": 2})
-    again = Ledger(path, {"a": 1})
+        SurveyLedger(path, {"a": 2})
+    again = SurveyLedger(path, {"a": 1})
     assert again.filled
     assert next(again.take()) == subjects[2]
     assert again.counts() == (2500, {"ok": 1, "failed": 1})
@@ -192,14 +192,14 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     again.close()
     path.write_bytes(b"hello, this is no database at all" * 40)
     with pytest.raises(UsageError, match="not a valid ledger of a survey"):
-        Ledger(path, {})
+        SurveyLedger(path, {})
 
 
 WORKER = """
 import sys, time
 from pathlib import Path
-from survey.engine import Ledger
-ledger = Ledger(Path(sys.argv[1]), {})
+from survey.engine import SurveyLedger
+ledger = SurveyLedger(Path(sys.argv[1]), {})
 for subject in ledger.take():
     print(subject.domain, flush=True)
     time.sleep(0.001)
@@ -209,7 +209,7 @@ for subject in ledger.take():
 
 def test_killed_again_and_again_no_finished_subject_is_given_again(tmp_path: Path, repeats: Repeats) -> None:
     path = tmp_path / "l.sqlite"
-    ledger = Ledger(path, {})
+    ledger = SurveyLedger(path, {})
     kills = repeats(quick=2, soak=50)
     count = 80 * kills
     ledger.fill(Subject(domain=f"d{n}.example") for n in range(count))

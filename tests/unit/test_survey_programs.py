@@ -15,7 +15,7 @@ import pytest
 from core.errors import PlaceError
 from core.system import process
 from core.system.process import Child
-from survey.programs import MOST_CRASHES, Program, Programs
+from survey.programs import MOST_CRASHES, ProberPool, ProberProgram
 
 REQUEST, REPLY = struct.Struct("=II"), struct.Struct("=IIQ")
 
@@ -39,7 +39,7 @@ while data := sys.stdin.buffer.read(8):
 """Doubles numbers. `dies` at every 50th number that it sees for the first time; `poisoned` at every 7."""
 
 
-def program(kind: str, marker: Path, *, padding: int = 0) -> Program[int, tuple[int, int]]:
+def program(kind: str, marker: Path, *, padding: int = 0) -> ProberProgram[int, tuple[int, int]]:
     def decode(data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
         return ((number, (pid, value)) for number, pid, value in REPLY.iter_unpack(data))
 
@@ -47,7 +47,7 @@ def program(kind: str, marker: Path, *, padding: int = 0) -> Program[int, tuple[
         if line != b"ready\n":
             raise PlaceError("the prober could not be started")
 
-    return Program(
+    return ProberProgram(
         argv=(sys.executable, "-c", DOUBLER, kind, str(marker)),
         encode=REQUEST.pack,
         reply_bytes=REPLY.size,
@@ -62,7 +62,7 @@ def start(argv: Sequence[str]) -> Child:
 
 def test_many_requests_by_several_processes(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Programs(program("works", tmp_path / "log"), start, count=3) as programs:
+        async with ProberPool(program("works", tmp_path / "log"), start, count=3) as programs:
             replies = await asyncio.gather(*(programs.ask(n) for n in range(1, 2_001)))
             assert [value for _, value in replies] == [2 * n for n in range(1, 2_001)]
             assert {pid for pid, _ in replies} <= set(programs.pids) and len(set(programs.pids)) == 3
@@ -76,7 +76,7 @@ def test_one_that_dies_is_started_again_and_asked_again_what_it_has_not_answered
     log = tmp_path / "log"
 
     async def work() -> set[int]:
-        async with Programs(program("dies", log), start) as programs:
+        async with ProberPool(program("dies", log), start) as programs:
             replies = await asyncio.gather(*(programs.ask(n) for n in range(300)))
             assert [value for _, value in replies] == [2 * n for n in range(300)]
             assert (await programs.ask(1))[1] == 2
@@ -89,7 +89,7 @@ def test_one_that_dies_is_started_again_and_asked_again_what_it_has_not_answered
 
 def test_one_that_is_killed_from_outside_is_started_again(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Programs(program("works", tmp_path / "log"), start) as programs:
+        async with ProberPool(program("works", tmp_path / "log"), start) as programs:
             first, _ = await programs.ask(1)
             os.kill(first, signal.SIGKILL)
             second, value = await programs.ask(21)
@@ -100,7 +100,7 @@ def test_one_that_is_killed_from_outside_is_started_again(tmp_path: Path) -> Non
 
 def test_one_that_dies_again_and_again_is_told(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Programs(program("poisoned", tmp_path / "log"), start) as programs:
+        async with ProberPool(program("poisoned", tmp_path / "log"), start) as programs:
             assert (await programs.ask(6))[1] == 12
             with pytest.raises(PlaceError, match=rf"crashed {MOST_CRASHES} times in a row .*exit code 3.*run the same"):
                 await programs.ask(7)
@@ -113,7 +113,7 @@ def test_one_that_dies_again_and_again_is_told(tmp_path: Path) -> None:
 
 def test_one_that_cannot_work_says_so_at_once(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Programs(program("refuses", tmp_path / "log"), start, count=2):
+        async with ProberPool(program("refuses", tmp_path / "log"), start, count=2):
             raise AssertionError("it was entered")
 
     with pytest.raises(PlaceError, match="could not be started"):
@@ -125,7 +125,7 @@ def test_whoever_asks_faster_than_it_reads_waits(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("survey.programs.MOST_UNSENT_BYTES", 1 << 15)
 
     async def work() -> None:
-        async with Programs(program("sleeps", tmp_path / "log"), start) as programs:
+        async with ProberPool(program("sleeps", tmp_path / "log"), start) as programs:
             count = 0
             tasks = []
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from survey.quic.alt_svc import Alternative, AltSvc, parse
+from survey.quic.candidates import Alternative, AltSvc, parse_alt_svc
 
 
 def _one(text: str) -> Alternative:
-    found = parse(text)
+    found = parse_alt_svc(text)
     assert not found.broken
     (alternative,) = found.alternatives
     return alternative
@@ -24,21 +24,21 @@ def test_examples_of_the_rfc() -> None:
     assert _one('w%3Dx%3Ay#z=":443"').protocol == "w=x:y#z"
     assert _one('h2=":443"; ma=3600').max_age_s == 3_600
     assert _one('h2=":8000"; ma=60; persist=1').max_age_s == 60
-    both = parse('h2="alt.example.com:8000", h2=":443"')
+    both = parse_alt_svc('h2="alt.example.com:8000", h2=":443"')
     assert [entry.host for entry in both.alternatives] == ["alt.example.com", ""]
 
 
 def test_what_large_sites_send() -> None:
-    google = parse('h3=":443"; ma=2592000,h3-29=":443"; ma=2592000')
+    google = parse_alt_svc('h3=":443"; ma=2592000,h3-29=":443"; ma=2592000')
     assert [entry.protocol for entry in google.alternatives] == ["h3", "h3-29"]
     assert google.http3() == (Alternative(protocol="h3", host="", port=443, max_age_s=2_592_000),)
-    old = parse('quic=":443"; ma=2592000; v="46,43", h3-Q050=":443"; ma=2592000')
+    old = parse_alt_svc('quic=":443"; ma=2592000; v="46,43", h3-Q050=":443"; ma=2592000')
     assert (len(old.alternatives), old.broken, old.http3()) == (2, 0, ())
 
 
 @pytest.mark.parametrize("text", ["clear", " clear ", 'clear, h3=":443"', 'h3=":443",clear'])
 def test_clear_withdraws_all(text: str) -> None:
-    assert parse(text) == AltSvc(clear=True)
+    assert parse_alt_svc(text) == AltSvc(clear=True)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_clear_withdraws_all(text: str) -> None:
     ],
 )
 def test_authorities(text: str, host: str | None, port: int | None) -> None:
-    found = parse(text)
+    found = parse_alt_svc(text)
     if host is None:
         assert (found.alternatives, found.broken, found.clear) == ((), 1, False)
     else:
@@ -75,7 +75,7 @@ def test_authorities(text: str, host: str | None, port: int | None) -> None:
 
 
 def test_a_broken_entry_leaves_its_neighbours() -> None:
-    found = parse('h3=":443"; ma=1, junk, , h2="a,b:1", h3="b.example:8443"; x="1,2;\\""; ma="7"')
+    found = parse_alt_svc('h3=":443"; ma=1, junk, , h2="a,b:1", h3="b.example:8443"; x="1,2;\\""; ma="7"')
     assert [(entry.host, entry.port, entry.max_age_s) for entry in found.alternatives] == [
         ("", 443, 1),
         ("b.example", 8443, 7),
@@ -84,8 +84,8 @@ def test_a_broken_entry_leaves_its_neighbours() -> None:
 
 
 def test_zero_age_is_no_offer() -> None:
-    assert parse('h3=":443"; ma=0').http3() == ()
-    assert parse('h3=":443"; ma=99999999999999999999').alternatives[0].max_age_s == 2**31
+    assert parse_alt_svc('h3=":443"; ma=0').http3() == ()
+    assert parse_alt_svc('h3=":443"; ma=99999999999999999999').alternatives[0].max_age_s == 2**31
 
 
 NAMES = st.binary(min_size=1, max_size=8)
@@ -104,7 +104,7 @@ def test_what_is_written_by_the_grammar_is_read(entries: list[tuple[bytes, str, 
     for name, host, port, age, space in entries:
         shown = f"[{host}]" if ":" in host else host
         written.append(f'{quote_from_bytes(name, safe="")}="{shown}:{port}"{space};{space}ma={age}')
-    found = parse(",".join(written))
+    found = parse_alt_svc(",".join(written))
     assert not found.broken
     assert found.alternatives == tuple(
         Alternative(protocol=name.decode("latin-1"), host=host, port=port, max_age_s=age)
@@ -114,7 +114,7 @@ def test_what_is_written_by_the_grammar_is_read(entries: list[tuple[bytes, str, 
 
 @given(st.text(max_size=300) | st.text(alphabet='h3=":4,; \\\tma1clear[]%', max_size=120))
 def test_any_text_is_answered(text: str) -> None:
-    found = parse(text)
+    found = parse_alt_svc(text)
     for entry in found.alternatives:
         assert 0 < entry.port <= 65_535
         assert 0 <= entry.max_age_s <= 2**31

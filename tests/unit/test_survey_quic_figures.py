@@ -17,12 +17,10 @@ from core.outreach.dns import Service
 from survey.figures import Figures, as_document, print_figures
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
-from survey.quic.alt_svc import parse
-from survey.quic.candidates import Endpoint, OfferSource
+from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
 from survey.quic.exchange import ExchangeResult
-from survey.quic.figures import figures
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind
-from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord
+from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
 from survey.quic.visit import verdict
 from survey.quic.wire import Flaw
 from survey.surveys.quic import supports
@@ -61,7 +59,7 @@ def test_offers_in_order_each_place_once() -> None:
     records = candidates.of_services(
         [_service("a.example", "h2"), _service("b.example", "h3", port=8443), _service("a.example", "h3")]
     )
-    header = candidates.of_alt_svc("a.example", parse('h3=":443", h3=":8443", h3="[2001:db8::1]:443", h2=":1"'))
+    header = candidates.of_alt_svc("a.example", parse_alt_svc('h3=":443", h3=":8443", h3="[2001:db8::1]:443", h2=":1"'))
     chosen = candidates.chosen("a.example", records, header, guess=True)
     assert [(e.host, e.port, e.source) for e in chosen] == [
         ("b.example", 8443, OfferSource.HTTPS_RECORD),
@@ -70,7 +68,7 @@ def test_offers_in_order_each_place_once() -> None:
     ], "no more than three are tried"
     assert chosen[0].hints == ("192.0.2.1",)
     assert candidates.chosen("a.example", [], [], guess=False) == []
-    guess = Endpoint(host="a.example", port=443, source=OfferSource.GUESS)
+    guess = Candidate(host="a.example", port=443, source=OfferSource.GUESS)
     assert candidates.chosen("a.example", [], [], guess=True) == [guess]
 
 

@@ -15,7 +15,7 @@ from aioquic.quic.packet import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from survey.quic import parameters, wire
+from survey.quic import wire
 
 VERSIONS = st.lists(st.integers(1, 0xFFFF_FFFF), min_size=1, max_size=80)
 
@@ -129,18 +129,18 @@ def test_transport_parameters_as_aioquic_writes_them() -> None:
             initial_source_connection_id=b"abcd",
         ),
     )
-    read = parameters.read(buffer.data)
+    read = wire.read_parameters(buffer.data)
     assert read.number(0x01) == 30_000
     assert read.number(0x04) == 1 << 40
     assert read.number(0x03) is None
-    assert read.has(parameters.DISABLE_ACTIVE_MIGRATION)
+    assert read.has(wire.DISABLE_ACTIVE_MIGRATION)
     document = json.loads(read.as_json())
     assert document["initial_source_connection_id"] == "61626364"
     assert document["stateless_reset_token"] == "", "a token that ends connections is not published"
 
 
 def test_unknown_parameters_are_kept_in_order() -> None:
-    read = parameters.read(bytes.fromhex("401b02abcd" + "010467890000" + "0100"))
+    read = wire.read_parameters(bytes.fromhex("401b02abcd" + "010467890000" + "0100"))
     assert read.entries == ((0x1B, b"\xab\xcd"), (0x01, bytes.fromhex("67890000")), (0x01, b""))
     assert list(json.loads(read.as_json())) == ["0x1b", "max_idle_timeout_ms"]
     assert read.number(0x01) is None, "a number of 2 bytes in a field of 4 is none"
@@ -153,14 +153,14 @@ def test_parameters_survive_the_way_through_the_wire(entries: list[tuple[int, by
         buffer.push_uint_var(identifier)
         buffer.push_uint_var(len(value))
         buffer.push_bytes(value)
-    assert parameters.read(buffer.data).entries == tuple(entries)
-    json.loads(parameters.read(buffer.data).as_json())
+    assert wire.read_parameters(buffer.data).entries == tuple(entries)
+    json.loads(wire.read_parameters(buffer.data).as_json())
 
 
 @given(st.binary(max_size=60))
 def test_hostile_parameters_are_read_or_refused(data: bytes) -> None:
     try:
-        read = parameters.read(data)
+        read = wire.read_parameters(data)
     except ValueError:
         return
     json.loads(read.as_json())

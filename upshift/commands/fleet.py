@@ -206,17 +206,16 @@ def _opt_outs(fleet: Fleet) -> Path:
 def _of_other_plans(known: Mapping[str, Verdict], plan: SharedPlan, name: str) -> dict[str, str]:
     """Host -> its fault, for those that have results of another plan in the campaign's folder.
 
-    Raises UsageError if all that have results have such: then the campaign is wrong here, and not a host.
+    Raises UsageError if most of the hosts have such: then the campaign is wrong here, and not a host.
     """
     digests = {host: str((verdict.result or {}).get("plan_sha256") or "") for host, verdict in known.items()}
-    digests = {host: digest for host, digest in digests.items() if digest}
     others = {
         host: f"it has results of another plan ({scrub(digest)[:12]}, not {plan.digest[:12]})"
         for host, digest in digests.items()
-        if digest != plan.digest
+        if digest not in ("", plan.digest)
     }
     remedy = "set another campaign_name, or use the campaign and the targets as they were"
-    if others and len(others) == len(digests):
+    if len(others) > len(known) / 2:
         host, fault = next(iter(others.items()))
         raise UsageError(fault.replace("it", host, 1), where=f"campaign {name}", remedy=remedy)
     return {host: f"{fault}; {remedy}" for host, fault in others.items()}

@@ -1,7 +1,9 @@
-"""`upshift inspect`: the tables of a folder again, from journals and captures."""
+"""Commands on a campaign's folder: `upshift inspect` (its tables again), `upshift snapshot`, `upshift account`."""
 
 from __future__ import annotations
 
+import json as json_format
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from json import dumps
@@ -11,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core import terminal as progress_display
-from core.errors import IncompleteError
+from core.errors import IncompleteError, UsageError
+from core.files.disk import size_text
 
 if TYPE_CHECKING:
     from analysis.evidence import Inspection
+
 
 _MOST_NAMED = 20
 """Most lost captures that are listed by name."""
@@ -69,3 +73,108 @@ def require_evidence(inspections: Sequence[Inspection]) -> None:
             f"{len(lost)} captures or journals are missing or damaged; {kept} downloads keep their earlier rows",
             remedy="restore them, then run upshift inspect",
         )
+
+
+def snapshot(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Campaign folder: the --out of `upshift run`.")],
+    free: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead, remove the captures in this snapshot.json, which were copied and verified; what was found "
+            "in them stays in the journal.",
+        ),
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(metavar="HASH", help="With --free: only if FILE has this SHA-256.")
+    ] = None,
+    restore: Annotated[
+        Path | None,
+        typer.Option(metavar="JOURNAL", help="Instead, go on from this collected journal, if --here has none."),
+    ] = None,
+    here: Annotated[str, typer.Option(metavar="NAME", help="With --restore: the vantage point.")] = "",
+    plan: Annotated[
+        str | None, typer.Option(metavar="SHA256", help="With --restore: hash of the plan that it has to be of.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Write DIR/snapshot: what to copy of a campaign's folder, with SHA-256, also while the campaign runs.
+
+    It has copies of the journals and of small files, and lists the captures to which these journals refer. A capture
+    is read for its hash once. `sha256sum --check` reads captures.sha256, and `rsync --files-from` captures.list.
+    """
+    from downloader.execution import snapshot as snapshots
+
+    if restore is not None:
+        if not here:
+            raise UsageError("the vantage point is not named", where="--restore", remedy="add --here NAME")
+        done = snapshots.restore(folder, restore, here, plan_sha256=plan)
+        said = f"goes on from {restore}" if done else "has a journal, which stays"
+        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {said}")
+        return
+    if free is not None:
+        freed = snapshots.free(folder, free, sha256=sha256)
+        sentence = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
+        typer.echo(json_format.dumps(asdict(freed)) if json else sentence)
+        return
+    taken = snapshots.take(folder)
+    if json:
+        typer.echo(json_format.dumps(taken.document()))
+        return
+    size = size_text(sum(file.bytes for file in taken.files))
+    typer.echo(f"{folder / snapshots.FOLDER}: {len(taken.files)} files, {size}, {len(taken.captures)} of them captures")
+
+
+def account(
+    who: Annotated[
+        str,
+        typer.Argument(
+            metavar="DOMAIN|PREFIX|ASN",
+            help="Who asks: www.example.org (with all names below it), 192.0.2.0/24 or an address, AS64500.",
+        ),
+    ],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: what `upshift run` writes to --out.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with every request.")] = False,
+) -> None:
+    """What did you fetch from us, and when? Times, URLs, bytes, user agent and addresses, from the journals.
+
+    One line per attempt of a measurement run: downloads of one file, back to back. Bytes are IP bytes in both
+    directions; look-ups are not counted. Interrupted and void attempts are included.
+    """
+    from downloader.execution.account import fetched, parse
+
+    attempts = sorted(fetched(parse(who), folders), key=lambda one: one.began)
+    requests = sum(len(one.requests) for one in attempts)
+    total = sum(one.ip_bytes for one in attempts)
+    if json:
+        document = {"asked": who, "ip_bytes": total, "requests": requests, "fetched": [asdict(one) for one in attempts]}
+        typer.echo(json_format.dumps(document))
+        return
+    lines = [("from (UTC)", "to", "vantage", "requests", "bytes", "from address", "to address", "URL")]
+    for one in attempts:
+        sources = dict.fromkeys(request.local_ip for request in one.requests if request.local_ip is not None)
+        lines.append(
+            (
+                time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.began)),
+                time.strftime("%H:%M:%S", time.gmtime(one.ended)),
+                one.vantage,
+                str(len(one.requests)),
+                f"{'' if one.exact else 'at most '}{one.ip_bytes}",
+                " ".join(sources) or "-",
+                one.server_ip,
+                one.url,
+            )
+        )
+    if attempts:
+        for line in _aligned(lines):
+            typer.echo(line)
+        for agent in dict.fromkeys(one.user_agent for one in attempts):
+            typer.echo(f"user agent: {agent}")
+    typer.echo(f"{who}: {len(attempts)} measurement runs, {requests} requests recorded, {size_text(total)}")
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]

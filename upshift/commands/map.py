@@ -89,7 +89,7 @@ def targets(
     as_json: Json = False,
 ) -> None:
     """Targets -> AS, organisation and provider, with conflicting evidence."""
-    from cdn_mapping.target_mapping import chains_by_dns, map_table
+    from cdn_mapping.mapping import chains_by_dns, map_table
     from core.files import targets as table_of
     from core.terminal import show_progress
 

@@ -33,6 +33,7 @@ from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder
+from vantage.lab.topology import DNS_NODE
 from vantage.linux import cpu
 from vantage.server_kind import ProgramPlan
 
@@ -180,6 +181,7 @@ class Holder:
             "rootless": os.geteuid() != 0,
             "attached": attached,
             "nice": cpu.raise_priority(NICE),
+            "fifo_priority": 0,
             "started_at": time.time(),
         }
 
@@ -223,6 +225,9 @@ class Holder:
         self.step("routes")
         for program in self.plan.programs:
             self._start(program.name, program.node, program.argv, program.env)
+            if self.plan.fifo_priority is not None and program.node != DNS_NODE:
+                granted = cpu.make_fifo(self.children[program.name].pid, self.plan.fifo_priority)
+                self._state["fifo_priority"] = granted
         self.step("servers")
         deadline = time.monotonic() + READY_TIMEOUT_S
         for program in self.plan.programs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from core.errors import LabError, UsageError
 from core.terminal import Progress
 from vantage.lab import control, truth
 from vantage.lab.addresses import prober_addresses, window_addresses
-from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator
+from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator, path_pairs
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
 from vantage.lab.sites import LoggedRequest, Planted, planted, read_access
 from vantage.lab.state import LabFolder
-from vantage.lab.topology import Topology
+from vantage.lab.topology import PathSpec, Topology
 from vantage.lab.topology_file import find_topology, load_topology
 from vantage.linux.cpu import CpusAwake
 
@@ -72,7 +72,7 @@ class Lab:
     def timing(self) -> dict[str, object]:
         """How the lab keeps time (see `Emulator.timing`)."""
         with closing(self.emulator()) as emulator:
-            return emulator.timing(nice=int(self.state.get("nice", 0)))
+            return emulator.timing(self.state)
 
     def cpus_awake(self) -> CpusAwake:
         """What keeps the host's CPUs awake while the lab is up."""
@@ -82,6 +82,36 @@ class Lab:
     def emulator(self) -> Emulator:
         """A separate connection to the path emulator."""
         return Emulator(self.folder.socket)
+
+    def set_path(
+        self,
+        vantage: str,
+        server: str,
+        path: PathSpec,
+        *,
+        uplink_mbit: float,
+        lost: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        draw: int = 0,
+    ) -> None:
+        """Programs the path between two nodes for the packets that arrive from now on.
+
+        Args:
+            path: as in a topology; its rate may be infinite.
+            uplink_mbit: rate towards the server.
+            lost: packets of each connection that are lost (`pathem.path_pairs`).
+            draw: other random losses for each number; connections under one number lose the same packets.
+
+        Raises LabError if the emulator refuses, or if the lab belongs to another process.
+        """
+        if not self.folder.is_own():
+            raise LabError(
+                f"the lab {self.name} is up already, and its paths are not changed",
+                remedy=f"run: upshift lab down {self.name}",
+            )
+        seed = self.topology.seed_of("loss", server, vantage, str(draw))
+        with closing(self.emulator()) as emulator:
+            for pair in path_pairs(vantage, server, path, uplink_mbit=uplink_mbit, seed=seed, lost=lost):
+                emulator.ask("set_pair", **pair)
 
     def targets(self, *, faults: bool = False) -> list[Target]:
         """The first file of each domain, with its true size; of servers with a fault only with `faults`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -73,10 +74,40 @@ def _both(one: str, other: str, there: dict[str, Any], back: dict[str, Any]) -> 
 def _towards_server(path: PathSpec, rate_mbit: float) -> dict[str, Any]:
     return {
         "delay_us": round(path.rtt_ms * 500),
-        "rate_bps": round(rate_mbit * 1e6),
+        "rate_bps": _bits(rate_mbit),
         "queue_bytes": UPLINK_QUEUE_BYTES,
         **_rules(path, 0),
     }
+
+
+def _bits(rate_mbit: float) -> int | None:
+    """The emulator's rate; None: unlimited."""
+    return None if math.isinf(rate_mbit) else round(rate_mbit * 1e6)
+
+
+def path_pairs(
+    vantage: str,
+    server: str,
+    path: PathSpec,
+    *,
+    uplink_mbit: float,
+    seed: int = 0,
+    lost: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> list[dict[str, Any]]:
+    """The two directions of a path as the emulator's `set_pair` takes them.
+
+    Args:
+        path: its rate may be infinite; then it needs a queue.
+        uplink_mbit: rate towards the server; may be infinite.
+        seed: of its random losses.
+        lost: the packets of each connection that are lost, towards the vantage point and towards the server; 0 is the
+            SYN-ACK, or the SYN.
+    """
+    there, back = _towards_server(path, uplink_mbit), _towards_client(path, seed)
+    for direction, packets in ((back, lost[0]), (there, lost[1])):
+        if packets:
+            direction["loss"] = {"pattern": list(packets), "count": "packets"}
+    return _both(vantage, server, there, back)
 
 
 def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
@@ -90,7 +121,7 @@ def _towards_client(path: PathSpec, seed: int) -> dict[str, Any]:
         policer = {"policer": {"packets": path.packets_per_rtt, "every_us": round(path.rtt_ms * 1000)}}
     return {
         "delay_us": round(path.rtt_ms * 1000) - round(path.rtt_ms * 500),
-        "rate_bps": round(path.rate_mbit * 1e6),
+        "rate_bps": _bits(path.rate_mbit),
         "queue_bytes": path.queue_bytes,
         "loss": loss,
         **policer,
@@ -163,18 +194,19 @@ class Emulator:
             raise LabError(f"the path emulator refused {op!r}: {reason}", where=str(self._path))
         return answer
 
-    def timing(self, *, nice: int) -> dict[str, object]:
+    def timing(self, state: Mapping[str, Any]) -> dict[str, object]:
         """What the lab's timing depends on: what keeps the CPUs awake, and priorities.
 
         Args:
-            nice: nice value of the lab's other programs.
+            state: the lab's `state.json`, which has what its other programs were granted.
         """
         scheduling = self.ask("snapshot", pairs=[])["global"]["scheduling"]
         return {
             "cpus_awake": asdict(self.cpus_awake()),
             "emulator_fifo_priority": scheduling["fifo_priority"],
             "emulator_nice": scheduling["nice"],
-            "nice": nice,
+            "nice": int(state.get("nice", 0)),
+            "servers_fifo_priority": int(state.get("fifo_priority", 0)),
         }
 
     def cpus_awake(self) -> CpusAwake:

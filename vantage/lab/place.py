@@ -203,7 +203,7 @@ class LabPlace:
     def environment(self) -> Mapping[str, object]:
         """The record to store with the data of this place."""
         with closing(Emulator(self._folder.socket)) as emulator:
-            timing = emulator.timing(nice=int(self._state.get("nice", 0)))
+            timing = emulator.timing(self._state)
         versions = {}
         commands = {"tcpdump": ("tcpdump", "--version"), "ip": ("ip", "-V"), **self._plan.versions}
         for program, argv in commands.items():

@@ -13,7 +13,7 @@ from core.files.disk import write_json
 from vantage.lab.addresses import Addresses
 from vantage.server_kind import ProgramPlan
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class LabPlan:
     ipv6: bool
     sha256: Mapping[str, str]
     """`SERVER/path` -> hash of the file."""
+    fifo_priority: int | None = None
+    """Real-time priority of the servers; None: none."""
 
 
 def write_plan(plan: LabPlan, path: Path) -> None:

@@ -81,6 +81,7 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
         addresses=addresses,
         ipv6=ipv6,
         sha256=hashes,
+        fifo_priority=topology.fifo_priority,
     )
     write_plan(plan, folder.plan)
     return plan

@@ -321,6 +321,8 @@ class Topology:
     """The kind of servers that name none; None: the lab's default."""
     quic_congestion_control: str | None = None
     """The algorithm of servers with neither a QUIC server nor an algorithm."""
+    fifo_priority: int | None = None
+    """Real-time priority (SCHED_FIFO) of its servers where the host permits, below the emulator's; None: none."""
     seed: int = 1
     """Seeds contents and losses: the same topology gives the same bytes and the same loss patterns."""
 

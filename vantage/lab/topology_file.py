@@ -17,6 +17,7 @@ from vantage.lab import sites
 from vantage.lab.roles import check_quic_servers, check_web_servers
 from vantage.lab.site_kinds import KINDS, SiteKind
 from vantage.lab.topology import DNS_NODE, MTU, SITE_NUMBER, PathSpec, Sending, Server, SiteSpec, Topology
+from vantage.linux.cpu import FIFO_PRIORITY
 
 SHIPPED = Path(__file__).resolve().parent / "topologies"
 """Folder of the topologies that come with Upshift."""
@@ -93,6 +94,8 @@ def _check(topology: Topology, where: str) -> None:
     for number, vantage in enumerate(topology.vantage):
         good = 0 < vantage.uplink_mbit <= 100_000
         require(good, f"vantage.{number}.uplink_mbit", f"{vantage.uplink_mbit:g} is out of range", "use 1 to 100000")
+    if topology.fifo_priority is not None:
+        _check_number(require, "fifo_priority", partial(float, topology.fifo_priority), 1, FIFO_PRIORITY - 1)
     domains: set[str] = set()
     for server in topology.server:
         _check_server(topology, server, domains, require)

@@ -213,3 +213,14 @@ def raise_priority(nice: int) -> int:
         os.setpriority(os.PRIO_PROCESS, 0, min(nice, os.getpriority(os.PRIO_PROCESS, 0)))
         Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
     return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def make_fifo(pid: int, priority: int) -> int:
+    """Gives a process real-time priority (SCHED_FIFO), which its threads inherit; returns what it has, 0 for none.
+
+    The kernel keeps it when the process executes another program (sched(7)).
+    """
+    with suppress(OSError):
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(priority))
+        return priority
+    return 0

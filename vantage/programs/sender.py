@@ -12,6 +12,13 @@ The query of a URL says how the answer leaves:
     first=B      B bytes, then nothing until all are acknowledged: a window in bytes, under a route with a larger
                  initcwnd; rfc3390 means the full segments of min(4 MSS, max(2 MSS, 4380)) (RFC 3390)
     think=MS     pause before the answer
+    grow=HOW     the program keeps a window of its own, for flows without loss under a larger initcwnd: it begins with
+                 `window` segments and grows with each ACK by 1 (acks) or by up to 2 (two)
+    window=N     for `grow`
+    info=1       TCP_INFO of this connection, and how long its thread waited for a processor, as JSON
+    endless=1    bytes until the connection ends
+    voice=PORT   50 UDP packets a second to that port of the client until the connection ends, each with its number and
+                 its time
     location=P   a redirect to P, with a cookie
     fail=HOW     reset, silent, close, or drip (byte by byte)
 
@@ -25,6 +32,7 @@ import argparse
 import contextlib
 import fcntl
 import ipaddress
+import json
 import math
 import socket
 import struct
@@ -34,6 +42,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 from vantage.programs.dual_stack import DualStackServer
 
@@ -48,7 +57,26 @@ UNPACED_SEGMENTS = 10
 MOST_BYTES = 100_000_000
 POLL_S = 0.002
 IDLE_S = 30.0
-_FIELDS = ("size", "answer", "pace", "cc", "first", "think", "location", "fail")
+GROW_POLL_S = 0.0002
+MOST_GROWN = 500
+"""Largest window of `grow` [segments]."""
+VOICE_BYTES, VOICE_S = 172, 0.02
+"""G.711 with an RTP header (RFC 3550), a packet every 20 ms."""
+VOICE = struct.Struct("=QQ")
+"""Number and time of a packet (CLOCK_MONOTONIC) [ns]."""
+_FIELDS = (
+    *("size", "answer", "pace", "cc", "first", "think", "location", "fail"),
+    *("grow", "window", "info", "endless", "voice"),
+)
+_INFO = {
+    "mss": ("I", 16),
+    "window": ("I", 80),
+    "retransmissions": ("I", 100),
+    "bytes_acked": ("Q", 120),
+    "segments_in": ("I", 140),
+    "timeouts": ("H", 240),
+}
+"""Name -> type and place in struct tcp_info (include/uapi/linux/tcp.h); the last is there from Linux 6.7 on."""
 
 
 def first_bytes(text: str, mss: int) -> int:
@@ -74,6 +102,22 @@ def tcp_info(connection: socket.socket) -> tuple[int, int, float, int]:
     return raw[0], mss, rtt_us / 1e6, cwnd
 
 
+def read_info(connection: socket.socket) -> dict[str, int | None]:
+    """The fields of `_INFO`; None for one that this kernel does not have."""
+    raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return {
+        name: struct.unpack_from(f"={kind}", raw, at)[0] if len(raw) >= at + struct.calcsize(kind) else None
+        for name, (kind, at) in _INFO.items()
+    }
+
+
+def run_delay_ns() -> int:
+    """How long the calling thread was ready to run and waited for a processor [ns]; 0 if the kernel does not say."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+    return 0
+
+
 class SenderHandler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
@@ -81,6 +125,12 @@ class SenderHandler(BaseHTTPRequestHandler):
     timeout = IDLE_S
     disable_nagle_algorithm = True
     server: Sender
+
+    def setup(self) -> None:
+        super().setup()
+        self._marked_ns = 0
+        self._waited_ns = self.server.waited_ns.pop(self.client_address[:2], 0)
+        self._window = 0
 
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
@@ -100,12 +150,23 @@ class SenderHandler(BaseHTTPRequestHandler):
         if how := query.get("fail"):
             self._fail(how, answer)
             return
-        self._send(answer, first)
+        if "voice" in query:
+            self._talk(int(query["voice"]))
+        elif "endless" in query:
+            self._pour()
+        elif "grow" in query:
+            self._send_growing(answer, how=query["grow"], window=int(query.get("window", UNPACED_SEGMENTS)))
+        else:
+            self._send(answer, first)
 
     def _whole(self, path: str, query: Mapping[str, str], *, with_body: bool) -> bytes:
         """Head and body."""
         if location := query.get("location"):
             return _page("302 Found", b"", f"Location: {location}", "Set-Cookie: upshift=lab; Path=/")
+        if "info" in query:
+            document = {**read_info(self.connection), "waited_ns": self._waited_ns}
+            document |= {"window": self._window} if self._window else {}
+            return _page("200 OK", json.dumps(document).encode())
         if total := query.get("answer"):
             return _exact(int(total))
         if size := query.get("size"):
@@ -134,12 +195,60 @@ class SenderHandler(BaseHTTPRequestHandler):
         return first
 
     def _send(self, answer: bytes, first: int | None) -> None:
+        self._waited_ns += run_delay_ns() - self._marked_ns
         if first is not None and first < len(answer):
             self.connection.sendall(answer[:first])
             if not self._acknowledged():
                 return
             answer = answer[first:]
         self.connection.sendall(answer)
+        self._marked_ns = run_delay_ns()
+
+    def _send_growing(self, answer: bytes, *, how: str, window: int) -> None:
+        """Sends under a window of our own: `how` is `acks` (1 segment per ACK) or `two` (RFC 3465 with L = 2).
+
+        ACKs that come after the last byte was sent do not count: the window was not the limit then.
+        """
+        self._waited_ns += run_delay_ns() - self._marked_ns
+        self._window = self._window or window
+        before = info = read_info(self.connection)
+        mss, sent, until = info["mss"] or 1, 0, time.monotonic() + IDLE_S
+        while sent < len(answer) and time.monotonic() < until:
+            acked = (info["bytes_acked"] or 0) - (before["bytes_acked"] or 0)
+            room = min(self._window * mss - (sent - acked), len(answer) - sent)
+            if room >= min(mss, len(answer) - sent):
+                size = room if room == len(answer) - sent else room // mss * mss
+                self.connection.sendall(answer[sent : sent + size])
+                sent += size
+                continue
+            time.sleep(GROW_POLL_S)
+            last, info = info, read_info(self.connection)
+            acks = (info["segments_in"] or 0) - (last["segments_in"] or 0)
+            segments = -(-((info["bytes_acked"] or 0) - (last["bytes_acked"] or 0)) // mss)
+            self._window = min(self._window + (min(2 * acks, segments) if how == "two" else acks), MOST_GROWN)
+        self._marked_ns = run_delay_ns()
+
+    def _pour(self) -> None:
+        self.connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        piece = _filling(1 << 18)
+        while True:  # until the client ends the connection
+            self.connection.sendall(piece)
+
+    def _talk(self, port: int) -> None:
+        """Sends voice from the connection's address until the client closes it."""
+        with socket.socket(self.server.address_family, socket.SOCK_DGRAM) as voice:
+            voice.bind((self.connection.getsockname()[0], 0))
+            voice.connect((self.client_address[0], port))
+            self.connection.setblocking(False)
+            began = time.monotonic()
+            for number in range(1 << 32):
+                time.sleep(max(began + number * VOICE_S - time.monotonic(), 0))
+                with contextlib.suppress(BlockingIOError):
+                    self.connection.recv(1)
+                    break
+                with contextlib.suppress(OSError):  # refused: the client ends
+                    voice.send(VOICE.pack(number, time.monotonic_ns()).ljust(VOICE_BYTES, b"\0"))
+        self.close_connection = True
 
     def _acknowledged(self) -> bool:
         """Waits until the peer has acknowledged all; False if the connection ends before."""
@@ -200,7 +309,18 @@ class Sender(DualStackServer):
         self.root = root.resolve()
         pairs = (text.partition("=") for text in first)
         self._first = [(ipaddress.ip_network(prefix), size) for prefix, _, size in pairs]
+        self.waited_ns: dict[tuple[str, int], int] = {}
+        """Client -> how long this thread waited for a processor before it accepted the connection [ns]."""
+        self._marked_ns = 0
         super().__init__(port, SenderHandler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, client = super().get_request()
+        self.waited_ns[client[:2]] = run_delay_ns() - self._marked_ns
+        return connection, client
+
+    def service_actions(self) -> None:
+        self._marked_ns = run_delay_ns()
 
     def first_for(self, client: str) -> str | None:
         """`--first` of a client."""

@@ -1,0 +1,74 @@
+"""What the kernel says of a client's socket: TCP_INFO, dropped datagrams, and when a packet was sent."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import Any
+
+_TCP_INFO = struct.Struct("=8B24L4Q6L")
+"""The first 160 bytes of struct tcp_info (include/uapi/linux/tcp.h), which have been the same since Linux 4.6."""
+
+_OPTION_BITS = ((1, "timestamps"), (2, "sack"), (4, "window_scaling"), (8, "ecn"), (16, "ecn_seen"))
+"""TCPI_OPT_*: the negotiated options, by the kernel."""
+
+_SO_MEMINFO, _DROPS = 55, 8
+"""include/uapi/asm-generic/socket.h; SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h."""
+
+_SO_TIMESTAMPING = 37
+_TX_SCHED, _REPORTED, _ALONE = 1 << 8, 1 << 4, 1 << 11
+"""include/uapi/linux/net_tstamp.h: when the kernel got a packet, told on the socket's error queue without it."""
+
+
+def tcp_info(sock: socket.socket) -> dict[str, Any]:
+    """The kernel's current data of the connection, from the client's side. Raises OSError."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    facts = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))
+    options, scales, numbers, later = facts[5], facts[6], facts[8:32], facts[36:]
+    name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return {
+        "congestion_control": name.split(b"\0", 1)[0].decode("ascii", "replace"),
+        "options": [word for bit, word in _OPTION_BITS if options & bit],
+        "snd_wscale": scales & 15,  # a bit field: the peer's count in the low bits, as both byte orders have it here
+        "rcv_wscale": scales >> 4,
+        "snd_mss": numbers[2],
+        "rcv_mss": numbers[3],
+        "rtt_us": numbers[15],
+        "min_rtt_us": later[3],
+        "rttvar_us": numbers[16],
+        "advmss": numbers[19],
+        "pmtu": numbers[13],
+        "rcv_rtt_us": numbers[21],
+        "rcv_space": numbers[22],
+        "total_retrans": numbers[23],
+        "data_segs_in": later[4],
+    }
+
+
+def socket_drops(sock: socket.socket) -> int | None:
+    """Datagrams that the kernel dropped because the socket's buffer was full; None if it does not say."""
+    with contextlib.suppress(OSError, struct.error):
+        drops: int = struct.unpack_from("=9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_DROPS]
+        return drops
+    return None
+
+
+def note_first_packet(sock: socket.socket) -> None:
+    """Makes the kernel note when it gets the socket's packets to send; without support for it, nothing happens."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _TX_SCHED | _REPORTED | _ALONE)
+
+
+def first_packet_at(sock: socket.socket) -> float | None:
+    """Unix time at which the kernel got the first packet, which ends the noting; None if it has got none yet."""
+    try:
+        _, control, _, _ = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, 0)
+    for level, kind, data in control:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPING):
+            seconds, nanoseconds = struct.unpack_from("=qq", data)
+            return float(seconds + nanoseconds / 1e9)
+    return None

@@ -1,0 +1,441 @@
+"""The client of sender studies: resident, a JSON line in, a JSON line out, one thread.
+
+    load.py [--fifo PRIORITY]
+
+It begins with `{"fifo_priority": N}`; 0: it has no real-time priority. Requests:
+
+    {"op": "load", "address": A, "html": OBJECT, "objects": [OBJECT, ...], "connections": N, "pipelined": false,
+     "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
+        OBJECT is [PATH, BYTES of the answer with its head]. The HTML first (null: none), then the objects over so many
+        connections, each taking the next one when it has the last, or all asked for at once. A rival loads the same
+        objects from another address at the same moment. Then each sender tells its TCP_INFO on the same connection.
+    {"op": "elephant", "address": A}    a connection that takes all that the sender has
+    {"op": "voice", "address": A}       voice from that sender
+    {"op": "beside"}                    what the elephant got since the last load began, and the voice while it lasted
+    {"op": "alone"}                     ends them
+
+Times are CLOCK_MONOTONIC [ns]; that of a load runs from before the first connect(2) to its last byte. `flights` is one
+more than the gaps above `gap_ms` between arrivals. `waited_s` is how long this thread waited for a processor where
+that makes a load longer: before it connects, before a request, at the last byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import socket
+import statistics
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core.reach import ANYWHERE, check_address
+from downloader.programs.common import Usage
+
+PORT = 80
+ELEPHANT_BYTES = 1 << 16
+"""An elephant is read in pieces of this size, so that it costs few wake-ups."""
+INFO_S = 5.0
+"""Time for the senders' TCP_INFO, and for voice that is under way."""
+VOICE = struct.Struct("=QQ")
+"""Number and time of a voice packet (vantage/programs/sender.py)."""
+BYTES_RECEIVED = 128
+"""Place of tcpi_bytes_received in struct tcp_info (include/uapi/linux/tcp.h)."""
+
+Object = Sequence[Any]
+"""Path, and bytes of the answer."""
+
+
+class FailedError(Exception):
+    """A connection ended before its data was there."""
+
+
+class Sockets:
+    """The sockets that this thread waits for."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, file: Any, events: int, ready: Callable[[], None]) -> None:
+        """Calls `ready` when the file can be read or written; instead of an earlier call."""
+        try:
+            self._selector.modify(file, events, ready)
+        except KeyError:
+            self._selector.register(file, events, ready)
+
+    def connect(self, address: str, ready: Callable[[], None]) -> socket.socket:
+        """A connection that is being made; `ready` is called once it is there, and has to watch for what comes next."""
+        check_address(address, ANYWHERE)
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Closing sends a RST: nothing of this connection is on the path beside the next one (socket(7)).
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.connect_ex((address, PORT))
+
+        def connected() -> None:
+            if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise FailedError(f"no connection ({os.strerror(error)})")
+            ready()
+
+        self.watch(sock, selectors.EVENT_WRITE, connected)
+        return sock
+
+    def close(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+        sock.close()
+
+    def turn(self, until: float) -> None:
+        """Waits for one of them, at most until that time (time.monotonic)."""
+        for key, _ in self._selector.select(max(until - time.monotonic(), 0)):
+            key.data()
+
+
+def request(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: sender.example\r\n\r\n".encode()
+
+
+class Connection:
+    """One connection of a load, which takes objects from those that wait.
+
+    Args:
+        take: gives the objects that it asks for next; none: it is idle.
+        arrived: called with the bytes that have arrived, after they were counted here.
+    """
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        address: str,
+        take: Callable[[], list[Object]],
+        arrived: Callable[[Connection, int], None],
+    ) -> None:
+        self._take, self._arrived = take, arrived
+        self._left, self._head = 0, b""
+        self._told: bytearray | None = None
+        self.info: dict[str, Any] | None = None
+        self._sockets = sockets
+        self.sock = sockets.connect(address, self._connected)
+
+    def _connected(self) -> None:
+        self.port = self.sock.getsockname()[1]
+        self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
+        self.ask()
+
+    def ask(self) -> None:
+        """Asks for what is next, if there is anything."""
+        if objects := self._take():
+            self._left, self._head = sum(size for _, size in objects), b""
+            self.sock.send(b"".join(request(path) for path, _ in objects))
+
+    def ask_info(self) -> None:
+        """Asks for the sender's TCP_INFO; `info` has it then."""
+        self._told = bytearray()
+        self.sock.send(request("/?info=1"))
+
+    def _read(self) -> None:
+        try:
+            data = self.sock.recv(1 << 18)
+        except OSError as error:
+            raise FailedError(f"the connection ended ({error.strerror})") from None
+        if not data:
+            raise FailedError("the sender closed the connection")
+        if self._told is not None:
+            self._told += data
+            _, _, body = bytes(self._told).partition(b"\r\n\r\n")
+            if body.endswith(b"}"):
+                self.info = {"port": self.port, **json.loads(body)}
+            return
+        if len(self._head) < 12:
+            self._head += data[:12]
+            if not b"HTTP/1.1 200".startswith(self._head[:12]):
+                raise FailedError(f"the sender answered {self._head[9:12].decode('latin-1')}")
+        self._left -= len(data)
+        if self._left < 0:
+            raise FailedError("the answer is longer than asked for")
+        self._arrived(self, len(data))
+
+    @property
+    def idle(self) -> bool:
+        return not self._left
+
+
+def _once(objects: list[Object]) -> Callable[[], list[Object]]:
+    """Gives these at the first call, then none."""
+    left = [objects]
+    return lambda: left.pop() if left else []
+
+
+class Load:
+    """The HTML, then the objects."""
+
+    def __init__(self, sockets: Sockets, asked: dict[str, Any], address: str) -> None:
+        self._sockets, self._address, self._gap_ns = sockets, address, asked["gap_ms"] * 1e6
+        self._objects = deque[Object](asked["objects"])
+        self._html: Object | None = asked["html"]
+        self._count = min(asked["connections"], len(self._objects))
+        self._pipelined = asked["pipelined"]
+        self._left = self._size = sum(int(size) for _, size in [*([self._html] if self._html else []), *self._objects])
+        self.connections: list[Connection] = []
+        self.flights = 0
+        self.ended_ns = 0
+        self.acted = False
+        """Whether a request was or could have been sent since this was set to False."""
+
+    def start(self) -> None:
+        """Begins to connect."""
+        if self._html is not None:
+            self._open(_once([self._html]))
+        else:
+            self._open_all()
+
+    def _open(self, take: Callable[[], list[Object]]) -> None:
+        def next_objects() -> list[Object]:
+            self.acted = True
+            return take()
+
+        self.connections.append(Connection(self._sockets, self._address, next_objects, self._arrived))
+
+    def _open_all(self) -> None:
+        self._html = None
+        if self._pipelined:
+            shares = [list(self._objects)[number :: self._count] for number in range(self._count)]
+            self._objects.clear()
+            for share in shares:
+                self._open(_once(share))
+        else:
+            for _ in range(self._count):
+                self._open(lambda: [self._objects.popleft()] if self._objects else [])
+
+    def _arrived(self, connection: Connection, size: int) -> None:
+        now = time.monotonic_ns()
+        self._left -= size
+        self.flights += now - self.ended_ns > self._gap_ns
+        self.ended_ns = now
+        if connection.idle and self._html is not None:
+            self._open_all()
+        elif connection.idle:
+            connection.ask()
+
+    @property
+    def received(self) -> int:
+        """Bytes so far."""
+        return self._size - self._left
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def close(self) -> None:
+        for connection in self.connections:
+            self._sockets.close(connection.sock)
+
+
+class Elephant:
+    """A connection that takes all that comes."""
+
+    def __init__(self, sockets: Sockets, address: str) -> None:
+        self._sockets = sockets
+        self._buffer = bytearray(1 << 20)
+        self.sock = sockets.connect(address, self._connected)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, ELEPHANT_BYTES)
+
+    def _connected(self) -> None:
+        self.sock.send(request("/?endless=1"))
+        self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
+
+    def _read(self) -> None:
+        try:
+            read = self.sock.recv_into(self._buffer, 0, socket.MSG_TRUNC)  # discarded in the kernel (tcp(7))
+        except OSError as error:
+            raise FailedError(f"the elephant ended ({error.strerror})") from None
+        if not read:
+            raise FailedError("the elephant ended")
+
+    @property
+    def received(self) -> int:
+        """Bytes so far."""
+        raw = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED + 8)
+        return int(struct.unpack_from("=Q", raw, BYTES_RECEIVED)[0])
+
+
+class Voice:
+    """Packets of voice as they arrive."""
+
+    def __init__(self, sockets: Sockets, address: str) -> None:
+        self._sockets = sockets
+        self.sock = sockets.connect(address, self._connected)
+        self.packets: list[tuple[int, int, int]] = []
+        """Number, when it was sent, when it arrived [ns]."""
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.udp.bind(("", 0))
+        sockets.watch(self.udp, selectors.EVENT_READ, self._heard)
+
+    def _connected(self) -> None:
+        self.sock.send(request(f"/?voice={self.udp.getsockname()[1]}"))
+        self._sockets.watch(self.sock, selectors.EVENT_READ, self._ended)
+
+    def _ended(self) -> None:
+        raise FailedError("the voice ended")
+
+    def _heard(self) -> None:
+        number, sent_ns = VOICE.unpack_from(self.udp.recv(2048))
+        self.packets.append((number, sent_ns, time.monotonic_ns()))
+
+    def summary(self, since_ns: int, until_ns: int) -> dict[str, Any]:
+        """Delays and losses of the packets that were sent in a span, if a later one has arrived."""
+        among = [(number, late - sent) for number, sent, late in self.packets if since_ns <= sent <= until_ns]
+        after = [number for number, sent, _ in self.packets if sent > until_ns]
+        if not after or len(among) < 2:
+            return {"voice_p50_ms": None, "voice_p99_ms": None, "voice_lost": None}
+        delays = [delay / 1e6 for _, delay in among]
+        return {
+            "voice_p50_ms": statistics.median(delays),
+            "voice_p99_ms": statistics.quantiles(delays, n=100, method="inclusive")[98],
+            "voice_lost": after[0] - among[0][0] - len(among),
+        }
+
+
+class Client:
+    """Does what requests say, one at a time."""
+
+    def __init__(self) -> None:
+        self.sockets = Sockets()
+        self._elephant: Elephant | None = None
+        self._voice: Voice | None = None
+        self._began_ns = self._ended_ns = self._had = 0
+
+    def load(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """A load, see the module."""
+        mine = Load(self.sockets, asked, asked["address"])
+        rival = Load(self.sockets, asked, asked["rival"]) if asked["rival"] else None
+        both = [load for load in (mine, rival) if load is not None]
+        self._had = self._elephant.received if self._elephant else 0
+        if self._voice:
+            self._voice.packets.clear()
+        before = Usage.now()
+        self._began_ns = time.monotonic_ns()
+        until = time.monotonic() + asked["limit_s"]
+        try:
+            for load in both[:: -1 if asked["rival_first"] else 1]:
+                load.start()
+            waited = Usage.now().run_delay_since(before) or 0.0
+            while not mine.done and time.monotonic() < until:
+                mine.acted, before = False, Usage.now()
+                self.sockets.turn(until)
+                if mine.acted:
+                    waited += Usage.now().run_delay_since(before) or 0.0
+            self._ended_ns = mine.ended_ns
+            answer: dict[str, Any] = {
+                "outcome": "ok" if mine.done else "censored",
+                "ns": mine.ended_ns - self._began_ns,
+            }
+            if rival is not None:
+                answer["neighbour_mbit"] = rival.received * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
+            told = self._told(mine) if mine.done else []
+            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
+        finally:
+            for load in both:
+                load.close()
+
+    def _told(self, load: Load) -> list[dict[str, Any]]:
+        """The senders' TCP_INFO."""
+        until = time.monotonic() + INFO_S
+        for connection in load.connections:
+            connection.ask_info()
+        while any(c.info is None for c in load.connections):
+            if time.monotonic() > until:
+                raise FailedError("the sender does not tell its TCP_INFO")
+            self.sockets.turn(until)
+        return [connection.info for connection in load.connections if connection.info]
+
+    def beside(self, _: dict[str, Any]) -> dict[str, Any]:
+        """What elephant and voice got."""
+        answer: dict[str, Any] = {}
+        if self._elephant is not None:
+            spent_ns = time.monotonic_ns() - self._began_ns
+            answer["neighbour_mbit"] = (self._elephant.received - self._had) * 8e3 / spent_ns
+        if self._voice is not None:
+            until = time.monotonic() + INFO_S
+            while not any(sent > self._ended_ns for _, sent, _ in self._voice.packets) and time.monotonic() < until:
+                self.sockets.turn(until)
+            answer |= self._voice.summary(self._began_ns, self._ended_ns)
+        return answer
+
+    def elephant(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Starts one."""
+        self._elephant = Elephant(self.sockets, asked["address"])
+        return {}
+
+    def voice(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Starts it."""
+        self._voice = Voice(self.sockets, asked["address"])
+        return {}
+
+    def alone(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Ends them."""
+        if self._elephant is not None:
+            self.sockets.close(self._elephant.sock)
+        if self._voice is not None:
+            self.sockets.close(self._voice.sock)
+            self.sockets.close(self._voice.udp)
+        self._elephant = self._voice = None
+        return {}
+
+    def serve(self) -> None:
+        """Answers requests until standard input ends."""
+        operations = {name: getattr(self, name) for name in ("load", "beside", "elephant", "voice", "alone")}
+        lines = bytearray()
+        ended = False
+
+        def read() -> None:
+            nonlocal ended
+            data = os.read(sys.stdin.fileno(), 1 << 16)
+            ended = not data
+            lines.extend(data)
+
+        self.sockets.watch(sys.stdin, selectors.EVENT_READ, read)
+        fault = ""
+        while not ended:
+            try:
+                self.sockets.turn(time.monotonic() + 1.0)
+            except FailedError as error:  # of an elephant or voice, between two loads
+                fault = str(error)
+                self.alone({})
+            while b"\n" in lines:
+                line, _, rest = bytes(lines).partition(b"\n")
+                lines[:] = rest
+                asked = json.loads(line)
+                answer: dict[str, Any]
+                try:
+                    if fault:
+                        raise FailedError(fault)
+                    answer = operations[asked["op"]](asked)
+                except FailedError as error:
+                    answer = {"outcome": "failed", "reason": str(error)}
+                    self.alone({})
+                    fault = ""
+                print(json.dumps(answer), flush=True)  # noqa: T201 - the protocol
+
+
+def main() -> None:
+    """Serves one caller."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--fifo", type=int, default=0, metavar="PRIORITY", help="real-time priority, if permitted")
+    options = parser.parse_args()
+    priority = options.fifo
+    if priority:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+        except OSError:
+            priority = 0
+    print(json.dumps({"fifo_priority": priority}), flush=True)  # noqa: T201 - the protocol
+    Client().serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Runs of sender studies: one repetition (`lane`), and all of them (`run`)."""

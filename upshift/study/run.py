@@ -1,0 +1,241 @@
+"""`run_study`: all repetitions of a study in a folder, or the rest of them."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.domain import RouteAttribute, Sysctl
+from core.errors import LabError, PlaceError
+from core.files import store
+from core.files.disk import folder_lock, whole_file, write_json
+from core.files.study import FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
+from core.files.study_file import keep
+from core.files.study_terms import METRICS
+from core.outreach.ledger import Entry, Ledger
+from core.terminal import Progress
+from upshift.study.clients import EndedError
+from upshift.study.lane import CLIENT, Lane, Outcome
+from upshift.study.schedule import Agenda, Block, blocks, makespan, repetitions, spoken
+from vantage.lab.lab import Lab, open_lab
+
+Say = Callable[[str], None]
+"""Shows a line to the user."""
+
+TOPOLOGY = "studies"
+MOST_LANES = 4
+"""Servers of the topology."""
+MOST_REPEATS = 3
+"""How often a void repetition is repeated."""
+MOST_BREAKDOWNS = 3
+"""Clients, or labs, that end in a row without a repetition in between."""
+INITRWND = 310
+"""The client's initial receive window [segments]."""
+RECEIVE_BUFFER = (2 * INITRWND * 1460, 64 << 20)
+"""What that window needs, and enough for an elephant at 100 Mbit/s and 250 ms behind two products [bytes]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a run came to."""
+
+    endings: Counter[str]
+    void: int
+    """Attempts of this run that were void."""
+
+
+class StudyLedger(Ledger):
+    """A row per repetition, named by the number of its cell and its own."""
+
+    WHAT = "study"
+    OPTION = "--out"
+
+    def fill(self, study: Study, *, quick: bool) -> None:
+        """Writes all repetitions, if they are not there yet."""
+        if not self.filled:
+            with self._filling():
+                self._add(Entry(domain=name) for name, _ in repetitions(study, quick=quick))
+
+    def done(self) -> set[str]:
+        """Names of the repetitions that have ended."""
+        return {entry.domain for entry, _, _ in self.results()}
+
+
+def run_study(study: Study, out: Path, *, quick: bool, lanes: int, progress: Progress, say: Say) -> RunSummary:
+    """Makes all repetitions that a folder lacks; writes the study, `flows.parquet` and `environment.json`.
+
+    Raises:
+        LabError: the lab cannot be built, or breaks again and again.
+        PlaceError: the kernel lacks something, or the disk is full.
+        UsageError: the folder belongs to another study.
+    """
+    check_kernel(study)
+    with folder_lock(out):
+        try:
+            plan = {"study": study.files[STUDY_FILE], "quick": quick}
+            with closing(StudyLedger(out / "ledger.sqlite", plan)) as ledger:
+                ledger.fill(study, quick=quick)
+                keep(study, out, quick=quick)
+                report = Report(study, ledger, out, progress=progress, say=say)
+                try:
+                    _make_all(study, ledger, report, quick=quick, lanes=lanes)
+                finally:
+                    write_flows(study, ledger, out / FLOWS_FILE, quick=quick)
+                return RunSummary(endings=ledger.counts()[1], void=report.void)
+        except sqlite3.OperationalError as error:
+            remedy = "free some space there, then run the same command again"
+            raise PlaceError(f"results cannot be written ({error})", where=str(out), remedy=remedy) from None
+
+
+def check_kernel(study: Study) -> None:
+    """Raises PlaceError if this kernel lacks a congestion control of the study."""
+    for name in sorted({str(cell.knobs.send["cc"]) for cell in study.whole if "cc" in cell.knobs.send}):
+        with socket.socket() as probe:
+            try:
+                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            except FileNotFoundError:
+                remedy = f"load its module (modprobe tcp_{name}), or leave its cells out"
+                raise PlaceError(f"this kernel has no congestion control {name}", remedy=remedy) from None
+            except OSError:
+                continue  # it is there, and only the lab may choose it
+
+
+class Report:
+    """Records repetitions as they end, and shows how far the run is."""
+
+    def __init__(self, study: Study, ledger: StudyLedger, out: Path, *, progress: Progress, say: Say) -> None:
+        self._study, self._ledger, self._out = study, ledger, out
+        self.progress, self.say = progress, say
+        self._total, endings = ledger.counts()
+        self.done, self._disturbed = sum(endings.values()), endings[Ending.DISTURBED]
+        self.void = 0
+
+    def begin(self, lab: Lab, client_fifo: int) -> None:
+        """Writes what the numbers depend on; warns if the lab has no real-time priority."""
+        environment = dict(lab.place(CLIENT).environment())
+        timing = {**lab.timing(), "client_fifo_priority": client_fifo}
+        write_json(self._out / "environment.json", {"study": self._study.name, **environment, "timing": timing})
+        if not client_fifo or not timing["servers_fifo_priority"]:
+            self.say("client and senders have no real-time priority here (SCHED_FIFO): more flows will be void")
+
+    def add(self, name: str, outcome: Outcome, *, final: bool) -> None:
+        """A repetition, or an attempt that was void."""
+        disturbed = outcome.ending is Ending.DISTURBED
+        self.void += disturbed
+        if final:
+            metrics = {metric: None if disturbed else outcome.metrics.get(metric) for metric in METRICS}
+            self._ledger.record([(name, outcome.ending.value, {"reason": outcome.reason, "metrics": metrics})])
+            self.done += 1
+            self._disturbed += disturbed
+        note = f"{self.void} void" if self.void else ""
+        task = f"study {self._study.name}"
+        self.progress.update(task, done=self.done, total=self._total, failed=self._disturbed, note=note)
+
+
+def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool, lanes: int) -> None:
+    """Makes what is missing, in a new lab where one breaks."""
+    breakdowns = 0
+    while left := {name for name, _ in repetitions(study, quick=quick)} - ledger.done():
+        waiting, before = blocks(study, left, quick=quick), report.done
+        report.say(f"{len(left):,} flows to go, about {spoken(makespan(waiting, lanes))}")
+        try:
+            with open_lab(TOPOLOGY, progress=report.progress) as lab:
+                make(lab, study, waiting, lanes=lanes, report=report)
+        except LabError as error:
+            breakdowns = breakdowns + 1 if report.done == before else 1
+            if breakdowns >= MOST_BREAKDOWNS or not lab.folder.is_own():
+                raise
+            report.say(f"{error.what}: the lab is built again")
+
+
+def make(lab: Lab, study: Study, waiting: Sequence[Block], *, lanes: int, report: Report) -> None:
+    """Makes these blocks in a lab. Raises what ended a lane."""
+    client = lab.place(CLIENT)
+    client.claim()
+    agenda, reports = Agenda(waiting), queue.Queue[Any]()
+    with closing(client):
+        least, most = RECEIVE_BUFFER
+        client.apply(
+            [
+                RouteAttribute(name="initrwnd", value=str(INITRWND)),
+                Sysctl(name="net.ipv4.tcp_rmem", value=str(least), field=1),
+                Sysctl(name="net.ipv4.tcp_rmem", value=str(most), field=2),
+            ]
+        )
+        workers = [Worker(lab, number, study, agenda, reports) for number in range(1, lanes + 1)]
+        for worker in workers:
+            worker.start()
+        running, begun = len(workers), False
+        try:
+            while running:
+                match reports.get():
+                    case None:
+                        running -= 1
+                    case BaseException() as error:
+                        raise error
+                    case name, outcome, final, client_fifo:
+                        if not begun:
+                            report.begin(lab, client_fifo)
+                            begun = True
+                        report.add(name, outcome, final=final)
+        finally:
+            agenda.stop()
+
+
+class Worker(threading.Thread):
+    """A lane at work: makes blocks, and reports each attempt, then None or what ended it."""
+
+    def __init__(self, lab: Lab, number: int, study: Study, agenda: Agenda, reports: queue.Queue[Any]) -> None:
+        super().__init__(name=f"lane-{number}", daemon=True)
+        self._lab, self._number, self._study, self._agenda, self._reports = lab, number, study, agenda, reports
+
+    def run(self) -> None:
+        try:
+            names = sorted({name for cell in self._study.whole for name in cell.knobs.sysctls})
+            with closing(Lane(self._lab, self._number, sysctls=names, seed=self._study.seed)) as lane:
+                while (block := self._agenda.begin()) is not None:
+                    self._make(lane, block)
+                    self._agenda.end(block)
+            self._reports.put(None)
+        except BaseException as error:  # the main thread raises it
+            self._reports.put(error)
+
+    def _make(self, lane: Lane, block: Block) -> None:
+        prepared, broken = False, None
+        for name, cell in block.work:
+            attempts = breakdowns = 0
+            final = False
+            while not final and not self._agenda.stopped:
+                try:
+                    if not prepared:
+                        broken, prepared = lane.prepare(block.knobs), True
+                    outcome = _disturbed(broken) if broken else lane.once(cell, name)
+                    attempts += 1
+                except EndedError as error:
+                    lane.check()
+                    prepared, breakdowns, outcome = False, breakdowns + 1, _disturbed(str(error))
+                disturbed = outcome.ending is Ending.DISTURBED
+                final = not disturbed or bool(broken) or attempts > MOST_REPEATS or breakdowns >= MOST_BREAKDOWNS
+                self._reports.put((name, outcome, final, lane.client.fifo_priority))
+
+
+def _disturbed(reason: str) -> Outcome:
+    return Outcome(ending=Ending.DISTURBED, reason=reason, metrics={})
+
+
+def write_flows(study: Study, ledger: StudyLedger, path: Path, *, quick: bool) -> None:
+    """The table of all repetitions that have ended, in the order of cells."""
+    cells = study.cells(quick=quick)
+    with whole_file(path) as temporary, store.TableWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
+        for entry, ending, document in ledger.results():
+            number, _, repetition = entry.domain.partition("/")
+            metrics, reason = document["metrics"], document["reason"]
+            table.add(flow_row(study, cells[int(number)], int(repetition), Ending(ending), metrics, reason))

@@ -1,0 +1,162 @@
+"""What a run makes when: blocks of repetitions, which of them run side by side, and about how long they take."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from core.files.study import Cell, Study
+from core.files.study_terms import Knobs
+from upshift.study.lane import MSS, RTTS
+
+MOST_TOGETHER_MBIT = 150.0
+"""Rates of the paths that are used at the same time; a faster one is used alone."""
+LAB_S, BLOCK_S, FLOW_S, FILL_S = 3.0, 0.3, 0.06, 8.0
+"""About what it takes to build the lab, to change the path, between two flows, and for an elephant [s]."""
+AGAIN = 1.1
+"""About what void repetitions add."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Repetitions on one path beside the same thing, in the order in which they are made."""
+
+    level: object
+    """Value of the study's lanes; blocks of one level are never made at the same time."""
+    knobs: Knobs
+    """Of its first cell: what `Lane.prepare` needs is the same in all."""
+    work: tuple[tuple[str, Cell], ...]
+    """Names in the ledger, and cells."""
+
+    @property
+    def mbit(self) -> float:
+        """What it takes of the rates that run together; a faster path takes all."""
+        return min(self.knobs.rate_mbit or MOST_TOGETHER_MBIT, MOST_TOGETHER_MBIT)
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes, void repetitions included."""
+        fill = FILL_S if self.knobs.beside == "elephant" else 0.0
+        return BLOCK_S + fill + AGAIN * sum(flow_s(cell.knobs) for _, cell in self.work)
+
+
+def repetitions(study: Study, *, quick: bool) -> Iterator[tuple[str, Cell]]:
+    """Name and cell of each repetition."""
+    times = study.quick_repetitions if quick else study.repetitions
+    for number, cell in enumerate(study.cells(quick=quick)):
+        for repetition in range(times):
+            yield f"{number}/{repetition}", cell
+
+
+def blocks(study: Study, names: set[str], *, quick: bool) -> list[Block]:
+    """The blocks of these repetitions, in random order, and in each its repetitions in random order."""
+    order = random.Random(study.seed)
+    members: dict[str, list[tuple[str, Cell]]] = {}
+    for name, cell in repetitions(study, quick=quick):
+        knobs = cell.knobs
+        path = (knobs.rtt_ms, knobs.rate_mbit, knobs.queue_bytes, knobs.loss_percent, knobs.drop, knobs.uplink_mbit)
+        members.setdefault(str((path, asdict(knobs.lost), knobs.beside)), []).append((name, cell))
+    made = []
+    for work in members.values():
+        order.shuffle(work)
+        cell = work[0][1]
+        level = cell.values[study.lanes] if study.lanes else None
+        left = tuple(pair for pair in work if pair[0] in names)
+        made.append(Block(level=level, knobs=cell.knobs, work=left))
+    order.shuffle(made)
+    return [block for block in made if block.work]
+
+
+class Agenda:
+    """Hands out blocks to lanes: never two of a level at once, and no more rate at once than the emulator keeps to."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._waiting = list(blocks)
+        self._running: list[Block] = []
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def take(self) -> Block | None:
+        """Takes the next block that may run beside those that do; None if there is none."""
+        used = sum(block.mbit for block in self._running)
+        levels = {block.level for block in self._running}
+        for block in self._waiting:
+            if block.level not in levels and used + block.mbit <= MOST_TOGETHER_MBIT:
+                self._waiting.remove(block)
+                self._running.append(block)
+                return block
+        return None
+
+    def begin(self) -> Block | None:
+        """Takes a block, once one fits; None if there is nothing left."""
+        with self._changed:
+            while self._waiting and not self._stopped:
+                if (block := self.take()) is not None:
+                    return block
+                self._changed.wait()
+            return None
+
+    def end(self, block: Block) -> None:
+        """Gives its rate and its level free."""
+        with self._changed:
+            self._running.remove(block)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Hands out no more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+
+def makespan(waiting: Sequence[Block], lanes: int) -> float:
+    """About how long blocks take in so many lanes [s]."""
+    agenda, now = Agenda(waiting), 0.0
+    running: list[tuple[float, int, Block]] = []
+    for number in itertools.count():
+        if len(running) < lanes and (block := agenda.take()) is not None:
+            heapq.heappush(running, (now + block.seconds, number, block))
+        elif running:
+            now, _, block = heapq.heappop(running)
+            agenda.end(block)
+        else:
+            break
+    return LAB_S + now
+
+
+def spoken(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def flow_s(knobs: Knobs) -> float:
+    """About how long a repetition takes, with all that comes before the next [s]."""
+    rtt, rate = knobs.rtt_ms / 1000, (knobs.rate_mbit or math.inf) * 1e6
+    wire = (knobs.html + sum(knobs.objects)) * 8.3 / rate
+    turns = 1 + _flights(knobs.html, knobs.iw) + (knobs.html > 0)
+    if knobs.objects:
+        share = knobs.objects[:: knobs.connections]
+        turns += max(_flights(sum(share), knobs.iw), 1 if knobs.pipelined else len(share))
+    if knobs.beside in ("elephant", "voice"):
+        behind = rtt + (knobs.queue_bytes or 0) * 8 / rate if knobs.beside == "elephant" else rtt
+        flow = max(turns * behind + 2 * wire, 4 * wire + RTTS * rtt)
+        return FLOW_S + flow + rtt + RTTS * rtt + 0.5
+    waits = knobs.idle_ms / 1000 + (2 if knobs.client in ("iw", "again") else 0) + 3.5 * len(knobs.lost.up)
+    waits += (1 << len(knobs.lost.down)) - 1
+    return FLOW_S + waits + (turns * rtt + wire) * (1 + 0.5 * knobs.loss_percent) + 2 * rtt
+
+
+def _flights(size: int, window: int) -> int:
+    """Flights of slow start for so many bytes."""
+    return math.ceil(math.log2(math.ceil(size / MSS) / window + 1)) if size else 0
