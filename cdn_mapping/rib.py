@@ -4,7 +4,7 @@ Reads TABLE_DUMP (RFC 6396, section 4.2) and TABLE_DUMP_V2 (section 4.3) with th
 and IPv6 unicast, plain or compressed. It filters nothing: default routes, AS_SETs and private numbers are returned as
 they are; `cdn_mapping.votes` decides what to drop.
 
-    reader = read_entries(Path("rib.20260101.0000.bz2"))
+    reader = RibReader(Path("rib.20260101.0000.bz2"))
     for entry in reader:
         print(entry.prefix, entry.origin)
     if reader.truncated:
@@ -161,7 +161,14 @@ class RibRecord(NamedTuple):
 
 
 class RibReader:
-    """Reads one RIB file; iterate over it once, as entries, or over `records()`.
+    """Reads one RIB file (MRT; plain, gz, bz2, zst); iterate over it once, as entries, or over `records()`.
+
+    Args:
+        on_read: called from time to time with (bytes read, file size).
+
+    Raises:
+        UsageError: the file is missing, not MRT, or damaged; with the byte offset. A truncated file is not an error:
+            its complete entries are yielded, and `truncated` is True.
 
     Attributes:
         path: the file.
@@ -329,17 +336,3 @@ def _network(body: bytes, position: int, length: int, version: int) -> bytes:
     if length & 7:
         octets = octets[:-1] + bytes((octets[-1] & (0xFF00 >> (length & 7)) & 0xFF,))
     return octets.ljust(size, b"\0")
-
-
-def read_entries(path: Path | str, *, on_read: Callable[[int, int], None] | None = None) -> RibReader:
-    """Every entry of a RIB file, default routes included; check `truncated` when done.
-
-    Args:
-        path: MRT file, plain or gz, bz2, zst.
-        on_read: called from time to time with (bytes read, file size).
-
-    Raises:
-        UsageError: the file is missing, not MRT, or damaged; with the byte offset. A truncated file is not an error:
-            its complete entries are yielded, and `truncated` is True.
-    """
-    return RibReader(Path(path), on_read=on_read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -56,3 +57,18 @@ def canvas(
             figure.savefig(out, format=kind, dpi=160, metadata=metadata, transparent=transparent)
         finally:
             plt.close(figure)
+
+
+def inline_svg(svg: bytes, name: str) -> str:
+    """A drawing as an `<svg>` element for an HTML page: no prolog, comments or external references, the page's colour.
+
+    Args:
+        svg: what `canvas` wrote; its labels are drawn as paths, and comments repeat them.
+        name: comes before ids, as they must be unique in a page with several figures.
+    """
+    text = svg.decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    return text.replace(INK, "currentColor")

@@ -161,7 +161,7 @@ def run(
     Args:
         survey: its description.
         options: those of every survey.
-        settings: the survey's own options, a value of `survey.settings`.
+        settings: the survey's own options, a value of `Survey.settings`.
         site: where its programs run; None: here.
         now: Unix time, for `surveyed_at`.
 

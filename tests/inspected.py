@@ -14,6 +14,7 @@ from pathlib import Path
 
 from core.domain import Configuration, Download, Outcome, Target
 from core.files import store
+from downloader import clients
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
@@ -134,14 +135,14 @@ def _row(
 ) -> Download:
     name = run.configurations[position]
     quic = name not in TCP
+    client = clients.ALL["quiche" if quic else "requests"]
     planned = Planned(
         campaign="generated",
         vantage=vantage,
         iteration=run.iteration,
         target=run.target,
-        configuration=Configuration(
-            name=name, client="quiche" if quic else "requests", levels={} if quic else LEVELS.get(name, OFF)
-        ),
+        configuration=Configuration(name=name, client=client.name, levels={} if quic else LEVELS.get(name, OFF)),
+        client=client,
         position=position,
         attempt=1,
         budget_s=9.0,

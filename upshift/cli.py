@@ -52,13 +52,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "figures": ("tables:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
     "report": ("tables:report", "Everything in one HTML file that needs no network."),
     "compare": ("tables:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
+    "study": ("study:app", "Experiments with senders in the lab, as data files: list, run, report."),
     "fleet": ("fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
     "lab": ("lab:app", "The emulated Internet: up, down, exec, calibrate."),
 }
 """Command -> (module of `upshift.commands`:attribute, a Typer app or a function; one line of help)."""
 
 _EXTRAS = {
-    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare"), "analysis"),
+    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare", "study"), "analysis"),
     **dict.fromkeys(("crawl", "map", "survey", "targets"), "crawl"),
     **dict.fromkeys(("lab", "fleet"), "lab"),
 }
@@ -90,12 +91,12 @@ def load(name: str) -> Any:
         module = importlib.import_module(f"upshift.commands.{module_name}")
     except ModuleNotFoundError as error:
         raise missing_extra(error, name) from None
-    found = getattr(module, attribute)
-    if isinstance(found, typer.Typer):
-        command = typer.main.get_command(found)
+    target = getattr(module, attribute)
+    if isinstance(target, typer.Typer):
+        command = typer.main.get_command(target)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cls=ListingCommand)(found)
+        single.command(cls=ListingCommand)(target)
         command = typer.main.get_command(single)
     command.name = name
     return command
@@ -185,10 +186,10 @@ def resuming(program: str, arguments: Sequence[str]) -> str | None:
     if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
         return None
     if Path(program).name == "__main__.py":
-        said = [sys.executable, "-m", "upshift"]
+        program_words = [sys.executable, "-m", "upshift"]
     else:
-        said = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
-    return shlex.join([*said, *_lasting(arguments)])
+        program_words = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
+    return shlex.join([*program_words, *_lasting(arguments)])
 
 
 def _lasting(arguments: Sequence[str]) -> Iterator[str]:
@@ -224,9 +225,9 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise
-        told = _file_error(error)
-        print(f"upshift: {told.sentence()}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(told.exit_code) from None
+        fault = _file_error(error)
+        print(f"upshift: {fault.sentence()}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(fault.exit_code) from None
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in _OURS:
             raise

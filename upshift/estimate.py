@@ -61,14 +61,14 @@ class Rates:
     """What a provider asks for, in any currency."""
 
     hour: float
-    """Of a host [1/h]."""
+    """Price of a host [1/h]."""
     gb: float
-    """Of what it sends [1/GB]."""
+    """Price of what it sends [1/GB]."""
     gb_in: float
-    """Of what it receives [1/GB]."""
+    """Price of what it receives [1/GB]."""
 
     def price(self, part: Part) -> float:
-        """Of one vantage point's part; a GB is 10^9 bytes."""
+        """The price of one vantage point's part; a GB is 10^9 bytes."""
         return self.hour * part.hours + (self.gb * part.sent_bytes + self.gb_in * part.received_bytes) / 1e9
 
 

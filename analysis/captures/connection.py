@@ -255,7 +255,7 @@ class Connection:
     quic_loss_episodes: int | None = None
     """How often packets of the body were lost, as reported by the client; likewise."""
     quic_window: int | None = None
-    """The smaller one of the client's initial windows, of connection and stream; likewise."""
+    """The smallest one of the client's initial windows, of connection and stream, or its fixed one; likewise."""
     socket_drops: int | None = None
     """Packets that the kernel dropped because the client read its UDP socket too late; likewise."""
     client_cpu_share: float | None = None

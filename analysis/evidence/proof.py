@@ -34,6 +34,9 @@ CLIENT_SLACK_SHARE = 0.01
 
 QUIC_V1 = "0x00000001"
 
+_PROTOCOLS = {"1.1": (("1.1", "1.0"), "http/1.1"), "2": (("2",), "h2"), "3": (("3",), "h3")}
+"""HTTP version of a client -> versions of responses that are of this kind, and its name in TLS (ALPN, RFC 7301)."""
+
 HANDSHAKE_SLACK_SHARE = 1.3
 HANDSHAKE_SLACK_S = 0.015
 """A handshake is slow if it took longer than its round trips times `HANDSHAKE_SLACK_SHARE` plus `HANDSHAKE_SLACK_S`."""
@@ -107,6 +110,8 @@ def judge_treatment(
         for name, level in wire.levels.items()
         if (refutation := factors[name].proof(level, wire)) is not None
     ]
+    if (other := _other_http(download)) is not None:
+        refuted.append(other)
     if download.outcome == Outcome.OK and (difference := contradiction(download, connection, clock_s=clock_s)):
         refuted.append(Refutation(reason=TreatmentReason.ACCOUNTS_DIFFER, detail=difference))
     return _verdict(refuted)
@@ -116,6 +121,19 @@ def _verdict(refuted: Sequence[Refutation]) -> Treatment:
     if not refuted:
         return Treatment(True)
     return Treatment(False, refuted[0].reason, "; ".join(one.detail for one in refuted))
+
+
+def _other_http(download: Download) -> Refutation | None:
+    """Whether another HTTP version than the client's was used; a server that answers 1.0 to 1.1 is not another one."""
+    wanted = download.client_http or ("3" if download.transport == Transport.QUIC else "")
+    if wanted not in _PROTOCOLS:
+        return None
+    versions, protocol = _PROTOCOLS[wanted]
+    is_other = download.http_version is not None and download.http_version not in versions
+    if not is_other and download.alpn in (protocol, None):
+        return None
+    used = f"HTTP/{download.http_version or '?'} ({download.alpn or 'no ALPN'})"
+    return Refutation(reason=TreatmentReason.HTTP_VERSION, detail=f"{used}, HTTP/{wanted} was requested")
 
 
 def _unproven(detail: str) -> Treatment:
@@ -174,9 +192,15 @@ def _judge_quic(download: Download, connection: Connection | None, clock_s: floa
     if download.transport_detail is None or download.connect_s is None:
         return _unproven("the client reported no connection")
     version = json.loads(download.transport_detail).get("version")
-    if version != QUIC_V1 or download.alpn != "h3":
-        detail = f"QUIC version {version} with {download.alpn or 'no ALPN'}, version 1 with h3 was requested"
+    if version is None and connection is not None and connection.quic_version is not None:
+        version = f"{connection.quic_version:#010x}"  # of its long headers, where the client does not report it
+    if version is None:
+        return _unproven("neither the client nor the capture has the version of QUIC")
+    if version != QUIC_V1:
+        detail = f"QUIC version {version}, version 1 was requested"
         return Treatment(False, TreatmentReason.QUIC_VERSION, detail)
+    if (other := _other_http(download)) is not None:
+        return _verdict([other])
     if connection is not None and download.outcome == Outcome.OK:
         difference = contradiction(download, connection, clock_s=clock_s)
         if difference is not None:

@@ -97,7 +97,8 @@ def with_account(connection: Connection, download: Download) -> Connection:
     detail: Mapping[str, Any] = json.loads(download.transport_detail) if download.transport_detail else {}
     blocked = [detail[name] for name in ("data_blocked_received", "stream_data_blocked_received") if name in detail]
     own = (detail.get("transport_parameters") or {}).get("local") or {}
-    windows = [own[name] for name in ("initial_max_data", "initial_max_stream_data_bidi_local") if name in own]
+    windows = [detail["window_bytes"]] if "window_bytes" in detail else []
+    windows += [own[name] for name in ("initial_max_data", "initial_max_stream_data_bidi_local") if name in own]
     return replace(
         connection,
         quic_client_lost=detail.get("packets_lost"),

@@ -61,7 +61,7 @@ class Download:
     http_status: int | None
     """Status of the final response."""
     http_version: str | None
-    """HTTP version of the response: 1.1 or 3."""
+    """HTTP version of the response: 1.1, 2 or 3."""
     content_length: int | None
     """Content-Length of the response."""
     content_type: str | None
@@ -145,7 +145,7 @@ class Download:
     host_disturbance_detail: str | None = None
     """Description of the disturbance with its numbers, as text."""
     slow_handshake: bool | None = None
-    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.handshakes`);
+    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.proof`);
     None if it did not complete, or the round-trip time is unknown."""
     treatment_ok: bool | None = None
     """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
@@ -174,6 +174,8 @@ class Download:
     kpi_engine: str | None = None
     """Versions of the programs that made the KPIs; None: no connection is known to belong to the download, and its KPIs
     are empty."""
+    client_http: str | None = None
+    """The HTTP version that the client is for; None: any, as client and server agree."""
     run: int | None = None
     """Number of the measurement run within its file, in the order of the rows; None: in no file yet."""
 

@@ -253,5 +253,5 @@ def environment(journals: Mapping[str, JournalReader]) -> dict[str, Any]:
         for name, journal in journals.items()
     }
     stopping = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
-    told = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
-    return document | {"vantage_points": places} | ({"stopping": told} if told else {})
+    rules = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
+    return document | {"vantage_points": places} | ({"stopping": rules} if rules else {})

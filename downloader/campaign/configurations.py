@@ -17,8 +17,9 @@ from core.domain import Comparison, Configuration, Role, RouteAttribute, Setting
 from core.errors import UsageError
 from core.files.config import STRICT, build
 from core.files.description import DescribedConfiguration, check
-from downloader import clients, factors, quirks
+from downloader import clients, factors, presets, quirks
 from downloader.client import Client
+from downloader.preset import Preset
 from downloader.quirk import Quirk, Settings
 
 
@@ -139,10 +140,15 @@ class _ConfigurationEntry:
     __pydantic_config__ = STRICT
 
 
-def is_paper(document: Mapping[str, Any]) -> bool:
-    """Whether a campaign file uses the paper's configurations: explicitly, or because it has no others."""
-    named, permuted = document.get("configurations"), document.get("permute")
-    return named == "paper" or (named is None and permuted is None)
+def _preset(document: Mapping[str, Any], where: str) -> Preset | None:
+    """The preset that a campaign file names, or the paper's if it has no other configurations.
+
+    Raises UsageError for an unknown one.
+    """
+    named = document.get("configurations")
+    if isinstance(named, str):
+        return presets.ALL.pick(named, where=f"{where}: field configurations")
+    return presets.ALL["paper"] if named is None and document.get("permute") is None else None
 
 
 def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Configuration, ...]:
@@ -152,10 +158,11 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
         UsageError: a wrong field, a duplicate name, or no configuration.
     """
     named, permuted = document.get("configurations"), document.get("permute")
-    remedy = 'write "paper", or [[configurations]] tables'
-    if named is not None and named != "paper" and not isinstance(named, list):
+    remedy = f"write one of {', '.join(map(repr, presets.ALL))}, or [[configurations]] tables"
+    if named is not None and not isinstance(named, str | list):
         raise fault(f"{named!r} is unknown", where, "configurations", remedy)
-    configurations = list(paper.CONFIGURATIONS) if is_paper(document) else []
+    preset = _preset(document, where)
+    configurations = [] if preset is None else list(preset.configurations)
     if isinstance(named, list):
         configurations += [_configuration(entry, f"{where}: configurations[{i}]") for i, entry in enumerate(named)]
     if permuted is not None:
@@ -281,14 +288,15 @@ def read_comparisons(
 ) -> tuple[Comparison, ...]:
     """The comparisons of a campaign file.
 
-    `configurations = "paper"` brings the paper's, and `[[comparisons]]` are added. With other configurations only
-    `[[comparisons]]` are used; without them, `default_comparisons`.
+    A preset brings its own, and `[[comparisons]]` are added. With other configurations only `[[comparisons]]` are used;
+    without them, `default_comparisons`.
 
     Raises:
         UsageError: a wrong field, an unknown configuration, or an invalid comparison (`description.check`).
     """
     entries = document.get("comparisons")
-    brought = paper.COMPARISONS if is_paper(document) else ()
+    preset = _preset(document, where)
+    brought = () if preset is None else preset.comparisons
     if entries is None:
         return brought or default_comparisons(configurations)
     if not isinstance(entries, list):
@@ -310,7 +318,7 @@ def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Compar
 
     The baseline is BL, else the first configuration. A configuration that repeats another one gives a noise floor.
     Every other one is compared with the baseline; ALL with WS, too, and QUIC with ALL and with the first QUIC
-    configuration. The warm-up is compared with an equal configuration, if there is one.
+    configuration and with TCP of its family. The warm-up is compared with an equal configuration, if there is one.
     """
     known = {configuration.name: recorded(configuration) for configuration in configurations}
     baseline = known.get(paper.BASELINE) or next(iter(known.values()))
@@ -329,9 +337,15 @@ def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Compar
         if one.name == paper.FULL:
             references.append(paper.SCALED)
         elif one.transport is Transport.QUIC:
-            references += [paper.FULL, quic[0]]
+            references += [paper.FULL, quic[0], *_over_tcp(one, originals)]
         effects += [Comparison.of(one.name, vs) for vs in dict.fromkeys(references) if vs in known and vs != one.name]
     warmup = recorded(paper.WARMUP)
     like_it = next((one for one in originals if one.same_as(warmup)), None)
     cache = [Comparison.of(warmup.name, like_it.name, Role.CACHE)] if like_it else []
     return (*noise, *effects, *cache)
+
+
+def _over_tcp(quic: DescribedConfiguration, known: Sequence[DescribedConfiguration]) -> list[str]:
+    """The configuration over TCP by the same program, if there is one: that of its highest HTTP version."""
+    same = [one for one in known if one.family == quic.family and one.transport is Transport.TCP]
+    return [max(same, key=lambda one: one.http or "").name] if same else []

@@ -168,6 +168,7 @@ class Attempt:
             iteration=self._run.iteration,
             target=target,
             configuration=configuration,
+            client=self._vantage.client(configuration.client),
             position=self._run.positions[index],
             attempt=self._attempt,
             budget_s=self._budget_s,

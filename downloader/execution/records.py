@@ -11,9 +11,8 @@ from typing import Any
 
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
 from core.system.place import Suitability
-from downloader import clients
 from downloader.campaign.configurations import recorded
-from downloader.client import ClientResult
+from downloader.client import Client, ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.capture import Captured
 from downloader.pages import html_in_place_of
@@ -28,6 +27,8 @@ class Planned:
     iteration: int
     target: Target
     configuration: Configuration
+    client: Client
+    """What downloads: the configuration's client, or what a quirk runs in its place."""
     position: int
     attempt: int
     budget_s: float
@@ -42,9 +43,11 @@ _MEASURED = {entry.name for entry in dataclasses.fields(ClientResult)} & {
 
 def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
     """The row of a download from a client's result; `looked_up` is the source of its address."""
-    configuration, target = planned.configuration, planned.target
+    configuration, target, client = planned.configuration, planned.target, planned.client
     result = _without_page(result, target)
     detail = result.tcp if result.tcp is not None else result.quic
+    if detail is not None and client.window_bytes is not None:
+        detail = {**detail, "window_bytes": client.window_bytes}
     measured: dict[str, Any] = {name: getattr(result, name) for name in _MEASURED}
     if measured["server_port"] is None:
         measured["server_port"] = planned.port
@@ -58,7 +61,8 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         provider=str(target.provider),
         configuration=configuration.name,
         client=configuration.client,
-        transport=clients.ALL[configuration.client].transport,
+        client_http=client.http,
+        transport=client.transport,
         levels=json.dumps(dict(recorded(configuration).levels)),
         position=planned.position,
         attempts=planned.attempt,

@@ -248,16 +248,16 @@ def tried(attack: Callable[[], str]) -> str:
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
-            said = f"GOT {attack()}"
+            result = f"GOT {attack()}"
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = str(error)
-        os.write(writer, said.encode()[:4000])
+            result = str(error)
+        os.write(writer, result.encode()[:4000])
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
-        said = answer.read().decode(errors="replace")
+        result = answer.read().decode(errors="replace")
     os.wait()
-    return said or "it was killed"
+    return result or "it was killed"
 
 
 if __name__ == "__main__":

@@ -50,13 +50,14 @@ HOST_BYTES = 1_500_000_000
 
 def management_network(network: str, topology: Topology) -> ipaddress.IPv4Network:
     """The network of the management links. Raises UsageError if it is not in the lab's prefix, or the lab uses it."""
-    found = ipaddress.ip_network(network)
-    if not isinstance(found, ipaddress.IPv4Network) or not found.subnet_of(ipaddress.IPv4Network(str(LAB_PREFIXES[0]))):
-        raise UsageError(f"the management network {network} is not in {LAB_PREFIXES[0]}", remedy=f"use {MANAGEMENT}")
+    management = ipaddress.ip_network(network)
+    lab = ipaddress.IPv4Network(str(LAB_PREFIXES[0]))
+    if not isinstance(management, ipaddress.IPv4Network) or not management.subnet_of(lab):
+        raise UsageError(f"the management network {network} is not in {lab}", remedy=f"use {MANAGEMENT}")
     for name, own in [*address_plan(topology).items(), *prober_addresses(topology).items()]:
-        if ipaddress.ip_address(own.ipv4) in found:
+        if ipaddress.ip_address(own.ipv4) in management:
             raise UsageError(f"the management network {network} has the address of {name}", remedy=f"use {MANAGEMENT}")
-    return found
+    return management
 
 
 class Cloud:

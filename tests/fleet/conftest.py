@@ -44,9 +44,9 @@ def cloud(request: pytest.FixtureRequest, cloud_machine: None) -> Iterator[Cloud
     """Hosts that have booted, by a test's cells, or one of each Debian. Skips without their roots."""
     hosts: dict[str, str] = getattr(request, "param", DEBIANS)
     skip_without(hosts.values())
-    with open_cloud(hosts) as found:
-        found.start()
-        yield found
+    with open_cloud(hosts) as opened:
+        opened.start()
+        yield opened
 
 
 @pytest.fixture(scope="session")

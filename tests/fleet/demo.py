@@ -83,15 +83,15 @@ def show_report(collected: Path) -> None:
         return done.check(doing=f"running upshift {argv[0]}")
 
     print(upshift("inspect", str(collected)).stdout)  # what is collected has journals and captures, no tables
-    told = upshift("report", str(collected))
-    found = json.loads(upshift("tables", str(collected), "--table", "2", "--by", "vantage", "--json").stdout)
-    rows = [["vantage point", "comparison", "verdict", "median", "n"], *map(_row, found["table2"])]
-    print(told.stderr)
+    report = upshift("report", str(collected))
+    tables = json.loads(upshift("tables", str(collected), "--table", "2", "--by", "vantage", "--json").stdout)
+    rows = [["vantage point", "comparison", "verdict", "median", "n"], *map(_row, tables["table2"])]
+    print(report.stderr)
     terminal.print_table(terminal.console(sys.stdout), [rows], title="By vantage point", words=set(rows[0][:3]))
-    print(told.stdout)
+    print(report.stdout)
     names = {row[0] for row in rows[1:]}
     wanted = {path.name for path in (collected / "vantage").iterdir()}
-    assert names == wanted and told.stdout.strip().endswith("index.html"), (names, wanted, told.stdout)
+    assert names == wanted and report.stdout.strip().endswith("index.html"), (names, wanted, report.stdout)
 
 
 def _row(row: dict[str, Any]) -> list[str]:

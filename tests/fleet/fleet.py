@@ -140,8 +140,8 @@ class Fleet:
 
     def status(self) -> dict[str, Any]:
         """Host -> its status document, None where it failed."""
-        found = verdicts(self.try_("status", "--json"))
-        return {host: verdict["result"] if verdict["ok"] else None for host, verdict in found.items()}
+        answers = verdicts(self.try_("status", "--json"))
+        return {host: verdict["result"] if verdict["ok"] else None for host, verdict in answers.items()}
 
     def recorded(self) -> dict[str, int]:
         """Host -> downloads recorded, -1 where it does not answer."""
@@ -175,7 +175,7 @@ class Fleet:
 
     def spans(self) -> list[Span]:
         """When each vantage point measured which target, in order."""
-        found = []
+        spans = []
         for host in self.hosts:
             runs: dict[tuple[int, str], list[Download]] = {}
             for download in self.downloads(host):
@@ -183,16 +183,16 @@ class Fleet:
             for (_, domain), several in runs.items():
                 starts = [download.started_at - (download.setup_s or 0.0) for download in several]
                 ends = [download.started_at + (download.last_byte_s or 0.0) for download in several]
-                found.append(Span(host, domain, min(starts), max(ends)))
-        return sorted(found, key=lambda span: span.start)
+                spans.append(Span(host, domain, min(starts), max(ends)))
+        return sorted(spans, key=lambda span: span.start)
 
 
 def verdicts(done: Completed) -> dict[str, Any]:
     """Host -> verdict, of a command with `--json`: its last line."""
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"hosts"')]
     assert lines, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
-    found: dict[str, Any] = json.loads(lines[-1])["hosts"]
-    return found
+    hosts: dict[str, Any] = json.loads(lines[-1])["hosts"]
+    return hosts
 
 
 def overlaps(spans: Sequence[Span]) -> list[tuple[Span, Span]]:

@@ -129,18 +129,18 @@ def root(suite: str) -> Root:
     recipe = "\n".join([suite, *IMAGE, *system.image, *HOOKS])
     tar = cache / f"{suite}-{_hash12(recipe)}.tar"
     served = " ".join((*SERVED, *system.served))
-    found = Root(suite, tar, cache / f"{suite}-{_hash12(recipe + served)}")
+    wanted = Root(suite, tar, cache / f"{suite}-{_hash12(recipe + served)}")
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{suite}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # worker processes of one test run
-        if tar.exists() and found.repository.exists():
-            return found
+        if tar.exists() and wanted.repository.exists():
+            return wanted
         with _keyring(system.archive) as keyring:
             if not tar.exists():
-                _make_tar(found, keyring)
-            if not found.repository.exists():
-                _make_repository(found, keyring)
-    return found
+                _make_tar(wanted, keyring)
+            if not wanted.repository.exists():
+                _make_repository(wanted, keyring)
+    return wanted
 
 
 def _hash12(text: str) -> str:
@@ -206,5 +206,5 @@ def _make_repository(wanted: Root, keyring: Path) -> None:
 def _check(done: Completed, system: System) -> None:
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
-        said = (errors or ["no message"])[0].removeprefix("E: ")
-        raise PlaceError(f"{system.name} cannot be had: no cached root, and from {system.archive.mirror}: {said}")
+        error = (errors or ["no message"])[0].removeprefix("E: ")
+        raise PlaceError(f"{system.name} cannot be had: no cached root, and from {system.archive.mirror}: {error}")

@@ -39,10 +39,10 @@ def fleet(cloud: Cloud, built: Path, tmp_path: Path) -> Iterator[Fleet]:
         argv = ["cc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", "-o", str(host.root / LIBRARY), str(source)]
         process.run(argv).check(doing="building the clock")
         (host.root / "etc/ld.so.preload").write_text(f"/{LIBRARY}\n")
-    found = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], more={"vantage_clock": "checked"})
-    found.do("provision")
-    yield found
-    found.try_("stop")
+    made = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], more={"vantage_clock": "checked"})
+    made.do("provision")
+    yield made
+    made.try_("stop")
     for host in cloud.hosts.values():
         (host.root / "etc/ld.so.preload").unlink()
         host.sh("rm -rf /var/lib/upshift/week")
@@ -69,23 +69,23 @@ def test_eighteen_seconds_do_not_start_and_are_paused_later(fleet: Fleet) -> Non
     right, wrong = fleet.hosts
     set_ahead(fleet.hosts[wrong], 18.0)
     for command in ("doctor", "run"):
-        found = verdicts(fleet.try_(command, "--json"))
-        assert "s or more ahead of that of this machine, though its time daemon counts" in found[wrong]["fault"]
-        assert found[wrong]["clock_offset_s"][0] <= 18.0 <= found[wrong]["clock_offset_s"][1]
+        answers = verdicts(fleet.try_(command, "--json"))
+        assert "s or more ahead of that of this machine, though its time daemon counts" in answers[wrong]["fault"]
+        assert answers[wrong]["clock_offset_s"][0] <= 18.0 <= answers[wrong]["clock_offset_s"][1]
     assert fleet.hosts[wrong].ssh("ls -d /var/lib/upshift/week").returncode != 0
 
     set_ahead(fleet.hosts[wrong], 0.0)
     fleet.do("run", "--force")
     set_ahead(fleet.hosts[wrong], -18.0)
-    said = f"{wrong}: clock: it is"
-    assert said in fleet.try_("status").stderr and fleet.states()[wrong] != "paused", "it only looks"
+    clause = f"{wrong}: clock: it is"
+    assert clause in fleet.try_("status").stderr and fleet.states()[wrong] != "paused", "it only looks"
     with fleet.start("status", "--watch", "--json") as watch:
         try:
             fleet.wait(lambda: fleet.states()[wrong] == "paused", seconds=120, what="it is not paused")
         finally:
             os.killpg(watch.pid, signal.SIGINT)
-        _, told = watch.communicate(timeout=60)
-    assert said in told and f"paused until upshift fleet resume: {wrong}" in told, told
+        _, errors = watch.communicate(timeout=60)
+    assert clause in errors and f"paused until upshift fleet resume: {wrong}" in errors, errors
     assert fleet.states()[right] != "paused"
     set_ahead(fleet.hosts[wrong], 0.0)
     fleet.do("resume")

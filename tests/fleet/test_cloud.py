@@ -142,8 +142,8 @@ def test_a_host_as_before_has_no_differences(cloud: Cloud) -> None:
     assert len(before["files"]) > 2000 and before["packages"] and before["users"]
     assert differences(before, host.fingerprint()) == {}
     host.sh("useradd someone; touch /usr/bin/something; sysctl -qw net.ipv4.tcp_sack=0")
-    found = differences(before, host.fingerprint())
-    assert {"users: someone", "files: usr/bin/something", "settings: net.ipv4.tcp_sack"} <= set(found)
+    changed = differences(before, host.fingerprint())
+    assert {"users: someone", "files: usr/bin/something", "settings: net.ipv4.tcp_sack"} <= set(changed)
     host.sh("userdel someone; rm /usr/bin/something; sysctl -qw net.ipv4.tcp_sack=1")
 
 
@@ -168,8 +168,8 @@ def test_nothing_outlives_a_killed_owner(cloud_machine: None) -> None:
     running = subprocess.Popen([sys.executable, "-c", OPEN], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert running.stdout is not None
     with running:
-        folder, said = running.stdout.readline().split()
-        assert said == "up"
+        folder, word = running.stdout.readline().split()
+        assert word == "up"
         running.send_signal(signal.SIGKILL)
     assert Path(folder).name.startswith(PREFIX)
     deadline = time.monotonic() + 20
@@ -183,7 +183,7 @@ def test_nothing_outlives_a_killed_owner(cloud_machine: None) -> None:
 
 def _processes_of(folder: str) -> list[str]:
     """Processes in the cloud's cgroups, or that name its folder."""
-    found = [
+    numbers = [
         line
         for base in cgroup_roots()
         for procs in (base / Path(folder).name).rglob("cgroup.procs")
@@ -192,10 +192,10 @@ def _processes_of(folder: str) -> list[str]:
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and folder.encode() in (entry / "cmdline").read_bytes():
-                found.append(entry.name)
+                numbers.append(entry.name)
         except OSError:
             continue
-    return found
+    return numbers
 
 
 @pytest.mark.parametrize("suite", ["trixie", "noble"])  # keys of Ubuntu are from Debian

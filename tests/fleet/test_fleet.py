@@ -64,7 +64,9 @@ def test_a_fleet_from_provisioning_to_teardown(
     assert cut.returncode == 1 and first.name in cut.stderr and second.name not in cut.stderr
     with fleet.start("optout", "one.example") as one, fleet.start("optout", "other.example") as other:
         ends = [(child.communicate(timeout=300), child.returncode) for child in (one, other)]
-    assert [code for _, code in ends] == [1, 1] and all(f"failed: {first.name};" in said for (_, said), _ in ends), ends
+    assert [code for _, code in ends] == [1, 1] and all(
+        f"failed: {first.name};" in errors for (_, errors), _ in ends
+    ), ends
     first.start()
     first.wait()
     fleet.wait(lambda: fleet.states()[first.name] == "waiting for opt-outs", seconds=60, what="it goes on")

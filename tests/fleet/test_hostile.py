@@ -93,12 +93,12 @@ class Campaign:
         host = self.cloud.hosts[LIAR]
         known = self.cloud.login.known_hosts
         keys = dict(line.split(" ", 1) for line in known.read_text().splitlines())
-        found = {name: f"198.18.254.{FIRST + number}" for number, name in enumerate(self.liars)}
-        for address in found.values():
+        addresses = {name: f"198.18.254.{FIRST + number}" for number, name in enumerate(self.liars)}
+        for address in addresses.values():
             host.node("ip", "address", "replace", f"{address}/24", "dev", "mgmt0")
         with known.open("a") as handle:
-            handle.writelines(f"{address} {keys[host.address]}\n" for address in found.values())
-        return found
+            handle.writelines(f"{address} {keys[host.address]}\n" for address in addresses.values())
+        return addresses
 
     def results(self, name: str) -> Results:
         host = self.cloud.hosts[OTHER if name == OTHER else LIAR]
@@ -129,7 +129,7 @@ class Campaign:
         """By the command. Exit code, host -> its fault, standard error."""
         argv = [sys.executable, "-m", "upshift", "fleet", "collect", "--json", "-i", str(self.inventory)]
         done = self.cloud.control(argv, timeout_s=600)
-        return done.returncode, {host: found["fault"] for host, found in verdicts(done).items()}, done.stderr
+        return done.returncode, {host: verdict["fault"] for host, verdict in verdicts(done).items()}, done.stderr
 
 
 def work(folder: Path, journal: Journal, run: PlannedRun, name: str) -> None:
@@ -149,12 +149,12 @@ def work(folder: Path, journal: Journal, run: PlannedRun, name: str) -> None:
 
 def tree(folder: Path) -> dict[str, str]:
     """Path -> kind and content of all that is there."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         state = path.lstat()
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
-        found[str(path.relative_to(folder))] = f"{state.st_mode:o} {content}"
-    return found
+        contents[str(path.relative_to(folder))] = f"{state.st_mode:o} {content}"
+    return contents
 
 
 ALL = (*LIES, *HARMLESS)
@@ -173,12 +173,12 @@ def test_a_host_that_lies_harms_only_its_own_results(hosts: Cloud, tmp_path: Pat
         {**LIES, **HARMLESS}[lie](fleet.results(name))
     before = tree(tmp_path)
 
-    code, faults, said = fleet.collect()
+    code, faults, errors = fleet.collect()
 
     wrong = {name for name, fault in faults.items() if fault is not None}
     expected = {name for name, lie in fleet.liars.items() if lie in LIES}
     assert wrong == expected, {name: faults[name] for name in wrong ^ expected}
-    assert code == 1 and all(name in said for name in wrong), said
+    assert code == 1 and all(name in errors for name in wrong), errors
     for name in wrong:
         assert str(faults[name]).isprintable() and len(str(faults[name])) < 600, faults[name]
     own = [f"in/collected/{NAME}/.collect/{name}/" for name in (OTHER, *fleet.liars)]

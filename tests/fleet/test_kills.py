@@ -66,8 +66,8 @@ def test_a_power_cut_within_a_role_is_completed_by_the_same_command(make: Make, 
         child.communicate()
     lost.start()
     lost.wait()
-    found = fleet.do("provision")
-    assert found[other.name]["changed"] == 0
+    again = fleet.do("provision")
+    assert again[other.name]["changed"] == 0
     assert [verdict["changed"] for verdict in fleet.do("provision").values()] == [0, 0]
     assert lost.sh("dpkg --audit") == ""
 

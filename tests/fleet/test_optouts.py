@@ -93,10 +93,10 @@ def test_what_is_misspelt_or_missing_is_refused(make: Callable[[str], Fleet]) ->
     }
     listed.write_text("www.edge.example\nnot a domain!\n")
     wrong[text] = "line 2: 'not a domain!' is neither a domain nor a prefix"
-    for inventory, said in wrong.items():
+    for inventory, sentence in wrong.items():
         fleet.inventory.write_text(inventory)
         done = fleet.try_("run", "--force")
-        assert done.returncode == 2 and said in done.stderr, done
+        assert done.returncode == 2 and sentence in done.stderr, done
     assert fleet.cloud.hosts["MUC"].ssh("ls /var/lib/upshift").stdout.split() == []
 
 
@@ -108,8 +108,8 @@ def test_two_commands_at_once_lose_nothing(make: Callable[[str], Fleet], repeats
         wanted |= names
         with contextlib.ExitStack() as stack:
             both = [stack.enter_context(fleet.start("optout", name)) for name in sorted(names)]
-            said = [child.communicate(timeout=300) for child in both]
-        assert [child.returncode for child in both] == [0, 0], said
+            outputs = [child.communicate(timeout=300) for child in both]
+        assert [child.returncode for child in both] == [0, 0], outputs
         on_host = fleet.cloud.hosts["MUC"].sh(f"cat {LIST}").split()
         assert wanted == set(on_host) == set(opt_out.listed(fleet.folder / "opt-out.txt")), number
         assert len(on_host) == len(wanted)
@@ -141,8 +141,8 @@ def test_a_host_without_power_sends_nothing_after_it_is_back(make: Callable[[str
                 fleet.wait(lambda: fleet.recorded()["MUC"] >= recorded + 12, seconds=300, what="others wait, too")
             finally:
                 os.killpg(watch.pid, signal.SIGINT)
-            _, said = watch.communicate(timeout=60)
-        assert said.count("MUC has not confirmed") == 1, said
+            _, errors = watch.communicate(timeout=60)
+        assert errors.count("MUC has not confirmed") == 1, errors
         assert "has not confirmed" not in fleet.try_("status").stderr
         assert witness.times() == []
     assert leaving.domain in host.sh(f"cat {LIST}").split()

@@ -40,9 +40,9 @@ apt-mark manual nftables
 def cloud(request: pytest.FixtureRequest, cloud_machine: None) -> Iterator[Cloud]:
     from tests.fleet.cloud import open_cloud
 
-    with open_cloud(request.param) as found:
-        found.start()
-        yield found
+    with open_cloud(request.param) as opened:
+        opened.start()
+        yield opened
 
 
 @pytest.fixture

@@ -89,14 +89,14 @@ def attacked(host: Host, wall: str) -> dict[str, str]:
     host.sh(f"cp /opt/attacks.conf {DROP_IN}/attacks.conf; systemctl daemon-reload; systemctl stop {UNIT}")
     done = host.ssh(f"sudo systemctl start {UNIT}", timeout_s=180)
     assert done.returncode == 0, host.sh(f"journalctl --unit {UNIT} --no-pager --lines 20; cat /run/attacks.json")
-    found: dict[str, str] = json.loads(host.sh("cat /run/attacks.json"))
+    results: dict[str, str] = json.loads(host.sh("cat /run/attacks.json"))
     host.sh(f"rm -r {DROP_IN} /run/attacks.json; systemctl daemon-reload; systemctl stop outside roots")
-    return found
+    return results
 
 
-def got(found: dict[str, str]) -> dict[str, str]:
+def got(results: dict[str, str]) -> dict[str, str]:
     """Those that were not refused."""
-    return {way: said for way, said in found.items() if said.startswith("GOT")}
+    return {way: result for way, result in results.items() if result.startswith("GOT")}
 
 
 @cells("cloud", every=SYSTEMS, quick=SYSTEMS[:1], ids=lambda hosts: str(*hosts.values()), indirect=True)
@@ -105,8 +105,8 @@ def test_a_unit_has_no_way_to_root(cloud: Cloud) -> None:
     host.root.joinpath("opt/walls.py").write_text(Path(walls.__file__).read_text())
     host.root.joinpath("etc/systemd/system/upshift-campaign@.service").write_text(unit())
     host.sh(BARE)
-    found = attacked(host, "/usr/bin/python3 /opt/walls.py")
-    assert set(got(found)) == NEEDS and len(found) > 50, found
+    results = attacked(host, "/usr/bin/python3 /opt/walls.py")
+    assert set(got(results)) == NEEDS and len(results) > 50, results
 
     rights = "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_NET_RAW CAP_SYS_PTRACE CAP_KILL"
     command = (
@@ -120,12 +120,14 @@ def test_a_unit_has_no_way_to_root(cloud: Cloud) -> None:
 def test_a_provisioned_host_gives_its_user_nothing_more(cloud: Cloud, built: Path, tmp_path: Path) -> None:
     fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=1000, slot_s=0)
     fleet.do("provision")
+    calibrated = fleet.try_("doctor", "--calibrate")
+    assert "cannot be measured" not in calibrated.stdout, calibrated
     fleet.do("run", "--force")
     fleet.wait(lambda: min(fleet.recorded().values()) > 0, seconds=300, what="no downloads")
     known = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     for host in fleet.hosts.values():
-        found = attacked(host, known["vantage_walls"])
-        assert set(got(found)) == NEEDS and len(found) > 50, found
+        attacks = attacked(host, known["vantage_walls"])
+        assert set(got(attacks)) == NEEDS and len(attacks) > 50, attacks
         own = host.sh("find /etc/upshift /opt/upshift /var/lib/upshift -maxdepth 2 -user upshift").split()
         ceilings = "/var/lib/upshift/.state/upshift"  # of a doctor that has calibrated
         assert sorted({*own, ceilings}) == [
@@ -137,10 +139,10 @@ def test_a_provisioned_host_gives_its_user_nothing_more(cloud: Cloud, built: Pat
         # Links where root would read or write: what is behind them is not shown, and not changed.
         results = f"/var/lib/upshift/{NAME}/results"
         host.sh(f"rm -f {results}/status.json; ln -s /etc/shadow {results}/status.json; ls -l /etc/shadow")
-    said = fleet.try_("run", "--force")
-    assert "root:" not in said.stdout + said.stderr, said
-    said = fleet.try_("collect")
-    assert "root:" not in said.stdout + said.stderr, said
+    done = fleet.try_("run", "--force")
+    assert "root:" not in done.stdout + done.stderr, done
+    done = fleet.try_("collect")
+    assert "root:" not in done.stdout + done.stderr, done
     assert not [path for path in fleet.collected.rglob("*") if path.is_file() and b"root:*" in path.read_bytes()]
     fleet.try_("stop")
     fleet.do("teardown")

@@ -109,7 +109,7 @@ def notifications(host: Host, pid: str) -> set[str]:
     """
     lines = host.sh(f"journalctl --unit {UNIT} --output cat --no-pager")
     heard = re.findall(rf"notification message from PID {pid}\b\W+(.*)", lines)
-    return {said.rstrip(")") for line in heard for said in line.split(", ")}
+    return {word.rstrip(")") for line in heard for word in line.split(", ")}
 
 
 def shown(host: Host, value: str) -> str:
@@ -128,14 +128,14 @@ def test_root_undoes_by_hand_what_a_killed_unit_left(fleet: Fleet) -> None:
         host.sh(f"systemctl kill --signal=KILL {UNIT}")
         wait(lambda: main_process(host) == "0", seconds=60, what="the unit does not end")
         assert host.network() != before
-        told = json.loads(host.sh("cd /root && /opt/upshift/current/bin/upshift doctor --quick --json || true"))
-        [left] = [finding for finding in told["findings"] if finding["name"] == "leftovers"]
+        report = json.loads(host.sh("cd /root && /opt/upshift/current/bin/upshift doctor --quick --json || true"))
+        [left] = [finding for finding in report["findings"] if finding["name"] == "leftovers"]
         assert "an earlier campaign was killed and left these changes: " in left["says"] and "sysctl" in left["says"]
 
-        told = json.loads(
+        report = json.loads(
             host.sh("cd /root && /opt/upshift/current/bin/upshift doctor --restore --quick --json || true")
         )
-        assert [said for said in told["restored"] if "undid the changes of an earlier run" in said]
+        assert [line for line in report["restored"] if "undid the changes of an earlier run" in line]
         assert host.network() == before
         assert host.sh("find /run/upshift -not -user upshift") == ""
     finally:

@@ -98,6 +98,23 @@ def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.Compl
     assert not list(Path(tempfile.gettempdir()).glob("upshift-ceilings-*/*.json")), "files are left"
 
 
+PORT_443 = """
+import subprocess, sys
+from vantage.doctor.calibrate import Pair
+with Pair() as pair:
+    code = "import socket; print(socket.create_server(('198.19.255.1', 443)).getsockname()[1])"
+    subprocess.run([*pair.server_prefix, sys.executable, "-c", code], check=True)
+"""
+
+
+def test_servers_of_the_calibration_need_no_right_to_their_port() -> None:
+    """A vantage point's service has none."""
+    rights = ["setpriv", "--inh-caps=-net_bind_service", "--bounding-set=-net_bind_service", "--"]
+    argv = [*rights, "unshare", "--net", "--", sys.executable, "-c", PORT_443]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "443\n", done.stderr
+
+
 def test_the_calibration_is_kept_and_goes_stale(
     calibrated: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -115,6 +132,6 @@ def test_the_calibration_is_kept_and_goes_stale(
 def test_without_ceilings_the_doctor_says_how_to_get_them(tmp_path: Path) -> None:
     said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
     [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
-    assert "aioquic, quiche, requests (not calibrated)" in finding["says"]
+    assert f"{', '.join(clients.ALL)} (not calibrated)" in finding["says"]
     refused = run_doctor(tmp_path, "--ceilings")
     assert refused.returncode == 2

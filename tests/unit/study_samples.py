@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
-from core.files.study import Study
-from core.files.study_file import parse
+import numpy as np
+
+from core.files import store
+from core.files.study import FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
+from core.files.study_file import keep, parse
+from core.files.study_terms import Knobs
 
 COMPETING = """
 schema = 1
@@ -136,4 +142,44 @@ TABLES: Mapping[str, str] = {
 
 def study(text: str, tables: Mapping[str, str] = TABLES) -> Study:
     """The study in a text."""
-    return parse(tomllib.loads(text), where="study.toml", table=tables.__getitem__)
+    made = parse(tomllib.loads(text), where="study.toml", table=tables.__getitem__)
+    return replace(made, files={STUDY_FILE: text, **tables})
+
+
+Model = Callable[[Knobs, np.random.Generator], Mapping[str, float]]
+
+
+def write_flows(made: Study, folder: Path, model: Model, *, quick: bool = False, seed: int = 1) -> None:
+    """The results of a study as `upshift study run` writes them, with the metrics of a model."""
+    random = np.random.default_rng(seed)
+    repetitions = made.quick_repetitions if quick else made.repetitions
+    rows = [
+        flow_row(made, cell, number, Ending.OK, model(cell.knobs, random))
+        for cell in made.cells(quick=quick)
+        for number in range(repetitions)
+    ]
+    folder.mkdir(exist_ok=True)
+    keep(made, folder, quick=quick)
+    with store.TableWriter(folder / FLOWS_FILE, FLOWS_KIND, flow_schema(made)) as table:
+        for row in rows:
+            table.add(row)
+
+
+def slow_start(knobs: Knobs, random: np.random.Generator) -> Mapping[str, float]:
+    """The time of the objects by doubling windows and the rate, with 2 % of noise; beside an elephant with timeouts."""
+    segments, window, rounds = sum(knobs.objects) / 1448, float(knobs.iw), 2
+    while window < segments:
+        segments -= window
+        window *= 2
+        rounds += 1
+    time = rounds * knobs.rtt_ms + sum(knobs.objects) * 8 / ((knobs.rate_mbit or 100) * 1000)
+    lost = knobs.beside == "elephant" and random.random() < 0.07
+    time *= random.normal(1, 0.02 if not knobs.send else 0.01)
+    drops = float(random.poisson(2)) if lost else 0.0
+    return {
+        "time_ms": time + 200 * lost,
+        "flights": rounds - 1.0,
+        "drops": drops,
+        "retransmissions": drops,
+        "timeouts": float(lost),
+    }

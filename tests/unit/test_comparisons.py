@@ -12,8 +12,11 @@ from core import paper
 from core.domain import Comparison, Role, Target, Transport
 from core.errors import UsageError
 from core.files import description
+from core.files.description import check
+from downloader import presets
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
-from downloader.campaign.configurations import default_comparisons
+from downloader.campaign.configurations import default_comparisons, recorded
+from downloader.preset import Preset
 
 GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
 PLAIN = {"name": "plain", "client": "requests"}
@@ -43,6 +46,38 @@ def test_the_papers_configurations_bring_the_papers_comparisons() -> None:
 def test_the_default_gives_the_paper_its_own() -> None:
     """So that a campaign that spells the paper's configurations out has the paper's rows."""
     assert default_comparisons(paper.CONFIGURATIONS) == paper.COMPARISONS
+
+
+@pytest.mark.parametrize("preset", presets.ALL.values(), ids=lambda preset: preset.name)
+def test_a_preset_is_a_campaign_with_a_noise_floor(preset: Preset) -> None:
+    """Its comparisons are valid, each of its configurations is in one, and one repeats another."""
+    found = campaign(configurations=preset.name)
+    assert preset.help and found.comparisons == preset.comparisons
+    more = campaign(configurations=preset.name, comparisons=[])
+    assert more.comparisons == preset.comparisons, "none is added"
+    known = [recorded(one) for one in (*found.warmups, *found.configurations)]
+    for index, comparison in enumerate(preset.comparisons):
+        check(comparison, known=known, earlier=preset.comparisons[:index], where="")
+    compared = {name for one in preset.comparisons for name in (one.config, one.vs)}
+    assert {one.name for one in preset.configurations} <= compared
+    assert Role.NOISE_FLOOR in {one.role for one in preset.comparisons}
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError) as fault:
+        campaign(configurations="papers")
+    assert fault.value.sentence().startswith("c.toml: field configurations: unknown preset 'papers'; ")
+    assert "use one of: http-versions, paper, quic-clients" in fault.value.sentence()
+
+
+def test_quic_is_compared_with_tcp_by_the_same_program() -> None:
+    named = ("curl-h1", "curl-h2", "quiche", "curl-h3")
+    found = campaign(configurations=[{"name": name, "client": name} for name in named])
+    assert {(config, vs) for config, vs, _ in rows(found)} == {
+        *((name, "curl-h1") for name in named[1:]),
+        ("curl-h3", "quiche"),
+        ("curl-h3", "curl-h2"),
+    }
 
 
 def test_own_comparisons_come_on_top_of_the_papers() -> None:

@@ -229,6 +229,37 @@ def test_quic_counts_by_the_clients_account(detail: str | None, alpn: str | None
     assert judge_treatment(asked, None)[0] is expected
 
 
+def test_the_version_of_quic_comes_from_the_capture_if_the_client_does_not_tell_it() -> None:
+    silent = quic(transport_detail='{"window_bytes": 70000}', connect_s=0.04)
+    seen = connection(protocol="quic", syn_ns=None, syn_ack_ns=None)
+    for version, expected in ((1, True), (0x6B3343CF, False), (None, None)):
+        assert judge_treatment(silent, dataclasses.replace(seen, quic_version=version))[0] is expected
+    assert judge_treatment(silent, None)[0] is None
+    assert rows.with_account(seen, silent).quic_window == 70000
+
+
+@pytest.mark.parametrize(
+    ("client_http", "http_version", "alpn", "is_as_requested"),
+    [
+        ("1.1", "1.1", "http/1.1", True),
+        ("1.1", "1.0", None, True),
+        ("1.1", "2", "h2", False),
+        ("2", "2", "h2", True),
+        ("2", "1.1", "http/1.1", False),
+        ("2", "1.1", None, False),
+        ("2", None, None, True),  # it ended before either was known
+        (None, "2", "h2", True),  # as client and server agree
+    ],
+)
+def test_a_fallback_to_another_http_version_is_a_mismatch(
+    client_http: str | None, http_version: str | None, alpn: str | None, is_as_requested: bool
+) -> None:
+    one = download(client_http=client_http, http_version=http_version, alpn=alpn)
+    verdict = judge_treatment(one, connection())
+    assert verdict.ok is is_as_requested
+    assert verdict.reason == (None if is_as_requested else TreatmentReason.HTTP_VERSION)
+
+
 def test_client_and_capture_must_agree() -> None:
     assert proof.contradiction(download(), connection()) is None
     assert proof.contradiction(download(started_at=START + HOUR), connection(), clock_s=-HOUR) is None, (
@@ -262,7 +293,7 @@ def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
 
 
 def quic(**changes: Any) -> Download:
-    return download(transport="quic", transport_detail='{"version": "0x00000001"}', alpn="h3", **changes)
+    return download(**{"transport": "quic", "transport_detail": '{"version": "0x00000001"}', "alpn": "h3"} | changes)
 
 
 @pytest.mark.parametrize("clock_s", [0.0, HOUR])

@@ -21,7 +21,7 @@ from core.files.disk import folder_lock
 from core.paper import CONFIGURATIONS as PAPER
 from core.system import this_host
 from core.terminal import show_progress
-from downloader import factors
+from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
 from downloader.execution.run import _agree
@@ -208,12 +208,12 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"allowed_prefixes": ["10/8/8"]}, "'10/8/8' is not an IP prefix"),
         ({"lab": None, "targets": "t.csv"}, "field contact: required when real servers are measured"),
         ({"lab": None, "contact": "a@b.example"}, "field targets: this campaign has no lab"),
-        ({"configurations": "all"}, "field configurations: 'all' is unknown"),
+        ({"configurations": "all"}, "field configurations: unknown preset 'all'; use one of: "),
         ({"configurations": []}, "field configurations: it names no configuration"),
         ({"permute": "ecn"}, "field permute: not a list of factors"),
         ({"permute": ["ecn", "ecn"]}, "field permute: a factor is named twice"),
         ({"permute": ["sak"]}, "field permute: unknown factor 'sak'; did you mean sack? use one of: ecn"),
-        (entry(client="curl"), "configurations[0]: unknown client 'curl'; use one of: aioquic, quiche, requests"),
+        (entry(client="wget"), f"configurations[0]: unknown client 'wget'; use one of: {', '.join(clients.ALL)}"),
         (entry(levels={"ecn": "maybe"}), "configurations[0]: ecn has no level 'maybe'; accepted are: off, on"),
         (entry(levels={"window_scaling": 15}), "window_scaling has no level '15'; accepted are: off, 0 to 14"),
         (entry(levels={"frog": "on"}), "configurations[0]: unknown factor 'frog'"),
@@ -221,6 +221,10 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(name="warmup"), "configurations[0]: field name: 'warmup' is not a valid name"),
         (entry(name="warmup-quic"), "configurations[0]: field name: 'warmup-quic' is not a valid name"),
         (entry(client="quiche", levels={"ecn": "on"}), "quiche does not use TCP, so ecn would change nothing"),
+        (
+            entry(client="curl-h3", options={"max_data": 5}),
+            "no option 'max_data': its windows are fixed; use one of: rec",
+        ),
         (entry(client="quiche", options={"max_data": "big"}), "option max_data is not a whole number"),
         (entry(options={"max_data": 5}), "the client requests has no option 'max_data'; leave it out"),
         ({"permute": ["ecn"], **entry(name="BL")}, "field configurations: there are two named BL"),

@@ -109,8 +109,8 @@ def snapshot(
         if not here:
             raise UsageError("the vantage point is not named", where="--restore", remedy="add --here NAME")
         done = snapshots.restore(folder, restore, here, plan_sha256=plan)
-        said = f"goes on from {restore}" if done else "has a journal, which stays"
-        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {said}")
+        outcome = f"goes on from {restore}" if done else "has a journal, which stays"
+        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {outcome}")
         return
     if free is not None:
         freed = snapshots.free(folder, free, sha256=sha256)

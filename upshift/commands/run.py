@@ -140,9 +140,10 @@ def run(
 
 def run_listing() -> dict[str, list[tuple[str, str]]]:
     """What a campaign file can use, for `upshift run --help`."""
-    from downloader import clients, factors, quirks
+    from downloader import clients, factors, presets, quirks
 
     return {
+        "Presets (field `configurations`)": [(preset.name, preset.help) for preset in presets.ALL.values()],
         "Factors (field `permute`, and `levels` of a configuration)": [
             (factor.name, f"{factor.help} Levels: {factor.accepted}. [default: {factor.default}]")
             for factor in factors.ALL.values()

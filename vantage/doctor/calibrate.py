@@ -103,6 +103,9 @@ class Pair:
         raise PlaceError("a second network namespace cannot be created")
 
     def _connect(self) -> None:
+        # Servers listen at 443, and a vantage point's service has no CAP_NET_BIND_SERVICE.
+        ports = ("sysctl", "-q", "-w", "net.ipv4.ip_unprivileged_port_start=0")
+        process.run((*self.server_prefix, *ports)).check(doing="opening the server's port")
         self._batch(f"link add {_CLIENT_END} mtu 1500 type veth peer name {_SERVER_END} mtu 1500")
         for end in (_CLIENT_END, _SERVER_END):
             set_features(end, wire_features(features(end)))

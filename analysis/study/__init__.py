@@ -1,0 +1,1 @@
+"""Studies of senders: what their repetitions say of cells, claims and expected values; figures and one page."""

@@ -1,0 +1,94 @@
+"""Expected values beside measured ones: the only verdict of a study that decides its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.measures.statistics.clusters import Floats
+from analysis.study.flows import Flows
+from core.files.study import Cell, Expected, Rule, Selector, Tolerance
+from core.files.study_terms import METRICS
+
+ROUNDING = 1e-9
+"""Of a value; what a binary fraction may differ from a decimal one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One expected value of one cell."""
+
+    cell: Cell
+    metric: str
+    rule: str
+    """In words."""
+    expected: float | None
+    """None where it is another metric of the same repetition."""
+    measured: float | None
+    """Mean of the cell; None without a repetition that ended well."""
+    n: int
+    wrong: int
+    """Repetitions that differ, where each must be exact; else 0 or, if the mean is outside, 1."""
+
+    @property
+    def within(self) -> bool:
+        return self.n > 0 and not self.wrong
+
+    @property
+    def verdict(self) -> str:
+        return "missing" if not self.n else "within" if self.within else "outside"
+
+
+COLUMNS = ("metric", "rule", "expected", "measured", "n", "wrong", "verdict")
+
+
+def compare(flows: Flows) -> list[Compared]:
+    """Each expected value of each cell that the run has."""
+    return [row for expected in flows.study.expected for row in _compared(expected, flows)]
+
+
+def _compared(expected: Expected, flows: Flows) -> Iterator[Compared]:
+    rows: tuple[Mapping[str, str], ...] = expected.rows or ({},)
+    for metric, rule in expected.rules.items():
+        cells = flows.study.cells_of(metric, quick=flows.quick)
+        for row in rows:
+            selector: Selector = expected.matched(row)
+            if expected.table is not None and not row[metric]:
+                continue
+            for cell in cells:
+                if cell.matches(selector):
+                    yield _one(flows, cell, metric, rule, float(row[metric]) if expected.table else None)
+
+
+def _one(flows: Flows, cell: Cell, metric: str, rule: Rule, listed: float | None) -> Compared:
+    values = flows.values(metric, cell)
+    wanted, wrong = listed or 0.0, 0
+    if isinstance(rule, Tolerance):
+        words, off = _tolerance(rule), abs(float(values.mean()) - wanted) if len(values) else 0.0
+        wrong = int(not off <= rule.around(wanted) + ROUNDING * abs(wanted))
+    elif isinstance(rule, str) and rule != "exact":
+        words, others = f"each repetition's {rule}", flows.values(rule, cell)
+        wrong = _differing(values, others) if len(values) == len(others) else len(values)
+    else:
+        words, wanted = "each repetition", wanted if rule == "exact" else float(rule)
+        wrong = _differing(values, np.full(len(values), wanted))
+    return Compared(
+        cell=cell,
+        metric=metric,
+        rule=words,
+        expected=None if rule in METRICS else wanted,
+        measured=float(values.mean()) if len(values) else None,
+        n=len(values),
+        wrong=wrong,
+    )
+
+
+def _differing(values: Floats, others: Floats) -> int:
+    return int(np.count_nonzero(~np.isclose(values, others, rtol=ROUNDING, atol=0)))
+
+
+def _tolerance(rule: Tolerance) -> str:
+    parts = [f"{rule.percent:g} %"] * bool(rule.percent) + [f"{rule.least:g}"] * bool(rule.least)
+    return f"mean within {' or '.join(parts) or '0'}"

@@ -1,0 +1,293 @@
+"""Figures of a study: one function draws all of them, as bars or lines in panels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.study.flows import CellRow, Flows, describe
+from core.files.study import Figure
+from core.files.study_terms import KNOBS, METRICS
+from core.pictures import COLOURS, GRID, INK, canvas
+
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
+_DASHES: Sequence[Any] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1)), (0, (1, 3)))
+_MARKERS = "osD^vP"
+_GROUP = 0.84
+"""Share of the distance of two groups of bars that the bars of one fill."""
+_MOST_ROUND_TRIPS = 40
+_STYLE = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "hatch.linewidth": 0.5,
+    "font.size": 8,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """The data of a figure."""
+
+    name: str
+    figure: Figure
+    title: str
+    rows: Mapping[tuple[str, ...], CellRow]
+    """(row, column, colour, hatch, x) -> what the cell shows."""
+    second: Mapping[tuple[str, ...], CellRow]
+    """The same of `gain_percent`, for a figure of `gain_ms`."""
+    levels: Mapping[str, Sequence[str]]
+    """What is drawn by -> its values, in the order of the study; one empty value where a column is not named."""
+
+
+_PLACES = ("rows", "columns", "colour", "hatch", "x")
+
+
+def plan(flows: Flows) -> list[Plot]:
+    """The figures of a study that have something to show."""
+    plots = []
+    for number, figure in enumerate(flows.study.figures, 1):
+        rows = _rows(flows, figure, figure.metric)
+        if not rows:
+            continue
+        plots.append(
+            Plot(
+                name=f"figure-{number}",
+                figure=figure,
+                title=f"{number}. {figure.title or f'{_unit_of(figure.metric)} by {_unit_of(figure.draw.x)}'}",
+                rows=rows,
+                second=_rows(flows, figure, "gain_percent") if figure.metric == "gain_ms" else {},
+                levels={place: list(dict.fromkeys(key[at] for key in rows)) for at, place in enumerate(_PLACES)},
+            )
+        )
+    return plots
+
+
+def _rows(flows: Flows, figure: Figure, metric: str) -> dict[tuple[str, ...], CellRow]:
+    found = {}
+    for cell in flows.study.cells_of(metric, quick=flows.quick):
+        if cell.matches(figure.only) and (row := describe(flows, metric, cell)) is not None:
+            names = [getattr(figure.draw, place) for place in _PLACES]
+            found[tuple(cell.texts[name] if name else "" for name in names)] = row
+    return found
+
+
+def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
+    """The figure as `svg` or `png`; `inline`: without title and background, for a page that has both."""
+    levels = plot.levels
+    rows, columns = levels["rows"], levels["columns"]
+    with canvas(kind, _size(plot), style=_STYLE, transparent=inline) as (drawn, out):
+        axes = drawn.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="col")
+        for down, row in enumerate(rows):
+            for across, column in enumerate(columns):
+                axis = axes[down][across]
+                _panel(axis, plot, row, column, last=across + 1 == len(columns))
+                if down == 0 and column:
+                    axis.set_title(_named(plot.figure.draw.columns, column), fontsize=9)
+                if across == 0:
+                    label = _unit_of(plot.figure.metric)
+                    axis.set_ylabel(f"{_named(plot.figure.draw.rows, row)}\n{label}" if row else label)
+                if down + 1 == len(rows):
+                    axis.set_xlabel(_unit_of(plot.figure.draw.x))
+        handles = list(_legend(plot))
+        if handles:
+            across = max(1, int(_size(plot)[0] / 1.6))
+            drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False)
+        if not inline:
+            drawn.suptitle(plot.title, x=0.012, ha="left", fontsize=11)
+    return out.getvalue()
+
+
+def _size(plot: Plot) -> tuple[float, float]:
+    """Width and height [inches], so that bars stay visible."""
+    levels = plot.levels
+    marks = len(levels["x"]) * (len(levels["colour"]) * len(levels["hatch"]) if plot.figure.draw.kind == "bars" else 3)
+    width = min(max(2.6, 0.07 * marks + 1.0), 9.0) * len(levels["columns"])
+    return min(max(width, 6.5), 18.0), min(2.3 * len(levels["rows"]) + 1.3, 24.0)
+
+
+def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
+    """One panel: a series for each colour and hatch."""
+    levels, draw_as = plot.levels, plot.figure.draw
+    series = [(colour, hatch) for colour in levels["colour"] for hatch in levels["hatch"]]
+    series = [one for one in series if any((row, column, *one, x) in plot.rows for x in levels["x"])]
+    numbers = _numbers(levels["x"]) if draw_as.kind == "lines" else None
+    places = dict(zip(levels["x"], numbers or range(len(levels["x"])), strict=True))
+    other = axis.twinx() if plot.second else None
+    for at, (colour, hatch) in enumerate(series):
+        look = (levels["colour"].index(colour), levels["hatch"].index(hatch))
+        shift = (at + 0.5) / len(series) - 0.5 if draw_as.kind == "bars" else 0.0
+        xs = [x for x in levels["x"] if (row, column, colour, hatch, x) in plot.rows]
+        shown = [plot.rows[row, column, colour, hatch, x] for x in xs]
+        at_x = [places[x] + _GROUP * shift for x in xs]
+        if draw_as.kind == "bars":
+            _bars(axis, at_x, shown, _GROUP / len(series), look, draw_as.error)
+        else:
+            _line(axis, at_x, shown, look, draw_as.error)
+        for where, one in zip(at_x, shown, strict=True):
+            if one.censored:
+                axis.annotate("†", (where, one.mean), ha="center", va="bottom", fontsize=9)
+        if other is not None:
+            second = [plot.second[row, column, colour, hatch, x].mean for x in xs]
+            other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)
+    if draw_as.round_trips:
+        _round_trips(axis, plot, row, column, places, whole=numbers is not None)
+    _scales(axis, plot, places, numbers)
+    if other is not None:
+        other.set_ylim(bottom=min(0.0, other.get_ylim()[0]))
+        other.spines["right"].set_visible(last)
+        other.tick_params(right=last, labelright=last)
+        other.set_ylabel("gain [%]" if last else "")
+
+
+def _error(rows: Sequence[CellRow], error: str | None) -> list[float] | None:
+    if error == "sd":
+        return [row.sd or 0.0 for row in rows]
+    return [0.0 if row.high is None else row.high - row.mean for row in rows] if error else None
+
+
+def _bars(
+    axis: Any, at_x: Sequence[float], rows: Sequence[CellRow], width: float, look: tuple[int, int], error: str | None
+) -> None:
+    axis.bar(
+        at_x,
+        [row.mean for row in rows],
+        width,
+        yerr=_error(rows, error),
+        color=COLOURS[look[0] % len(COLOURS)],
+        hatch=_HATCHES[look[1] % len(_HATCHES)],
+        edgecolor="white" if look[1] else "none",
+        linewidth=0,
+        error_kw={"ecolor": INK, "elinewidth": 0.7, "capsize": min(2.0, 14 * width)},
+    )
+
+
+def _line(axis: Any, at_x: Sequence[float], rows: Sequence[CellRow], look: tuple[int, int], error: str | None) -> None:
+    axis.errorbar(
+        at_x,
+        [row.mean for row in rows],
+        yerr=_error(rows, error),
+        color=COLOURS[look[0] % len(COLOURS)],
+        linestyle=_DASHES[look[1] % len(_DASHES)],
+        marker=_MARKERS[look[1] % len(_MARKERS)],
+        markersize=3,
+        linewidth=1.1,
+        elinewidth=0.7,
+        capsize=2,
+    )
+
+
+def _round_trips(axis: Any, plot: Plot, row: str, column: str, places: Mapping[str, float], *, whole: bool) -> None:
+    """Lines at whole round trips, across the panel or, where that depends on x, across each group."""
+    top = axis.get_ylim()[1]
+    rtts = {
+        x: {one.cell.knobs.rtt_ms for key, one in plot.rows.items() if key[:2] == (row, column) and key[4] == x}
+        for x in places
+    }
+    if whole:
+        together = set().union(*rtts.values())
+        rtts = dict.fromkeys(rtts, together)
+    for x, place in places.items():
+        if len(rtts[x]) != 1:
+            continue
+        (rtt,) = rtts[x]
+        for count in range(1, min(int(top / rtt), _MOST_ROUND_TRIPS) + 1):
+            if whole:
+                axis.axhline(count * rtt, color=GRID, linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
+            else:
+                axis.hlines(
+                    count * rtt, place - 0.5, place + 0.5, color=GRID, linewidth=0.6, linestyle=(0, (4, 3)), zorder=0
+                )
+        if whole:
+            return
+
+
+def _scales(axis: Any, plot: Plot, places: Mapping[str, float], numbers: Sequence[float] | None) -> None:
+    log = plot.figure.draw.log
+    if numbers is not None and "x" in log and min(numbers) > 0:
+        axis.set_xscale("log")
+        axis.minorticks_off()
+    ticks, labels = list(places.values()), list(places)
+    axis.set_xticks(ticks, labels, rotation=90 if _crowded(ticks, labels, is_log=axis.get_xscale() == "log") else 0)
+    if numbers is None:
+        axis.set_xlim(-0.6, len(ticks) - 0.4)
+    if "y" in log:
+        axis.set_yscale("log")
+    elif all(row.mean >= 0 for row in plot.rows.values()):
+        axis.set_ylim(bottom=0)  # intervals of few repetitions may reach below
+
+
+def _crowded(ticks: Sequence[float], labels: Sequence[str], *, is_log: bool) -> bool:
+    """Whether labels of ticks would touch in a panel of usual width."""
+    places = [math.log(tick) for tick in ticks] if is_log else list(ticks)
+    span = (max(places) - min(places)) or 1.0
+    order = sorted(range(len(places)), key=places.__getitem__)
+    gaps = [(places[after] - places[before]) / span for before, after in itertools.pairwise(order)]
+    return any(gap < 0.012 * len(labels[at]) for gap, at in zip(gaps, order, strict=False))
+
+
+def _legend(plot: Plot) -> Iterator[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    is_bars = plot.figure.draw.kind == "bars"
+    for index, colour in enumerate(plot.levels["colour"]):
+        if colour:
+            yield Patch(facecolor=COLOURS[index % len(COLOURS)], label=_named(plot.figure.draw.colour, colour))
+    for index, hatch in enumerate(plot.levels["hatch"]):
+        if hatch and is_bars:
+            look: Any = {"facecolor": "#7f7f7f", "edgecolor": "white", "linewidth": 0}
+            yield Patch(hatch=_HATCHES[index % len(_HATCHES)], label=_named(plot.figure.draw.hatch, hatch), **look)
+        elif hatch:
+            dash, marker = _DASHES[index % len(_DASHES)], _MARKERS[index % len(_MARKERS)]
+            yield Line2D(
+                [],
+                [],
+                color=INK,
+                linestyle=dash,
+                marker=marker,
+                markersize=3,
+                label=_named(plot.figure.draw.hatch, hatch),
+            )
+    if plot.second:
+        yield Line2D(
+            [], [], color=INK, linewidth=0, marker="D", markersize=3.5, markerfacecolor="none", label="in % (right)"
+        )
+    if plot.figure.draw.error:
+        words = "standard deviation" if plot.figure.draw.error == "sd" else "95 % interval of the mean"
+        yield Line2D([], [], color=INK, linewidth=0, marker="|", markersize=8, label=words)
+
+
+_UNITS = {"_ms": "ms", "_mbit": "Mbit/s", "_percent": "%"}
+"""Ends of names that have a unit."""
+
+
+def _split(name: str) -> tuple[str, str]:
+    """`rtt_ms` is rtt and ms; `iw` is iw and segments."""
+    for end, unit in _UNITS.items():
+        if name.endswith(end):
+            return name.removesuffix(end), unit
+    known = METRICS.get(name) or KNOBS.get(name)
+    return name, known.unit if known else ""
+
+
+def _named(column: str | None, value: str) -> str:
+    """`rtt 30 ms`; of levels the level alone."""
+    if column is None or column not in KNOBS:
+        return value
+    name, unit = _split(column)
+    return f"{name} {value} {unit}" if name != column else f"{name} {value}"
+
+
+def _unit_of(name: str) -> str:
+    words, unit = _split(name)
+    return f"{words.replace('_', ' ')} [{unit}]" if unit else words.replace("_", " ")
+
+
+def _numbers(texts: Sequence[str]) -> list[float] | None:
+    try:
+        numbers = [float(one) for one in texts]
+    except ValueError:
+        return None
+    return numbers if all(map(math.isfinite, numbers)) else None

@@ -1,0 +1,92 @@
+"""`upshift study`: published experiments with senders, repeated in the lab."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from core.errors import UsageError, use_one_of
+
+if TYPE_CHECKING:
+    from core.files.study import Study
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Experiments with senders.")
+
+SHIPPED = Path(__file__).resolve().parent.parent / "studies"
+"""The studies that come with Upshift, and their tables."""
+
+
+@app.callback()
+def _group() -> None:
+    """Published experiments with initial windows, pacing and pipelining, on real kernels in the lab."""
+
+
+def named(study: str) -> Study:
+    """The study of a name, or in a file. Raises UsageError."""
+    from core.files.study_file import load
+
+    if study.endswith(".toml") or "/" in study:
+        return load(Path(study), SHIPPED)
+    path = SHIPPED / f"{study}.toml"
+    if not path.is_file():
+        names = [own.stem for own in sorted(SHIPPED.glob("*.toml"))]
+        raise UsageError(f"there is no study {study!r}", where="STUDY", remedy=use_one_of(study, names))
+    return load(path)
+
+
+class _WithTerms(TyperCommand):
+    """A command whose `--help` ends with the knobs and metrics of study files."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from core.files.study_terms import KNOBS, METRICS
+
+        super().format_epilog(ctx, formatter)
+        for title, terms in (("Knobs of a cell", KNOBS), ("Metrics of a repetition", METRICS)):
+            with formatter.section(title):
+                rows = [
+                    (name, f"{about.help} [{about.unit}]" if about.unit else about.help)
+                    for name, about in terms.items()
+                ]
+                formatter.write_dl(rows)
+
+
+@app.command("list", cls=_WithTerms)
+def list_studies(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Study files of your own.")] = None,
+) -> None:
+    """The studies that Upshift has: cells, flows, claims and expected values; with FILE, whether these are right."""
+    from core import terminal
+    from core.files.study_file import load
+
+    cells = [["study", "cells", "flows", "quick", "claims", "expected", "source"]]
+    for path in (*sorted(SHIPPED.glob("*.toml")), *(files or ())):
+        study = load(path, SHIPPED)
+        whole, quick = len(study.cells()), len(study.cells(quick=True))
+        numbers = (whole, whole * study.repetitions, quick * study.quick_repetitions, len(study.claims))
+        rows = sum(len(one.rows) or 1 for one in study.expected)
+        cells.append([study.name, *map(str, numbers), str(rows), study.source])
+    to = terminal.console(sys.stdout)
+    terminal.print_table(
+        to, (cells,), title="Flows: repetitions of all cells, and with --quick.", words=("study", "source")
+    )
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of upshift study run.")],
+) -> None:
+    """Verdicts, figures and one HTML page of a study that was run; needs neither the lab nor root.
+
+    Writes cells.csv, expected.csv, claims.csv, figures/ and report.html. Exit code 1: an expected value is outside of
+    its tolerance or missing; a claim that fails is a finding, and does not change the exit code.
+    """
+    from analysis.study import page
+
+    made = page.report(folder)
+    made.show(sys.stdout)
+    if made.wrong:
+        raise typer.Exit(1)
