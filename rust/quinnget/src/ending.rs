@@ -1,7 +1,9 @@
 //! How a download ended, where quinn or its HTTP/3 says so.
 
+use std::fmt::Display;
+
 use clientkit::{Close, Failure, Verdict, stream_reset};
-use h3::error::{ConnectionError as Http3Ending, StreamError};
+use h3::error::StreamError;
 use quinn::ConnectionError;
 
 /// QUIC has ended the connection.
@@ -39,8 +41,8 @@ pub fn of_connection(error: &ConnectionError, established: bool) -> Verdict {
     }
 }
 
-/// HTTP/3 has ended the connection: by an error of its own, or since QUIC did.
-pub fn of_http3(connection: &quinn::Connection, error: &Http3Ending) -> Verdict {
+/// HTTP/3 has failed: by what it read, or since QUIC has ended the connection.
+pub fn of_http3(connection: &quinn::Connection, error: &dyn Display) -> Verdict {
     match connection.close_reason() {
         None | Some(ConnectionError::LocallyClosed) => {
             Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"))
@@ -53,7 +55,6 @@ pub fn of_http3(connection: &quinn::Connection, error: &Http3Ending) -> Verdict 
 pub fn of_stream(connection: &quinn::Connection, error: &StreamError) -> Verdict {
     match error {
         StreamError::RemoteTerminate { code, .. } => stream_reset(code.value()),
-        StreamError::ConnectionError(error) => of_http3(connection, error),
-        _ => Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}")),
+        _ => of_http3(connection, error),
     }
 }

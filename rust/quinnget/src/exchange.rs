@@ -63,9 +63,9 @@ async fn ask_and_read(
 
 /// Status and fields, interim (1xx) or final.
 fn take_head(response: &mut Response, head: &http::Response<()>, clock: &Clock) -> Option<Verdict> {
-    let status = (&b":status"[..], head.status().as_str().as_bytes());
+    let status = head.status();
     let others = head.headers().iter();
-    let fields: Vec<Field<'_>> = std::iter::once(status)
+    let fields: Vec<Field<'_>> = std::iter::once((&b":status"[..], status.as_str().as_bytes()))
         .chain(others.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())))
         .collect();
     response.on_headers(&fields, clock.elapsed())

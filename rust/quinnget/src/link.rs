@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,14 +14,14 @@ use nix::errno::Errno;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 /// The clients' socket as quinn wants it.
 #[derive(Debug)]
 pub struct Link {
-    /// For the runtime, which tells when the socket can be read.
-    ready: AsyncFd<std::os::fd::RawFd>,
+    /// The same socket for the runtime, which tells when it can be read.
+    ready: UdpSocket,
     socket: Mutex<Socket>,
     local: SocketAddr,
     clock: OnceLock<Clock>,
@@ -33,9 +34,8 @@ pub struct Link {
 impl Link {
     /// Takes the socket; call it inside the runtime.
     pub fn new(socket: Socket) -> io::Result<Arc<Self>> {
-        use std::os::fd::AsRawFd;
         Ok(Arc::new(Self {
-            ready: AsyncFd::with_interest(socket.as_raw_fd(), Interest::READABLE)?,
+            ready: UdpSocket::from_std(socket.as_fd().try_clone_to_owned()?.into())?,
             local: socket.local,
             socket: Mutex::new(socket),
             clock: OnceLock::new(),
@@ -130,18 +130,20 @@ impl AsyncUdpSocket for Link {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let mut guard = ready!(self.ready.poll_read_ready(cx))?;
-            match guard.try_io(|_| self.receive(bufs, meta)) {
-                Ok(Ok(filled)) => return Poll::Ready(Ok(filled)),
-                Ok(Err(error)) => {
-                    self.break_off(
-                        error
-                            .raw_os_error()
-                            .map_or(Errno::UnknownErrno, Errno::from_raw),
-                    );
+            ready!(self.ready.poll_recv_ready(cx))?;
+            match self
+                .ready
+                .try_io(Interest::READABLE, || self.receive(bufs, meta))
+            {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    let errno = error
+                        .raw_os_error()
+                        .map_or(Errno::UnknownErrno, Errno::from_raw);
+                    self.break_off(errno);
                     return Poll::Pending; // the download ends
                 }
-                Err(_would_block) => {}
+                Ok(filled) => return Poll::Ready(Ok(filled)),
             }
         }
     }
