@@ -65,7 +65,12 @@ fn provider() -> CryptoProvider {
     let default = default_provider();
     CryptoProvider {
         kx_groups: groups.map(|group| leaked(NotedGroup(group)) as _).to_vec(),
-        cipher_suites: default.cipher_suites.iter().filter_map(noted).collect(),
+        cipher_suites: default
+            .cipher_suites
+            .iter()
+            .copied()
+            .filter_map(noted)
+            .collect(),
         ..default
     }
 }
@@ -76,7 +81,7 @@ fn leaked<T>(value: T) -> &'static T {
 }
 
 /// A suite of TLS 1.3 that notes when it makes keys.
-fn noted(suite: &SupportedCipherSuite) -> Option<SupportedCipherSuite> {
+fn noted(suite: SupportedCipherSuite) -> Option<SupportedCipherSuite> {
     let suite = suite.tls13()?;
     let algorithm = NotedSuite {
         suite: suite.common.suite,
