@@ -20,6 +20,7 @@ from core.files import store
 from core.files.disk import folder_lock
 from core.files.journal import environment, open_journals
 from core.system.place import FlowCount, Suitability
+from downloader import clients
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
@@ -51,6 +52,7 @@ def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a"
         iteration=run.iteration,
         target=run.target,
         configuration=Configuration(name=run.configurations[position], client="requests"),
+        client=clients.ALL["requests"],
         position=position,
         attempt=attempt,
         budget_s=9.0,

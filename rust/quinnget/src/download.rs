@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::exchange;
 use crate::link::Link;
-use crate::quic::{self, LIBRARY, QuicFacts, SetupError};
-use crate::{Quinn, ending, tls};
+use crate::options::{Quinn, SetupError};
+use crate::quic::{self, LIBRARY, QuicFacts};
+use crate::{ending, tls};
 
 /// HTTP/3 error codes with which this side closes.
 const H3_NO_ERROR: u32 = 0x100;

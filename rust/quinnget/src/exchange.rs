@@ -6,7 +6,7 @@ use h3::client::RequestStream;
 use h3_quinn::BidiStream;
 
 use crate::ending;
-use crate::quic::SetupError;
+use crate::options::SetupError;
 
 /// The request; made before the clock starts. An error is a URL that HTTP/3 has no form for.
 pub fn head(request: &Request) -> Result<http::Request<()>, SetupError> {

@@ -6,34 +6,16 @@ mod download;
 mod ending;
 mod exchange;
 mod link;
+mod options;
 mod quic;
 mod tls;
 
 use std::process::ExitCode;
 
-use clap::{Args, value_parser};
 use clientkit::{Client, Library, Record, Request};
 
-use crate::quic::{LIBRARY, QuicFacts, SetupError};
-
-/// The largest window that may be asked for, bytes.
-const MOST_WINDOW: u64 = 1 << 40;
-const WINDOW: u64 = 64 << 20;
-
-/// What a download by quinn takes beside the common arguments.
-#[allow(clippy::doc_markdown, reason = "the sentences of --help")]
-#[derive(Debug, Args)]
-struct Quinn {
-    /// Connection flow control window, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = WINDOW, value_parser = value_parser!(u64).range(1..=MOST_WINDOW))]
-    max_data: u64,
-    /// Stream flow control window, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = WINDOW, value_parser = value_parser!(u64).range(1..=MOST_WINDOW))]
-    max_stream_data: u64,
-    /// Receive buffer of the socket, as requested from the kernel, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = value_parser!(u32).range(1..=i64::from(i32::MAX)))]
-    receive_buffer: u32,
-}
+use crate::options::{Quinn, SetupError};
+use crate::quic::{LIBRARY, QuicFacts};
 
 impl Client for Quinn {
     const PROGRAM: &'static str = "quinnget";

@@ -1,17 +1,15 @@
 //! quinn's configuration, and a connection's statistics.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clientkit::{Library, Request, one_line};
+use clientkit::{Library, Request};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, EndpointConfig, IdleTimeout, TransportConfig, VarInt};
 use serde::Serialize;
-use thiserror::Error;
 
-use crate::Quinn;
 use crate::link::Link;
+use crate::options::{Quinn, SetupError};
 use crate::tls;
 
 /// The crate `quinn`; a test compares its version with `Cargo.lock`.
@@ -65,27 +63,6 @@ pub struct QuicFacts {
     pub rcvbuf_bytes: Option<usize>,
     /// Receive calls that gave data; fewer than packets where datagrams came merged.
     pub receive_calls: u64,
-}
-
-/// What keeps a download from starting: one sentence each.
-#[derive(Debug, Error)]
-pub enum SetupError {
-    #[error("{} is not a readable PEM file with CA certificates", one_line(&.0.display().to_string()))]
-    Ca(PathBuf),
-    #[error("TLS refused its configuration: {0}")]
-    Tls(#[from] rustls::Error),
-    #[error("TLS lacks the cipher of QUIC's first packets")]
-    NoInitialCipher(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
-    #[error("quinn refused its configuration: {0}")]
-    Quinn(#[from] quinn::ConfigError),
-    #[error("quinn refused to connect: {0}")]
-    Connect(#[from] quinn::ConnectError),
-    #[error("a window is too large for QUIC: {0}")]
-    Window(#[from] quinn::VarIntBoundsExceeded),
-    #[error("the URL cannot be requested over HTTP/3: {0}")]
-    Url(#[from] http::Error),
-    #[error("the runtime did not start: {0}")]
-    Runtime(#[from] std::io::Error),
 }
 
 /// What quinn is told about the endpoint.

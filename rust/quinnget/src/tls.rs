@@ -16,7 +16,7 @@ use rustls::{
     CipherSuite, ClientConfig, NamedGroup, RootCertStore, SupportedCipherSuite, Tls13CipherSuite,
 };
 
-use crate::quic::SetupError;
+use crate::options::SetupError;
 
 /// Cipher suite and group of the latest keys, by their numbers in the TLS registry: this process makes one connection.
 static SUITE: AtomicU16 = AtomicU16::new(0);
