@@ -82,7 +82,10 @@ def _html(context: dict[str, Any]) -> str:
         "percent_interval": render.percent_interval,
         "share_of_runs": render.share_of_runs,
         "median": render.median_interval,
+        "median_text": render.median_text,
         "chance": render.chance_text,
+        "typical": render.typical_interval,
+        "words": render.verdict_words,
         "heat": heat,
         "plain": plain,
     }
@@ -117,6 +120,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "table1": table1,
         "configurations": states,
         "table2": main,
+        "splits": main,
         "dose": doses,
         "limiters": limited,
     }
@@ -159,6 +163,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "table2": main,
         "table2_notes": render.table2_notes(main),
         "evidence": render.evidence_cells(main),
+        "by_limiter": render.by_limiter_cells(main),
         "dose": render.dose_cells(doses) if doses else None,
         "limiters": render.limiter_cells(limited) if limited else None,
         "limiter_bars": plots.bars(limited),
