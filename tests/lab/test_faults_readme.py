@@ -42,6 +42,7 @@ def test_the_lab_section(world: Any) -> None:
     assert world.upshift(*down).stdout == "Removed: small.\n"
 
 
+@pytest.mark.soak  # two campaigns: minutes
 def test_the_campaign_section(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Line by line, as a user with sudo types it; what sudo has made is the user's."""
     section = README.read_text(encoding="utf-8").partition("## A campaign\n")[2].partition("\n## ")[0]
