@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from analysis.measures import costs, dataset, dose, quirk, tables
+from analysis.measures.client_effect import ClientEffectRow, client_effects
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
 from analysis.measures.folders import output_folder, writing
@@ -31,11 +32,24 @@ from core.files import disk
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2", "dose", "limiters")
+TABLES = ("table1", "configurations", "table2", "dose", "client_effects", "limiters")
 """Stems of the files in `tables/`."""
 
 
-_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict")
+_WORDS = (
+    "what differs",
+    "time of",
+    "over that of",
+    "differs in",
+    "vantage",
+    "transport",
+    "provider",
+    "configuration",
+    "comparison",
+    "why",
+    "dose",
+    "verdict",
+)
 """Headings of the text columns."""
 
 
@@ -53,6 +67,8 @@ class Tables:
     table2: tuple[SpeedupRow, ...]
     dose: tuple[DoseRow, ...]
     """For all groups together."""
+    client_effects: tuple[ClientEffectRow, ...] = ()
+    """What the client alone does; none if there is nothing to tell it by, or by another metric than time."""
     limiters: tuple[LimiterRow, ...] = ()
     """Per configuration and provider; none if no capture was inspected."""
     order: OrderEffects
@@ -86,6 +102,8 @@ class Tables:
             return render.csv_text(render.TABLE1_CSV, render.table1_rows(self.table1))
         if name == "configurations":
             return render.csv_text(render.CONFIGURATIONS_CSV, render.configuration_rows(self.configurations))
+        if name == "client_effects":
+            return render.csv_text(render.CLIENT_EFFECTS_CSV, render.client_effect_rows(self.client_effects))
         if name == "limiters":
             return render.csv_text(render.LIMITERS_CSV, render.limiter_rows(self.limiters))
         if name == "dose":
@@ -101,6 +119,8 @@ class Tables:
             return render.markdown(render.table1_wide(self.table1))
         if name == "configurations":
             return render.markdown(render.configuration_cells(self.configurations))
+        if name == "client_effects":
+            return render.markdown(render.client_effect_cells(self.client_effects))
         if name == "limiters":
             return render.markdown(render.limiter_cells(self.limiters))
         if name == "dose":
@@ -146,6 +166,7 @@ class Tables:
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_records(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
+            "client_effects": render.client_effect_rows(self.client_effects),
             "limiters": render.limiter_rows(self.limiters),
             "order": dataclasses.asdict(self.order),
             "stopping": [dataclasses.asdict(one) | {"early": one.early} for one in self.stopping],
@@ -188,6 +209,11 @@ class Tables:
             self._show_table2(to)
         if "dose" in names and self.dose:
             self._show_dose(to)
+        if "client_effects" in names and self.client_effects:
+            cells = render.client_effect_cells(self.client_effects)
+            terminal.print_table(to, (cells,), title=findings.CLIENT_EFFECTS_TITLE, words=_WORDS)
+            terminal.print_line(to, findings.client_effect_sentence(self.client_effects), indent=2)
+            to.print()
         if "limiters" in names and self.limiters:
             title = "What limited the downloads: share of those of each configuration and provider"
             terminal.print_table(to, (render.limiter_cells(self.limiters),), title=title, words=_WORDS)
@@ -275,6 +301,7 @@ def make_tables(
         table1=tuple(table1.result()),
         configurations=tuple(configurations.result()),
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
+        client_effects=tuple(client_effects(read.design, samples)) if metric is Metric.TIME else (),
         limiters=tuple(limiters_of.result()),
         dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, samples=samples)),
         order=order.result(),

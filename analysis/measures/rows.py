@@ -137,6 +137,8 @@ class SpeedupSummary:
     median: Median
     excluded: Mapping[str, int]
     """Reason -> number of measurement runs without a pair because of it."""
+    differs_in: str = ""
+    """What the two configurations differ in: client, transport, HTTP version, options. Empty: nothing, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.captures.limiter import Limiter
+from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
@@ -73,9 +74,19 @@ TABLE2_CSV = (
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
     *("planned_median", "planned_low", "planned_high", "planned_p"),
-    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar"),
+    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar", "differs_in"),
 )
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
+
+CLIENT_EFFECTS_CSV = (
+    "what",
+    "name",
+    "over",
+    "n",
+    "domains",
+    *(f"ratio{end}" for end in ("", "_low", "_high", "_least", "_most")),
+)
+"""Columns of client_effects.csv."""
 
 LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name}_time" for name in Limiter))
 """Columns of limiters.csv: shares of the downloads, then of the time."""
@@ -190,12 +201,13 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 4) -> Cells:
     full, bins = detail in (4, 2), BIN_NAMES if detail >= 3 else ()
     show = percent_interval if full else percent
     open_ended = any(row.undecided.count or row.tie.count for row in rows)
-    heading = ["comparison", "n"]
+    has_differences = detail >= 3 and any(row.differs_in for row in rows)
+    heading = ["comparison", *(["differs in"] if has_differences else []), "n"]
     if detail:
         heading += ["faster %", "slower %", *(["equal %", "undecided %"] if open_ended else []), *bins]
     cells = [[*heading, "median", *(["p"] if full else []), "q", "verdict"]]
     for row in rows:
-        line = [row.comparison.name, str(row.n)]
+        line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else []), str(row.n)]
         if detail:
             line += [show(row.faster), show(row.slower)]
             line += [percent(row.tie), percent(row.undecided)] if open_ended else []
@@ -241,6 +253,34 @@ def dose_cells(rows: Sequence[DoseRow]) -> Cells:
             line += [str(part.n), percent(part.faster), median_interval(part.median)]
         cells.append([*line, str(row.unknown.n)])
     return cells
+
+
+def change_text(median: Median) -> str:
+    """A ratio of times as a change: `+4.2 % [+3.1, +5.0]`, without the interval if there is none; `–` if unknown."""
+    if median.value is None or math.isinf(median.value):
+        return "–"
+    ends = [f"{100 * (end - 1):+.1f}" for end in (median.low, median.high) if end is not None and math.isfinite(end)]
+    return f"{100 * (median.value - 1):+.1f} %" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
+
+
+def client_effect_cells(rows: Sequence[ClientEffectRow]) -> Cells:
+    """Heading and rows: how much longer a download took, by what differs."""
+    cells = [["what differs", "time of", "over that of", "n", "domains", "change of the time"]]
+    for row in rows:
+        over = "the run's QUIC clients (median)" if row.what is Effect.CLIENT else row.over
+        what = row.what.value.replace("_", " ")
+        cells.append([what, row.name, over, str(row.n), str(row.domains), change_text(row.median)])
+    return cells
+
+
+def client_effect_rows(rows: Sequence[ClientEffectRow]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON: the columns of `CLIENT_EFFECTS_CSV`."""
+    return [
+        {"what": row.what.value, "name": row.name, "over": row.over, "n": row.n, "domains": row.domains}
+        | {"ratio": row.median.value, "ratio_low": row.median.low, "ratio_high": row.median.high}
+        | {"ratio_least": row.median.least, "ratio_most": row.median.most}
+        for row in rows
+    ]
 
 
 def limiter_cells(rows: Sequence[LimiterRow]) -> Cells:
@@ -369,7 +409,7 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
     flat |= {"planned_low": planned.median.low, "planned_high": planned.median.high}
     failures = row.failures
     flat |= {"failed_config_only": failures.config_only, "failed_vs_only": failures.vs_only}
-    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p}
+    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p, "differs_in": row.differs_in}
 
 
 def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:

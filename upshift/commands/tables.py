@@ -52,6 +52,7 @@ class Which(StrEnum):
     DOWNLOADS = "1"
     SPEEDUPS = "2"
     DOSE = "dose"
+    CLIENTS = "clients"
     LIMITERS = "limiters"
 
 
@@ -109,7 +110,8 @@ def tables(
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     which: Annotated[
-        Which, typer.Option("--table", help="Print only Table 1, Table 2, Table 2 by dose, or limiters.")
+        Which,
+        typer.Option("--table", help="Print only Table 1, Table 2, Table 2 by dose, what clients do, or limiters."),
     ] = Which.ALL,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
@@ -147,8 +149,8 @@ def tables(
     of Wilcoxon's signed-rank test, q the false discovery rate over all effects; the verdict is faster, slower,
     equivalent or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
-    Written to DIR/tables/: table1, configurations, table2, dose and limiters as .csv and .md; what is made with
-    quirks or beside a paper to DIR/tables/published/.
+    Written to DIR/tables/: table1, configurations, table2, dose, client_effects and limiters as .csv and .md; what is
+    made with quirks or beside a paper to DIR/tables/published/.
     """
     from analysis import api
     from analysis.measures import dataset
@@ -184,6 +186,7 @@ def tables(
         Which.DOWNLOADS: ("table1",),
         Which.SPEEDUPS: ("table2",),
         Which.DOSE: ("dose",),
+        Which.CLIENTS: ("client_effects",),
         Which.LIMITERS: ("limiters",),
     }
     names = only.get(which, made.names)
