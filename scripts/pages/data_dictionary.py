@@ -377,7 +377,7 @@ TABLE2_MEANINGS = {
     "failed_vs_only": "Planned runs in which only the reference failed.",
     "failed_both": "Planned runs in which both failed.",
     "p_mcnemar": "McNemar's test: did one side fail on more domains than the other?",
-    "differs_in": "What the two sides differ in: client, transport, HTTP version, options; empty for nothing, or if it is unknown.",
+    "differs_in": "What the two sides differ in: client, transport, HTTP version, options; empty: nothing, or unknown.",
 }
 
 LARGER_MEANINGS = {
